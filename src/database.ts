@@ -1,0 +1,55 @@
+import { chmodSync } from 'node:fs';
+import Database from 'better-sqlite3';
+import { StoreError } from './errors.ts';
+
+export type { Database } from 'better-sqlite3';
+
+export interface OpenDatabaseOptions {
+  readonly?: boolean;
+  /** Set before the first table exists; SQLite takes neither this nor auto-vacuum later. */
+  pageBytes?: number;
+  /** Page cache of this connection. */
+  cacheBytes?: number;
+  /** Pages in the WAL at which SQLite moves them into the database. */
+  checkpointPages?: number;
+}
+
+/**
+ * Opens a database of ours: WAL, `synchronous=FULL`, incremental auto-vacuum, 0600.
+ *
+ * This build of the driver opens an existing WAL database with `synchronous=NORMAL`, which loses the last commits in a
+ * power cut. So FULL is set at every open and read back; a database that does not take it is not used.
+ * Throws `StoreError` (`store.pragma`), or the driver's own error where the file is unreadable or corrupt.
+ */
+export function openDatabase(path: string, options: OpenDatabaseOptions = {}): Database.Database {
+  const database = new Database(path, { readonly: options.readonly ?? false, timeout: 5_000 });
+  try {
+    if (!options.readonly) {
+      chmodSync(path, 0o600);
+      database.pragma(`page_size = ${options.pageBytes ?? 1024}`);
+      database.pragma('auto_vacuum = INCREMENTAL');
+      database.pragma('journal_mode = WAL');
+      database.pragma('synchronous = FULL');
+      database.pragma(`wal_autocheckpoint = ${options.checkpointPages ?? 1000}`);
+      // A WAL that grew in a burst is cut back at the next checkpoint that empties it.
+      database.pragma('journal_size_limit = 2097152');
+      demand(database, path, 'synchronous', 2);
+      demand(database, path, 'journal_mode', 'wal');
+      demand(database, path, 'auto_vacuum', 2);
+    }
+    database.pragma(`cache_size = -${Math.round((options.cacheBytes ?? 2_000_000) / 1024)}`);
+    return database;
+  } catch (error) {
+    database.close();
+    throw error;
+  }
+}
+
+function demand(database: Database.Database, path: string, pragma: string, wanted: string | number): void {
+  const found = database.pragma(pragma, { simple: true });
+  if (found === wanted) return;
+  throw new StoreError(`${path}: PRAGMA ${pragma} is ${String(found)}, not ${wanted}`, {
+    code: 'store.pragma',
+    hint: 'Put STATE_DIR on a local file system that supports shared memory and locks (not NFS).',
+  });
+}

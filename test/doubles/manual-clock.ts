@@ -1,0 +1,93 @@
+import type { Clock } from '../../src/clock.ts';
+
+interface Sleeper {
+  atMs: number;
+  wake: () => void;
+}
+
+/** A clock that stands still until a test moves it. Chance is a seeded generator, so that a failure can be run again. */
+export class ManualClock implements Clock {
+  #wallMs: number;
+  #monotonicMs = 1_000;
+  #seed: number;
+  #sleepers: Sleeper[] = [];
+
+  constructor(wallMs = Date.UTC(2026, 10, 21), seed = 1) {
+    this.#wallMs = wallMs;
+    this.#seed = seed;
+  }
+
+  wallMs(): number {
+    return this.#wallMs;
+  }
+
+  monotonicMs(): number {
+    return this.#monotonicMs;
+  }
+
+  random(): number {
+    // mulberry32
+    this.#seed = (this.#seed + 0x6d2b79f5) | 0;
+    let t = Math.imul(this.#seed ^ (this.#seed >>> 15), 1 | this.#seed);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
+  }
+
+  sleep(delayMs: number, signal?: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+      if (signal?.aborted) return reject(signal.reason);
+      const cancel = this.after(delayMs, () => {
+        signal?.removeEventListener('abort', onAbort);
+        resolve();
+      });
+      const onAbort = () => {
+        cancel();
+        reject(signal?.reason);
+      };
+      signal?.addEventListener('abort', onAbort, { once: true });
+    });
+  }
+
+  after(delayMs: number, call: () => void): () => void {
+    const sleeper: Sleeper = { atMs: this.#monotonicMs + Math.max(0, delayMs), wake: call };
+    this.#sleepers.push(sleeper);
+    return () => {
+      this.#sleepers = this.#sleepers.filter((other) => other !== sleeper);
+    };
+  }
+
+  /** How many waits are under way. */
+  get waiting(): number {
+    return this.#sleepers.length;
+  }
+
+  /** Moves both clocks on, waking what is due in order and letting what it woke run before the next. */
+  async advance(ms: number): Promise<void> {
+    const endMs = this.#monotonicMs + ms;
+    for (;;) {
+      await settled();
+      const next = this.#sleepers.filter((sleeper) => sleeper.atMs <= endMs).sort((a, b) => a.atMs - b.atMs)[0];
+      if (!next) break;
+      this.#step(Math.max(0, next.atMs - this.#monotonicMs));
+      this.#sleepers = this.#sleepers.filter((other) => other !== next);
+      next.wake();
+    }
+    this.#step(endMs - this.#monotonicMs);
+    await settled();
+  }
+
+  /** NTP moves the wall clock; the monotonic one does not notice. */
+  jumpWall(ms: number): void {
+    this.#wallMs += ms;
+  }
+
+  #step(ms: number): void {
+    this.#wallMs += ms;
+    this.#monotonicMs += ms;
+  }
+}
+
+/** Lets promise continuations run, several turns deep. */
+async function settled(): Promise<void> {
+  for (let turn = 0; turn < 5; turn++) await new Promise((resolve) => setImmediate(resolve));
+}
