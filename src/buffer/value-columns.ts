@@ -1,0 +1,57 @@
+/**
+ * Values on their way in, as columns: a request of a thousand values is four typed arrays, not a thousand objects, and
+ * crosses to the store thread without being copied value by value.
+ */
+
+/** `status` of a value in a column of flags; 0 is a value that came without one. */
+export const STATUS_FLAGS = { good: 1, uncertain: 2, bad: 3 } as const;
+/** The two bits that hold the status. */
+export const STATUS_MASK = 3;
+/** The agent itself stamped the value, because it came without a time. */
+export const STAMPED_HERE = 4;
+
+const FIRST_ROOM = 16;
+
+/** A growing list of accepted values. Nothing is checked here: `intake` has refused what is wrong. */
+export class ValueColumns {
+  length = 0;
+  /** Series ids of the catalogue. */
+  series = new Uint32Array(FIRST_ROOM);
+  /** Milliseconds since 1970, whole. */
+  timeMs = new Float64Array(FIRST_ROOM);
+  value = new Float64Array(FIRST_ROOM);
+  flags = new Uint8Array(FIRST_ROOM);
+
+  add(series: number, timeMs: number, value: number, flags: number): void {
+    const at = this.length;
+    if (at === this.series.length) this.#grow(at * 2);
+    this.series[at] = series;
+    this.timeMs[at] = timeMs;
+    this.value[at] = value;
+    this.flags[at] = flags;
+    this.length = at + 1;
+  }
+
+  /** Adds all of `other` behind what is here. */
+  addAll(other: ValueColumns): void {
+    const wanted = this.length + other.length;
+    if (wanted > this.series.length) this.#grow(Math.max(wanted, this.series.length * 2));
+    this.series.set(other.series.subarray(0, other.length), this.length);
+    this.timeMs.set(other.timeMs.subarray(0, other.length), this.length);
+    this.value.set(other.value.subarray(0, other.length), this.length);
+    this.flags.set(other.flags.subarray(0, other.length), this.length);
+    this.length = wanted;
+  }
+
+  #grow(room: number): void {
+    const { series, timeMs, value, flags, length } = this;
+    this.series = new Uint32Array(room);
+    this.timeMs = new Float64Array(room);
+    this.value = new Float64Array(room);
+    this.flags = new Uint8Array(room);
+    this.series.set(series.subarray(0, length));
+    this.timeMs.set(timeMs.subarray(0, length));
+    this.value.set(value.subarray(0, length));
+    this.flags.set(flags.subarray(0, length));
+  }
+}

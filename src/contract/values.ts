@@ -1,0 +1,35 @@
+/**
+ * Asset values (beyond-the-spec, "Posting values"): `POST /v1/assets/{asset_id}/values` is the one way to write numbers.
+ * Success is 204 without a body; what is not valid is dropped in silence, so whatever can be checked is checked before.
+ */
+export type ValueStatus = 'good' | 'uncertain' | 'bad';
+export const VALUE_STATUSES: readonly ValueStatus[] = ['good', 'uncertain', 'bad'];
+
+/** A unit by number or by code. */
+export type UnitReference = { id: number } | { code: string };
+
+export interface ValuePoint {
+  /** ISO 8601, UTC, milliseconds, `Z`. */
+  timestamp?: string;
+  value: number;
+  status?: ValueStatus;
+  simulated?: boolean;
+  hold?: boolean;
+}
+
+export interface ValuesOfKey {
+  key: string;
+  group?: string;
+  unit?: UnitReference;
+  data: ValuePoint[];
+}
+
+export interface ValuesBody {
+  values: ValuesOfKey[];
+}
+
+/** Keys and groups: letters, digits, `.`, `-`, `_`; 1 to 128 characters; the server lower-cases them. */
+export const KEY_PATTERN = /^[A-Za-z0-9._-]{1,128}$/;
+
+/** A request body over this is answered 413. */
+export const MOST_BODY_BYTES = 500_000;
