@@ -7,7 +7,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 export interface Clock {
   /** Wall clock in milliseconds since 1970. For stamping and for people: never to keep, order or expire anything. */
   wallMs(): number;
-  /** Milliseconds from an arbitrary start that only ever grow, not moved by NTP. */
+  /** Milliseconds that only ever grow, not moved by NTP: the same in all threads and processes since the machine's start. */
   monotonicMs(): number;
   /** A number in [0, 1): jitter. */
   random(): number;
@@ -22,7 +22,11 @@ const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 export const systemClock: Clock = {
   wallMs: () => Date.now(),
-  monotonicMs: () => performance.now(),
+  // CLOCK_MONOTONIC itself, not `performance.now()`, which starts anew in each thread and process.
+  monotonicMs: () => {
+    const [seconds, nanoseconds] = process.hrtime();
+    return seconds * 1000 + nanoseconds / 1e6;
+  },
   random: () => Math.random(),
   async sleep(delayMs, signal) {
     signal?.throwIfAborted();
