@@ -12,8 +12,17 @@ export const STAMPED_HERE = 4;
 
 const FIRST_ROOM = 16;
 
+/** The columns as they cross to the store thread; the arrays may be longer than `length`. */
+export interface Columns {
+  length: number;
+  series: Uint32Array;
+  timeMs: Float64Array;
+  value: Float64Array;
+  flags: Uint8Array;
+}
+
 /** A growing list of accepted values. Nothing is checked here: `intake` has refused what is wrong. */
-export class ValueColumns {
+export class ValueColumns implements Columns {
   length = 0;
   /** Series ids of the catalogue. */
   series = new Uint32Array(FIRST_ROOM);
@@ -33,7 +42,7 @@ export class ValueColumns {
   }
 
   /** Adds all of `other` behind what is here. */
-  addAll(other: ValueColumns): void {
+  addAll(other: Columns): void {
     const wanted = this.length + other.length;
     if (wanted > this.series.length) this.#grow(Math.max(wanted, this.series.length * 2));
     this.series.set(other.series.subarray(0, other.length), this.length);
