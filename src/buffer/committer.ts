@@ -1,0 +1,243 @@
+/**
+ * The door of the buffer, in the main thread: who brings values waits until a commit has them on disk, and those who
+ * come while one is under way, or sooner than `COMMIT_INTERVAL` after the last, share the next.
+ *
+ * One commit at a time. A commit that fails is told to everyone in it; their values are forgotten here, because they
+ * were never acknowledged. What the store has pending (settled, folded) goes along with values, or by itself after a
+ * while where none come. Between commits the store tidies up, a step at a time.
+ */
+import type { Clock } from '../clock.ts';
+import { codeOf, StoreError } from '../errors.ts';
+import type { Series, SeriesCatalogue } from './series.ts';
+import { type Columns, ValueColumns } from './value-columns.ts';
+import type { CommitRequest, StoreFacts } from './value-store.ts';
+
+/** What the committer needs of the store thread. */
+export interface CommitPort {
+  commit(request: CommitRequest): Promise<StoreFacts>;
+  tidy(now: { monotonicMs: number }): Promise<StoreFacts>;
+  giveSpaceBack(): Promise<StoreFacts>;
+}
+
+export interface CommitterOptions {
+  clock: Clock;
+  catalogue: SeriesCatalogue;
+  intervalMs: number;
+  /** Commits at once when so many values wait. */
+  values: number;
+  /** Values that may wait at most; more are refused with `buffer.busy`. */
+  mostWaiting?: number;
+  /** Every answer of the store, for who keeps lanes and figures. */
+  onFacts(facts: StoreFacts): void;
+  /** A commit failed: told once for each attempt, the owner sums up. */
+  onFailure?(error: StoreError): void;
+  /** A commit is on disk. */
+  onCommit?(values: number): void;
+}
+
+interface Waiter {
+  resolve(): void;
+  reject(error: unknown): void;
+}
+
+/** Values that wait while the disk stalls: some tens of megabytes, then the door says 503. */
+const MOST_WAITING = 500_000;
+/** What is pending without values is written this long after it came up. */
+const QUIET_COMMIT_MS = 2_000;
+/** After a failed commit the next one waits: a full disk is not asked in a loop. */
+const AFTER_FAILURE_MS = 1_000;
+/** Free pages above this, and above a tenth of the file, are given back in quiet moments. */
+const SPARE_BYTES = 1_000_000;
+
+export class Committer {
+  readonly #port: CommitPort;
+  readonly #options: CommitterOptions;
+  #waiting = new ValueColumns();
+  #waiters: Waiter[] = [];
+  #busy = false;
+  #closed = false;
+  #lastCommitMs = Number.NEGATIVE_INFINITY;
+  #notBeforeMs = 0;
+  #dirtySinceMs: number | undefined;
+  #untidy = false;
+  #spare = false;
+  #cancelTimer: (() => void) | undefined;
+  #idle: (() => void)[] = [];
+  #failure: StoreError | undefined;
+
+  constructor(port: CommitPort, options: CommitterOptions) {
+    this.#port = port;
+    this.#options = options;
+  }
+
+  /** Why the last commit failed, until one succeeds. */
+  get failure(): StoreError | undefined {
+    return this.#failure;
+  }
+
+  /** Values that wait for a commit. */
+  get waitingValues(): number {
+    return this.#waiting.length;
+  }
+
+  setPace(pace: { intervalMs: number; values: number }): void {
+    Object.assign(this.#options, pace);
+    this.#schedule();
+  }
+
+  /** Resolves when the values are on disk; rejects with a `StoreError` and nothing of them is stored. */
+  append(columns: Columns): Promise<void> {
+    if (this.#closed) return Promise.reject(closing());
+    if (columns.length === 0) return Promise.resolve();
+    const most = this.#options.mostWaiting ?? MOST_WAITING;
+    if (this.#waiting.length > 0 && this.#waiting.length + columns.length > most) return Promise.reject(busy());
+    this.#waiting.addAll(columns);
+    const answer = new Promise<void>((resolve, reject) => {
+      this.#waiters.push({ resolve, reject });
+    });
+    this.#schedule();
+    return answer;
+  }
+
+  /** The store answered something else than a commit: it may have become dirty. */
+  note(facts: StoreFacts): void {
+    if (facts.dirty) this.#dirtySinceMs ??= this.#options.clock.monotonicMs();
+    else this.#dirtySinceMs = undefined;
+    this.#untidy = facts.untidy;
+    this.#spare = facts.disk.reusableBytes > Math.max(SPARE_BYTES, facts.disk.bytes / 10);
+    this.#options.onFacts(facts);
+    this.#schedule();
+  }
+
+  /** Commits everything that waits, with all that is pending, and takes nothing more. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    this.#cancelTimer?.();
+    while (this.#busy) await new Promise<void>((resolve) => this.#idle.push(resolve));
+    if (this.#waiting.length > 0 || this.#dirtySinceMs !== undefined) await this.#commit();
+  }
+
+  #schedule(): void {
+    if (this.#busy || this.#closed) return;
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
+    const nowMs = this.#options.clock.monotonicMs();
+    const dueMs = this.#dueMs(nowMs);
+    if (dueMs <= nowMs) {
+      void this.#commit();
+      return;
+    }
+    if (this.#untidy) {
+      void this.#tidy(() => this.#port.tidy({ monotonicMs: this.#options.clock.monotonicMs() }));
+      return;
+    }
+    // Giving space back costs a sync, so it waits for a moment in which nothing else does.
+    if (this.#spare && dueMs === Number.POSITIVE_INFINITY) {
+      void this.#tidy(() => this.#port.giveSpaceBack());
+      return;
+    }
+    // A fold becomes due by time alone, so the store is asked now and then even where nothing happens.
+    const wakeMs = Math.min(dueMs, nowMs + QUIET_COMMIT_MS);
+    this.#cancelTimer = this.#options.clock.after(wakeMs - nowMs, () => {
+      if (this.#dueMs(this.#options.clock.monotonicMs()) === Number.POSITIVE_INFINITY) this.#untidy = true;
+      this.#schedule();
+    });
+  }
+
+  /** When the next commit is due; Infinity where nothing asks for one. */
+  #dueMs(nowMs: number): number {
+    const { intervalMs, values } = this.#options;
+    let due = Number.POSITIVE_INFINITY;
+    if (this.#waiting.length >= values) due = nowMs;
+    else if (this.#waiting.length > 0) due = this.#lastCommitMs + intervalMs;
+    if (this.#dirtySinceMs !== undefined) {
+      due = Math.min(due, Math.max(this.#dirtySinceMs + QUIET_COMMIT_MS, this.#lastCommitMs + intervalMs));
+    }
+    return Math.max(due, this.#notBeforeMs);
+  }
+
+  async #commit(): Promise<void> {
+    const { clock, catalogue } = this.#options;
+    const columns = this.#waiting;
+    const waiters = this.#waiters;
+    this.#waiting = new ValueColumns();
+    this.#waiters = [];
+    this.#busy = true;
+    this.#lastCommitMs = clock.monotonicMs();
+    const newSeries = catalogue.takeNew();
+    try {
+      const facts = await this.#port.commit({
+        columns: columns.length > 0 ? plain(columns) : undefined,
+        newSeries,
+        monotonicMs: this.#lastCommitMs,
+        wallMs: clock.wallMs(),
+      });
+      this.#failure = undefined;
+      this.#dirtySinceMs = undefined;
+      this.#options.onCommit?.(columns.length);
+      for (const waiter of waiters) waiter.resolve();
+      this.#busy = false;
+      this.note(facts);
+    } catch (error) {
+      this.#fail(error, newSeries, waiters);
+    } finally {
+      this.#busy = false;
+      for (const resolve of this.#idle.splice(0)) resolve();
+    }
+    this.#schedule();
+  }
+
+  #fail(error: unknown, newSeries: Series[], waiters: Waiter[]): void {
+    const { clock, catalogue } = this.#options;
+    catalogue.returnNew(newSeries);
+    const failure = error instanceof StoreError ? error : unwritable(error);
+    // A refusal by a bound is an answer, not a fault: the next who comes may be asked at once.
+    if (!failure.code.startsWith('buffer.')) {
+      this.#failure = failure;
+      this.#notBeforeMs = clock.monotonicMs() + AFTER_FAILURE_MS;
+    }
+    this.#options.onFailure?.(failure);
+    for (const waiter of waiters) waiter.reject(failure);
+  }
+
+  async #tidy(step: () => Promise<StoreFacts>): Promise<void> {
+    this.#busy = true;
+    this.#untidy = false;
+    try {
+      const facts = await step();
+      this.#busy = false;
+      this.note(facts);
+    } catch (error) {
+      this.#spare = false;
+      this.#notBeforeMs = this.#options.clock.monotonicMs() + AFTER_FAILURE_MS;
+      this.#options.onFailure?.(error instanceof StoreError ? error : unwritable(error));
+    } finally {
+      this.#busy = false;
+      for (const resolve of this.#idle.splice(0)) resolve();
+    }
+    this.#schedule();
+  }
+}
+
+/** The columns without their methods, cut to their length: what crosses to the other thread. */
+function plain(columns: ValueColumns): Columns {
+  const { length, series, timeMs, value, flags } = columns;
+  return { length, series, timeMs, value, flags };
+}
+
+function closing(): StoreError {
+  return new StoreError('the agent is stopping', { code: 'buffer.closing', retryable: true });
+}
+
+function busy(): StoreError {
+  return new StoreError('too many values wait for the disk', { code: 'buffer.busy', retryable: true });
+}
+
+function unwritable(error: unknown): StoreError {
+  const code = codeOf(error) ?? 'unknown';
+  return new StoreError(`the disk refuses writes (${code})`, {
+    code: 'store.unwritable',
+    retryable: true,
+    cause: error,
+  });
+}

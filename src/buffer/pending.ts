@@ -1,0 +1,121 @@
+/**
+ * What has happened in memory and is not on disk yet. It goes with the next commit, so that settling and folding cost
+ * no sync of their own. A crash before that loses none of it for good: the rows of the log that it came from are
+ * still there, and are posted or folded again. A commit that fails leaves it here for the next.
+ */
+import type { SettledRun } from './log-row.ts';
+import { packRanges } from './settled-ranges.ts';
+import { MOST_ENTRIES, packDirectory, packGone, type Span, segmentId } from './span.ts';
+import type { Statements } from './tables.ts';
+
+export interface QuarantineEntry {
+  series: number;
+  count: number;
+  packed: Uint8Array;
+  status: number;
+  message: string;
+  atMs: number;
+}
+
+export class Pending {
+  /** Of values that stand in the log. */
+  settled: SettledRun[] = [];
+  readonly segments = new Map<number, Uint8Array>();
+  readonly newSpans = new Set<Span>();
+  readonly goneSegments = new Set<number>();
+  readonly progress = new Map<number, Span>();
+  readonly changedSpans = new Set<Span>();
+  readonly droppedSpans = new Set<Span>();
+  quarantine: QuarantineEntry[] = [];
+  releasedQuarantine: number[] = [];
+  aside: { what: string; place: number; atMs: number; bytes: Uint8Array | undefined }[] = [];
+  /** Damaged rows of the log, kept in `aside`. */
+  droppedRows: number[] = [];
+  /** Rows of the log up to this one hold nothing any more. */
+  dropRowsThrough = 0;
+
+  get isEmpty(): boolean {
+    return (
+      this.settled.length === 0 &&
+      this.segments.size === 0 &&
+      this.newSpans.size === 0 &&
+      this.goneSegments.size === 0 &&
+      this.progress.size === 0 &&
+      this.changedSpans.size === 0 &&
+      this.droppedSpans.size === 0 &&
+      this.quarantine.length === 0 &&
+      this.releasedQuarantine.length === 0 &&
+      this.aside.length === 0 &&
+      this.droppedRows.length === 0 &&
+      this.dropRowsThrough === 0
+    );
+  }
+
+  /** Nothing of the span is left: neither it nor its segments have to be written any more. */
+  dropSpan(span: Span): void {
+    const isNew = this.newSpans.delete(span);
+    this.changedSpans.delete(span);
+    for (let entry = 0; entry < span.series.length; entry++) {
+      const id = segmentId(span.id, entry);
+      this.segments.delete(id);
+      this.goneSegments.delete(id);
+      this.progress.delete(id);
+    }
+    if (!isNew) this.droppedSpans.add(span);
+  }
+
+  /** Nothing of the segment is left. */
+  dropSegment(span: Span, entry: number): void {
+    const id = segmentId(span.id, entry);
+    this.progress.delete(id);
+    if (!this.segments.delete(id)) this.goneSegments.add(id);
+    this.changedSpans.add(span);
+  }
+
+  /** Runs inside the transaction of a commit. */
+  write(statements: Statements): void {
+    for (const span of this.droppedSpans) {
+      const first = segmentId(span.id, 0);
+      statements.dropSegments.run(first, first + MOST_ENTRIES - 1);
+      statements.dropProgresses.run(first, first + MOST_ENTRIES - 1);
+      statements.dropGone.run(span.id);
+      statements.dropSpan.run(span.id);
+    }
+    for (const id of this.goneSegments) {
+      statements.dropSegment.run(id);
+      statements.dropProgress.run(id);
+    }
+    for (const span of this.newSpans) {
+      statements.addSpan.run(span.id, span.place, span.run, span.acceptedMs, packDirectory(span));
+    }
+    for (const [id, packed] of this.segments) statements.addSegment.run(id, packed);
+    for (const span of this.changedSpans) statements.setGone.run(span.id, packGone(span));
+    for (const [id, span] of this.progress) {
+      const ranges = span.progress.get(id - segmentId(span.id, 0));
+      if (ranges) statements.setProgress.run(id, packRanges(ranges));
+    }
+    for (const entry of this.quarantine) {
+      statements.addQuarantine.run(entry.series, entry.count, entry.packed, entry.status, entry.message, entry.atMs);
+    }
+    for (const id of this.releasedQuarantine) statements.dropQuarantine.run(id);
+    for (const { what, place, atMs, bytes } of this.aside) statements.setAside.run(what, place, atMs, bytes ?? null);
+    for (const id of this.droppedRows) statements.dropRow.run(id);
+    if (this.dropRowsThrough > 0) statements.dropRows.run(this.dropRowsThrough);
+  }
+
+  /** The commit is on disk. */
+  clear(): void {
+    this.settled = [];
+    this.segments.clear();
+    this.newSpans.clear();
+    this.goneSegments.clear();
+    this.progress.clear();
+    this.changedSpans.clear();
+    this.droppedSpans.clear();
+    this.quarantine = [];
+    this.releasedQuarantine = [];
+    this.aside = [];
+    this.droppedRows = [];
+    this.dropRowsThrough = 0;
+  }
+}

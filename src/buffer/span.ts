@@ -1,0 +1,105 @@
+/**
+ * A span: what one folding of the log made, a segment for each series that had something unsettled. Spans stand in the
+ * order of acceptance, and the segments of one span lie beside each other in the file, asset by asset: the order in
+ * which a backlog is posted is the order in which it is read.
+ *
+ * In memory a span is its directory alone, some twenty bytes for each segment of hundreds of values.
+ */
+import { ByteReader, ByteWriter, damaged } from './bytes.ts';
+import type { SettledRanges } from './settled-ranges.ts';
+
+/** Segments of a span, in columns; entry `i` is the segment with the id `spanId × 2^20 + i`. */
+export interface Span {
+  id: number;
+  /** Place in the order of acceptance. */
+  place: number;
+  run: number;
+  /** Monotonic milliseconds at which the last of its values was accepted, in that run. */
+  acceptedMs: number;
+  series: Uint32Array;
+  count: Uint32Array;
+  /** The latest time of the segment's values. */
+  lastTimeMs: Float64Array;
+  /** 1 where every value of the segment is settled, quarantined or dropped. */
+  gone: Uint8Array;
+  /** Values it was made of. */
+  values: number;
+  /** Segments that are not gone. */
+  left: number;
+  /** Settled runs of segments that are partly settled. */
+  progress: Map<number, SettledRanges>;
+  /** Entries of which a batch has something, and how many batches. */
+  underWay: Map<number, number>;
+  /** Counts every change, so that a merge notices that what it read is no longer so. */
+  changes: number;
+}
+
+export const MOST_ENTRIES = 2 ** 20;
+
+export function segmentId(span: number, entry: number): number {
+  return span * MOST_ENTRIES + entry;
+}
+
+export function newSpan(
+  head: { id: number; place: number; run: number; acceptedMs: number },
+  entries: readonly { series: number; count: number; lastTimeMs: number }[],
+): Span {
+  return {
+    ...head,
+    series: Uint32Array.from(entries, (entry) => entry.series),
+    count: Uint32Array.from(entries, (entry) => entry.count),
+    lastTimeMs: Float64Array.from(entries, (entry) => entry.lastTimeMs),
+    gone: new Uint8Array(entries.length),
+    values: entries.reduce((sum, entry) => sum + entry.count, 0),
+    left: entries.length,
+    progress: new Map(),
+    underWay: new Map(),
+    changes: 0,
+  };
+}
+
+/** The directory as bytes, with checksum. */
+export function packDirectory(span: Span): Uint8Array {
+  const writer = new ByteWriter(span.series.length * 8 + 16);
+  writer.reset(4);
+  writer.varint(span.series.length);
+  let series = 0;
+  let time = 0;
+  for (let i = 0; i < span.series.length; i++) {
+    writer.zigzag(span.series[i]! - series);
+    writer.varint(span.count[i]!);
+    writer.zigzag(span.lastTimeMs[i]! - time);
+    series = span.series[i]!;
+    time = span.lastTimeMs[i]!;
+  }
+  return writer.seal().slice();
+}
+
+export function unpackDirectory(bytes: Uint8Array): { series: number; count: number; lastTimeMs: number }[] {
+  const reader = ByteReader.unseal(bytes, 'the directory of a span');
+  const length = reader.varint();
+  if (length * 3 > reader.left) throw damaged('the directory of a span');
+  let series = 0;
+  let time = 0;
+  return Array.from({ length }, () => {
+    series += reader.zigzag();
+    const count = reader.varint();
+    time += reader.zigzag();
+    return { series, count, lastTimeMs: time };
+  });
+}
+
+/** Which segments are gone, a bit each. */
+export function packGone(span: Span): Uint8Array {
+  const bits = new Uint8Array(Math.ceil(span.gone.length / 8));
+  for (let i = 0; i < span.gone.length; i++) if (span.gone[i]) bits[i >> 3]! |= 1 << (i & 7);
+  return bits;
+}
+
+export function markGone(span: Span, bits: Uint8Array): void {
+  for (let i = 0; i < span.gone.length; i++) {
+    if ((bits[i >> 3]! & (1 << (i & 7))) === 0 || span.gone[i]) continue;
+    span.gone[i] = 1;
+    span.left--;
+  }
+}

@@ -1,0 +1,223 @@
+/**
+ * Makes batches: chooses values of one asset, writes their body, marks them as under way.
+ *
+ * Within a series the order of acceptance is kept: the backlog before the live values, and nothing of a series behind
+ * something of it that is still under way. A full post gives each series its share of the room.
+ */
+import type { BodyWriter } from './body-writer.ts';
+import type { Batch, TakeRequest } from './lanes.ts';
+import type { SegmentReader } from './segment-reader.ts';
+import { openRun } from './settled-ranges.ts';
+import type { Span } from './span.ts';
+import {
+  type AssetState,
+  type BatchState,
+  type Part,
+  type SeriesState,
+  type StoreState,
+  sendEntry,
+  sliceOfPart,
+} from './state.ts';
+
+/** `undefined` where the asset has nothing to take in that lane. */
+export function takeBatch(
+  state: StoreState,
+  segments: SegmentReader,
+  body: BodyWriter,
+  request: TakeRequest,
+): { batch: BatchState; answer: Batch } | undefined {
+  const asset = state.assets.get(request.asset);
+  if (!asset || (request.lane === 'live' ? asset.liveUnderWay : asset.backlogUnderWay) > 0) return undefined;
+  const wanted = (series: SeriesState) =>
+    request.onlySeries ? request.onlySeries.includes(series.series.id) : !series.held;
+  const live = request.lane === 'live' ? chooseLive(asset, wanted, request.maxValues) : [];
+  const liveCount = live.reduce((sum, part) => sum + part.count, 0);
+  if (request.lane === 'live' && liveCount === 0) return undefined;
+  let room = request.maxValues;
+  if (request.lane === 'live') {
+    room = asset.backlogUnderWay > 0 ? 0 : Math.min(request.alongValues ?? 0, request.maxValues - liveCount);
+  }
+  const old = room > 0 ? chooseBacklog(state, segments, asset, wanted, room) : [];
+  const parts = writeBody(state, body, [...old, ...live], request.maxBytes);
+  if (parts.length === 0) return undefined;
+  const batch: BatchState = { id: state.nextBatch++, asset, lane: request.lane, along: old.length > 0, parts };
+  for (const part of parts) send(part);
+  enterLanes(batch);
+  state.batches.set(batch.id, batch);
+  state.touched.add(asset);
+  return { batch, answer: describe(batch, body.end()) };
+}
+
+function enterLanes(batch: BatchState): void {
+  if (batch.lane === 'live') batch.asset.liveUnderWay++;
+  if (batch.lane === 'backlog' || batch.along) batch.asset.backlogUnderWay++;
+}
+
+/** The batch is over; its lanes are free unless its sisters by division are under way. */
+export function leaveLanes(batch: BatchState): void {
+  if (batch.lane === 'live') batch.asset.liveUnderWay--;
+  if (batch.lane === 'backlog' || batch.along) batch.asset.backlogUnderWay--;
+}
+
+/** A batch made of parts of another, which are under way already. */
+export function batchOfParts(
+  state: StoreState,
+  body: BodyWriter,
+  from: BatchState,
+  parts: Part[],
+): { batch: BatchState; answer: Batch } {
+  const batch: BatchState = { id: state.nextBatch++, asset: from.asset, lane: from.lane, along: from.along, parts };
+  // Parts of what has been one body fit into one.
+  writeBody(state, body, parts, Number.POSITIVE_INFINITY);
+  enterLanes(batch);
+  state.batches.set(batch.id, batch);
+  return { batch, answer: describe(batch, body.end()) };
+}
+
+function describe(batch: BatchState, body: Uint8Array): Batch {
+  let values = 0;
+  let liveValues = 0;
+  for (const part of batch.parts) {
+    values += part.count;
+    if ('position' in part.at) liveValues += part.count;
+  }
+  const series = [...new Set(batch.parts.map((part) => part.series.series.id))];
+  return {
+    id: batch.id,
+    asset: batch.asset.asset,
+    series,
+    values,
+    liveValues,
+    backlogValues: values - liveValues,
+    body,
+  };
+}
+
+function send(part: Part): void {
+  if ('position' in part.at) part.series.queue.send(part.at.position, part.count);
+  else sendEntry(part.series.asset, part.at.span, part.at.entry, part.series.held);
+}
+
+/** Each waiting series' oldest run, its share of the room in proportion to what waits. */
+function chooseLive(asset: AssetState, wanted: (series: SeriesState) => boolean, most: number): Part[] {
+  const waiting = asset.series.filter((series) => series.queue.waiting > 0 && wanted(series));
+  const total = waiting.reduce((sum, series) => sum + series.queue.waiting, 0);
+  const parts: Part[] = [];
+  let room = most;
+  const first = asset.nextSeries++ % Math.max(1, waiting.length);
+  for (let i = 0; i < waiting.length && room > 0; i++) {
+    const series = waiting[(first + i) % waiting.length]!;
+    const share = total <= most ? series.queue.waiting : Math.ceil((most * series.queue.waiting) / total);
+    const position = series.queue.firstWaiting();
+    const count = series.queue.runOfWaiting(position, Math.min(share, room));
+    if (count === 0) continue;
+    parts.push({ series, at: { position }, count, ...series.queue.copy(position, count) });
+    room -= count;
+  }
+  return parts;
+}
+
+interface OpenEntry {
+  span: Span;
+  entry: number;
+  run: { from: number; to: number };
+  series: SeriesState;
+}
+
+/** The oldest segments of the asset, span by span; where a span has more than fits, a share of each of its series. */
+function chooseBacklog(
+  state: StoreState,
+  segments: SegmentReader,
+  asset: AssetState,
+  wanted: (series: SeriesState) => boolean,
+  most: number,
+): Part[] {
+  const parts: Part[] = [];
+  const blocked = new Set<SeriesState>();
+  let room = most;
+  for (const { span, from, to } of [...asset.places]) {
+    if (room <= 0) break;
+    const open: OpenEntry[] = [];
+    for (let entry = from; entry < to; entry++) {
+      if (span.gone[entry]) continue;
+      const series = state.seriesOf(span.series[entry]!);
+      if (!wanted(series) || blocked.has(series)) continue;
+      const run = openRun(span.progress.get(entry) ?? [], span.count[entry]!);
+      // What is under way, or has a part under way before it, bars the way for its series.
+      if (!run || span.underWay.has(entry)) blocked.add(series);
+      else open.push({ span, entry, run, series });
+    }
+    const total = open.reduce((sum, { run }) => sum + run.to - run.from, 0);
+    const fits = total <= room;
+    let left = room;
+    for (const { entry, run, series } of open) {
+      // A span may hold several segments of a series: none behind one that is not taken to its end.
+      if (blocked.has(series)) continue;
+      const size = run.to - run.from;
+      const count = Math.min(left, fits ? size : Math.ceil((room * size) / total));
+      if (count <= 0) break;
+      // A later run of the same segment, or a later span, must not overtake what is left of this one.
+      if (count < size || run.to < span.count[entry]!) blocked.add(series);
+      const values = segments.read(span, entry);
+      if (!values) continue;
+      parts.push({
+        series,
+        at: { span, entry, from: run.from },
+        count,
+        timeMs: values.timeMs.subarray(run.from, run.from + count),
+        value: values.value.subarray(run.from, run.from + count),
+        flags: values.flags.subarray(run.from, run.from + count),
+      });
+      left -= count;
+    }
+    room = left;
+    if (!fits) break;
+  }
+  return parts;
+}
+
+/** Writes the parts, the values of a series together; gives those that fitted, the last one cut where it had to be. */
+function writeBody(state: StoreState, body: BodyWriter, parts: readonly Part[], maxBytes: number): Part[] {
+  const bySeries = new Map<SeriesState, Part[]>();
+  for (const part of parts) {
+    const list = bySeries.get(part.series);
+    if (list) list.push(part);
+    else bySeries.set(part.series, [part]);
+  }
+  const written: Part[] = [];
+  body.begin(maxBytes);
+  for (const [series, list] of bySeries) {
+    if (!body.openKey(state.headOf(series))) break;
+    let full = false;
+    for (const part of list) {
+      let count = 0;
+      while (count < part.count && body.point(part.timeMs[count]!, part.value[count]!, part.flags[count]!)) count++;
+      full = count < part.count;
+      if (count > 0) written.push(full ? sliceOfPart(part, 0, count) : part);
+      if (full) break;
+    }
+    body.closeKey();
+    if (full) break;
+  }
+  return written;
+}
+
+/** By series where there are several, else by halves; a lone value stays whole: `[]`. */
+export function divideParts(parts: readonly Part[]): Part[][] {
+  const series = [...new Set(parts.map((part) => part.series))];
+  if (series.length > 1) {
+    const first = new Set(series.slice(0, series.length >> 1));
+    return [parts.filter((part) => first.has(part.series)), parts.filter((part) => !first.has(part.series))];
+  }
+  const total = parts.reduce((sum, part) => sum + part.count, 0);
+  if (total < 2) return [];
+  const halves: [Part[], Part[]] = [[], []];
+  let left = total >> 1;
+  for (const part of parts) {
+    const count = Math.min(left, part.count);
+    if (count > 0) halves[0].push(sliceOfPart(part, 0, count));
+    if (count < part.count) halves[1].push(sliceOfPart(part, count, part.count));
+    left -= count;
+  }
+  return halves;
+}
