@@ -1,8 +1,8 @@
-import { chmodSync } from 'node:fs';
+import { chmodSync, existsSync, renameSync } from 'node:fs';
 import Database from 'better-sqlite3';
-import { StoreError } from './errors.ts';
+import { codeOf, StoreError } from './errors.ts';
 
-export type { Database } from 'better-sqlite3';
+export type { Database, Statement } from 'better-sqlite3';
 
 export interface OpenDatabaseOptions {
   readonly?: boolean;
@@ -52,4 +52,24 @@ function demand(database: Database.Database, path: string, pragma: string, wante
     code: 'store.pragma',
     hint: 'Put STATE_DIR on a local file system that supports shared memory and locks (not NFS).',
   });
+}
+
+/** Whether an error says that the file itself is no sound database, as opposed to a disk that refuses. */
+export function saysCorrupt(error: unknown): boolean {
+  const code = codeOf(error) ?? '';
+  return code.startsWith('SQLITE_CORRUPT') || code.startsWith('SQLITE_NOTADB') || code === 'store.corrupt' || code === 'inbox.corrupt';
+}
+
+/**
+ * Puts a corrupt database aside, byte for byte, as `<name>.corrupt-<time>` with its WAL beside it. It is never deleted:
+ * what an expert can still read of it is worth more than the space. Gives the new path.
+ */
+export function setAsideDatabase(path: string, wallMs: number): string {
+  const time = new Date(wallMs).toISOString().replaceAll(/[-:]/g, '').replace('.', '');
+  let target = `${path}.corrupt-${time}`;
+  for (let other = 2; existsSync(target); other++) target = `${path}.corrupt-${time}-${other}`;
+  for (const end of ['', '-wal', '-shm']) {
+    if (existsSync(`${path}${end}`)) renameSync(`${path}${end}`, `${target}${end}`);
+  }
+  return target;
 }

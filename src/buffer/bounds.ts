@@ -1,6 +1,6 @@
 import { statfsSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
-import type { Database } from '../database.ts';
+import type { Database, Statement } from '../database.ts';
 
 /** What the buffer may take, as configured; 0 is no bound. */
 export interface BufferBounds {
@@ -22,19 +22,31 @@ export interface DiskUse {
   totalBytes: number;
 }
 
-export function diskUse(database: Database, path: string): DiskUse {
-  const pageBytes = database.pragma('page_size', { simple: true }) as number;
-  const freePages = database.pragma('freelist_count', { simple: true }) as number;
-  const pages = database.pragma('page_count', { simple: true }) as number;
-  const fileSystem = statfsSync(dirname(path));
-  const wal = statSync(`${path}-wal`, { throwIfNoEntry: false })?.size ?? 0;
-  return {
-    // Pages that stand in the WAL alone will be in the file at the next checkpoint.
-    bytes: Math.max(pages * pageBytes, statSync(path).size) + wal,
-    reusableBytes: freePages * pageBytes,
-    freeBytes: fileSystem.bavail * fileSystem.bsize,
-    totalBytes: fileSystem.blocks * fileSystem.bsize,
-  };
+/** Measures what the buffer takes. Statements are prepared once: this runs after every commit. */
+export class DiskGauge {
+  readonly #path: string;
+  readonly #pageBytes: number;
+  readonly #freePages: Statement<[], number>;
+  readonly #pages: Statement<[], number>;
+
+  constructor(database: Database, path: string) {
+    this.#path = path;
+    this.#pageBytes = database.pragma('page_size', { simple: true }) as number;
+    this.#freePages = database.prepare<[], number>('PRAGMA freelist_count').pluck();
+    this.#pages = database.prepare<[], number>('PRAGMA page_count').pluck();
+  }
+
+  read(): DiskUse {
+    const fileSystem = statfsSync(dirname(this.#path));
+    const wal = statSync(`${this.#path}-wal`, { throwIfNoEntry: false })?.size ?? 0;
+    return {
+      // Pages that stand in the WAL alone will be in the file at the next checkpoint.
+      bytes: Math.max((this.#pages.get() ?? 0) * this.#pageBytes, statSync(this.#path).size) + wal,
+      reusableBytes: (this.#freePages.get() ?? 0) * this.#pageBytes,
+      freeBytes: fileSystem.bavail * fileSystem.bsize,
+      totalBytes: fileSystem.blocks * fileSystem.bsize,
+    };
+  }
 }
 
 /** Room for one more commit with its WAL, kept below the bound so that the bound itself is never passed. */

@@ -9,8 +9,8 @@
 import type { Clock } from '../clock.ts';
 import { codeOf, StoreError } from '../errors.ts';
 import type { Series, SeriesCatalogue } from './series.ts';
+import type { CommitRequest, StoreFacts } from './store-facts.ts';
 import { type Columns, ValueColumns } from './value-columns.ts';
-import type { CommitRequest, StoreFacts } from './value-store.ts';
 
 /** What the committer needs of the store thread. */
 export interface CommitPort {

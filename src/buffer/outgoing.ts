@@ -4,7 +4,7 @@
  */
 import type { Clock } from '../clock.ts';
 import type { AssetLanes, Batch, OutgoingBuffer, Refusal, TakeRequest } from './lanes.ts';
-import type { StoreFacts } from './value-store.ts';
+import type { StoreFacts } from './store-facts.ts';
 
 /** What it needs of the store thread. */
 export interface OutgoingPort {

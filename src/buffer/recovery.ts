@@ -85,7 +85,7 @@ function readSpans(
   for (const [segment, ranges] of progress) {
     const span = byId.get(Math.floor(segment / MOST_ENTRIES));
     const entry = segment % MOST_ENTRIES;
-    if (!span || span.gone[entry] !== 0) continue;
+    if (span?.gone[entry] !== 0) continue;
     // Progress that does not read is forgotten: the segment is posted again from its start.
     try {
       span.progress.set(entry, unpackRanges(ranges));

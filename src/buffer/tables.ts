@@ -101,9 +101,12 @@ export function prepareStatements(database: Database) {
 
 export type Statements = ReturnType<typeof prepareStatements>;
 
-/** Every series that was ever accepted here. */
-export function readSeries(database: Database): Series[] {
-  const rows = database.prepare('SELECT * FROM series ORDER BY id').all() as {
+/** Every series that was ever accepted here, or the one with that number. */
+export function readSeries(database: Database, only?: number): Series[] {
+  const where = only === undefined ? '' : 'WHERE id = :only';
+  const rows = database
+    .prepare(`SELECT * FROM series ${where} ORDER BY id`)
+    .all(only === undefined ? {} : { only }) as {
     id: number;
     asset: number;
     key: string;

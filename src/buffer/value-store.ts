@@ -13,11 +13,10 @@
 import type { Database } from '../database.ts';
 import { StoreError } from '../errors.ts';
 import { BodyWriter } from './body-writer.ts';
-import { type BufferBounds, type DiskUse, diskUse, minFreeBytes, overfull } from './bounds.ts';
-import { foldRows, rowsOfOneRun } from './fold.ts';
-import type { AssetLanes, Batch, Refusal, TakeRequest } from './lanes.ts';
+import { DiskGauge, type DiskUse, minFreeBytes, overfull } from './bounds.ts';
+import { Dropping } from './dropping.ts';
+import type { Batch, Refusal, TakeRequest } from './lanes.ts';
 import { LogRowWriter } from './log-row.ts';
-import { Merge, removeSpan } from './merge.ts';
 import { Pending } from './pending.ts';
 import { type RunHead, recoverState } from './recovery.ts';
 import { SegmentReader } from './segment-reader.ts';
@@ -25,44 +24,11 @@ import type { Series } from './series.ts';
 import { quarantineBatch, releasePart, settlePart } from './settle.ts';
 import { type Span, segmentId } from './span.ts';
 import { StoreState } from './state.ts';
+import type { CommitRequest, StoreFacts, ValueStoreOptions } from './store-facts.ts';
 import { prepareStatements, type QuarantineRow, type Statements, writeSeries } from './tables.ts';
 import { batchOfParts, divideParts, leaveLanes, takeBatch } from './take.ts';
+import { Tidying } from './tidying.ts';
 import type { Columns } from './value-columns.ts';
-
-export interface ValueStoreOptions {
-  bounds: BufferBounds;
-  /** The log is folded when its oldest value is older. */
-  foldAfterMs: number;
-  /** The log is folded when it holds more: the queues in memory are as long as the log. */
-  foldValues: number;
-}
-
-/** What the main thread keeps current with every answer. */
-export interface StoreFacts {
-  /** Assets whose lanes changed. */
-  lanes: AssetLanes[];
-  logValues: number;
-  segmentValues: number;
-  quarantined: number;
-  spans: number;
-  disk: DiskUse;
-  /** Age of the oldest value in milliseconds, as far as it is known without trusting the wall clock. */
-  oldestAgeMs: number;
-  /** Something waits for a commit beside new values. */
-  dirty: boolean;
-  /** There is tidying to do: folding, merging, giving space back. */
-  untidy: boolean;
-  /** Since the last answer. */
-  dropped: { reason: 'bytes' | 'age'; values: number }[];
-  damaged: { what: string; values: number }[];
-}
-
-export interface CommitRequest {
-  columns: Columns | undefined;
-  newSeries: Series[];
-  monotonicMs: number;
-  wallMs: number;
-}
 
 export class ValueStore {
   readonly #database: Database;
@@ -73,17 +39,17 @@ export class ValueStore {
   readonly #writer = new LogRowWriter();
   readonly #body = new BodyWriter();
   readonly #segments: SegmentReader;
+  readonly #tidying: Tidying;
+  readonly #dropping: Dropping;
   #statements!: Statements;
   #run!: RunHead;
-  #merge: Merge | undefined;
-  /** `spanChanges` when merges were last looked for. */
-  #spansLooked = 0;
   #quarantined = 0;
+  #gauge!: DiskGauge;
+  #bytesSinceGauge = 0;
+  #gaugedMs = Number.NEGATIVE_INFINITY;
+  #transaction!: (request: CommitRequest, hasRow: boolean) => void;
   #disk!: DiskUse;
   #monotonicMs = 0;
-  /** What the deletions that wait for the next commit will free, about. */
-  #droppedBytes = 0;
-  #dropped: StoreFacts['dropped'] = [];
   #damaged: StoreFacts['damaged'] = [];
 
   /** `path` is that of the open database, for its size on disk. */
@@ -95,6 +61,8 @@ export class ValueStore {
       (id) => this.#pending.segments.get(id) ?? this.#statements.getSegment.get(id),
       (span, entry, bytes) => this.#loseDamaged(span, entry, bytes),
     );
+    this.#tidying = new Tidying(this.#state, this.#pending, this.#segments, options);
+    this.#dropping = new Dropping(this.#state, this.#pending, options.bounds);
   }
 
   /** Reads the log and the directories, never the backlog. Gives every series that is known. */
@@ -102,10 +70,14 @@ export class ValueStore {
     this.#monotonicMs = now.monotonicMs;
     const recovered = recoverState(this.#database, this.#state, this.#pending, now);
     this.#statements = prepareStatements(this.#database);
+    this.#transaction = this.#database.transaction((request: CommitRequest, hasRow: boolean) => {
+      this.#writeRows(request, hasRow);
+    });
     this.#run = recovered.run;
     this.#damaged.push(...recovered.damaged);
     this.#quarantined = this.#statements.countQuarantine.get() ?? 0;
-    this.#disk = diskUse(this.#database, this.#path);
+    this.#gauge = new DiskGauge(this.#database, this.#path);
+    this.#disk = this.#gauge.read();
     return { series: recovered.series, facts: this.facts() };
   }
 
@@ -120,10 +92,10 @@ export class ValueStore {
     if (columns && columns.length > 0) this.#refuseWhereFull();
     this.#write(request);
     this.#pending.clear();
-    this.#droppedBytes = 0;
-    if (columns) this.#takeIn(columns, request);
-    this.#disk = diskUse(this.#database, this.#path);
-    this.#keepBounds();
+    if (this.#dropping.committed()) this.#gaugedMs = Number.NEGATIVE_INFINITY;
+    if (columns) this.#takeIn(columns);
+    this.#gaugeDisk(request.monotonicMs);
+    this.#dropping.keep(this.#disk, (span) => this.#ageOf(span.run, span.acceptedMs));
     return this.facts();
   }
 
@@ -137,35 +109,52 @@ export class ValueStore {
     }
   }
 
-  #write({ columns, newSeries, monotonicMs, wallMs }: CommitRequest): void {
-    const statements = this.#statements;
+  #write(request: CommitRequest): void {
     const state = this.#state;
-    const settled = this.#pending.settled;
-    this.#database.transaction(() => {
-      for (const series of newSeries) writeSeries(statements, series);
-      this.#pending.write(statements);
-      if ((columns && columns.length > 0) || settled.length > 0) {
-        const head = { run: this.#run.id, monotonicMs: Math.max(0, Math.round(monotonicMs)), firstSeq: state.nextSeq };
-        statements.addRow.run(state.nextRow, this.#writer.write(head, columns ?? NO_VALUES, settled));
-      }
-      if (this.#run.isNew) statements.addRun.run(this.#run.id, this.#run.boot, wallMs, monotonicMs, 0);
-    })();
+    const { columns, newSeries, monotonicMs } = request;
+    const hasRow = (columns !== undefined && columns.length > 0) || this.#pending.settled.length > 0;
+    this.#transaction(request, hasRow);
     this.#run.isNew = false;
     for (const series of newSeries) state.addSeries(series);
-    if ((columns && columns.length > 0) || settled.length > 0) {
-      const count = columns?.length ?? 0;
-      state.rows.push({
-        id: state.nextRow++,
-        firstSeq: state.nextSeq,
-        count,
-        left: count,
-        run: this.#run.id,
-        monotonicMs,
-      });
-    }
+    if (!hasRow) return;
+    const count = columns?.length ?? 0;
+    state.rows.push({
+      id: state.nextRow++,
+      firstSeq: state.nextSeq,
+      count,
+      left: count,
+      run: this.#run.id,
+      monotonicMs,
+    });
   }
 
-  #takeIn(columns: Columns, { monotonicMs }: CommitRequest): void {
+  /** Inside the transaction: memory is not touched, so that a failure leaves everything as it was. */
+  #writeRows({ columns, newSeries, monotonicMs, wallMs }: CommitRequest, hasRow: boolean): void {
+    const statements = this.#statements;
+    for (const series of newSeries) writeSeries(statements, series);
+    this.#pending.write(statements);
+    if (hasRow) {
+      const head = {
+        run: this.#run.id,
+        monotonicMs: Math.max(0, Math.round(monotonicMs)),
+        firstSeq: this.#state.nextSeq,
+      };
+      const row = this.#writer.write(head, columns ?? NO_VALUES, this.#pending.settled);
+      statements.addRow.run(this.#state.nextRow, row);
+      this.#bytesSinceGauge += row.length;
+    }
+    if (this.#run.isNew) statements.addRun.run(this.#run.id, this.#run.boot, wallMs, monotonicMs, 0);
+  }
+
+  /** Looks at the disk after so many bytes or so much time: cheap, but not as cheap as a small commit. */
+  #gaugeDisk(monotonicMs: number): void {
+    if (this.#bytesSinceGauge < GAUGE_BYTES && monotonicMs - this.#gaugedMs < GAUGE_MS) return;
+    this.#disk = this.#gauge.read();
+    this.#bytesSinceGauge = 0;
+    this.#gaugedMs = monotonicMs;
+  }
+
+  #takeIn(columns: Columns): void {
     const state = this.#state;
     let seq = state.nextSeq;
     for (let i = 0; i < columns.length; i++) {
@@ -176,7 +165,6 @@ export class ValueStore {
     }
     state.nextSeq = seq;
     state.logValues += columns.length;
-    this.#monotonicMs = monotonicMs;
   }
 
   take(request: TakeRequest): { batch: Batch | undefined; facts: StoreFacts } {
@@ -187,7 +175,7 @@ export class ValueStore {
   settle(batch: number): StoreFacts {
     const ended = this.#end(batch);
     for (const part of ended?.parts ?? []) settlePart(this.#state, this.#pending, this.#segments, part);
-    this.#dropSettledRows();
+    this.#tidying.dropSettledRows();
     return this.facts();
   }
 
@@ -220,7 +208,7 @@ export class ValueStore {
       quarantineBatch(this.#state, this.#pending, this.#segments, ended, refusal);
       this.#quarantined += ended.parts.reduce((sum, part) => sum + part.count, 0);
     }
-    this.#dropSettledRows();
+    this.#tidying.dropSettledRows();
     return this.facts();
   }
 
@@ -238,84 +226,19 @@ export class ValueStore {
     return ended;
   }
 
-  /** Rows at the front that hold nothing fall away, many at a time: deleting one by one would write more than the values. */
-  #dropSettledRows(): void {
-    const { rows } = this.#state;
-    let settled = 0;
-    while (settled < rows.length && rows[settled]!.left === 0) settled++;
-    if (settled === 0 || (settled < ROWS_A_DELETION && settled < rows.length)) return;
-    const through = rows[settled - 1]!;
-    this.#pending.dropRowsThrough = through.id;
-    const throughSeq = through.firstSeq + through.count - 1;
-    this.#pending.settled = this.#pending.settled.filter((run) => run.lastSeq > throughSeq);
-    this.#state.rows = rows.slice(settled);
-  }
-
   /** One step of what can wait: a fold, some of a merge, some space given back. Some milliseconds at most. */
   tidy(now: { monotonicMs: number }): StoreFacts {
     this.#monotonicMs = now.monotonicMs;
-    const rows = this.#rowsToFold();
-    if (rows > 0) foldRows(this.#state, this.#pending, rows);
-    else this.#mergeStep();
+    this.#tidying.step(now.monotonicMs);
     return this.facts();
-  }
-
-  #rowsToFold(): number {
-    const { rows } = this.#state;
-    const { foldAfterMs, foldValues } = this.#options;
-    let old = 0;
-    while (old < rows.length && rows[old]!.monotonicMs + foldAfterMs <= this.#monotonicMs) old++;
-    if (old > 0) return rowsOfOneRun(rows, old);
-    return this.#state.logValues > foldValues ? rowsOfOneRun(rows, rows.length) : 0;
-  }
-
-  #mayMerge(): boolean {
-    return this.#merge !== undefined || this.#spansLooked !== this.#state.spanChanges;
-  }
-
-  #mergeStep(): void {
-    if (!this.#merge) {
-      this.#spansLooked = this.#state.spanChanges;
-      this.#merge = Merge.choose(this.#state);
-    }
-    if (!this.#merge) return;
-    if (this.#merge.isVoid) this.#merge = undefined;
-    else if (this.#merge.step(this.#segments)) {
-      if (!this.#merge.isVoid) this.#merge.finish(this.#state, this.#pending);
-      this.#merge = undefined;
-    }
   }
 
   /** Gives free pages back to the file system, some hundred at a time. Costs a transaction: for quiet moments. */
   giveSpaceBack(): StoreFacts {
     this.#statements.vacuum.run();
-    this.#disk = diskUse(this.#database, this.#path);
+    this.#gaugedMs = this.#monotonicMs;
+    this.#disk = this.#gauge.read();
     return this.facts();
-  }
-
-  #keepBounds(): void {
-    const { bounds } = this.#options;
-    while (bounds.full === 'drop-oldest' && overfull(this.#disk, bounds, this.#droppedBytes)) {
-      if (!this.#dropOldest('bytes')) break;
-    }
-    const oldest = this.#state.spans[0];
-    if (bounds.maxAgeMs > 0 && oldest && this.#ageOf(oldest.run, oldest.acceptedMs) > bounds.maxAgeMs) {
-      this.#dropOldest('age');
-    }
-  }
-
-  #dropOldest(reason: 'bytes' | 'age'): boolean {
-    const span = this.#state.spans[0];
-    if (!span) {
-      const rows = rowsOfOneRun(this.#state.rows, this.#state.rows.length);
-      if (rows === 0 || this.#state.logValues === 0) return false;
-      foldRows(this.#state, this.#pending, rows);
-      return this.#state.spans.length > 0;
-    }
-    this.#droppedBytes += span.left * 16;
-    for (let i = 0; i < span.count.length; i++) if (!span.gone[i]) this.#droppedBytes += span.count[i]! * 2;
-    this.#dropped.push({ reason, values: removeSpan(this.#state, this.#pending, span) });
-    return true;
   }
 
   #loseDamaged(span: Span, entry: number, bytes: Uint8Array | undefined): void {
@@ -347,11 +270,10 @@ export class ValueStore {
       disk: this.#disk,
       oldestAgeMs: oldest ? this.#ageOf(oldest.run, oldestMs!) : 0,
       dirty: !this.#pending.isEmpty,
-      untidy: this.#rowsToFold() > 0 || this.#mayMerge(),
-      dropped: this.#dropped,
+      untidy: this.#tidying.isDue(this.#monotonicMs),
+      dropped: this.#dropping.take(),
       damaged: this.#damaged,
     };
-    this.#dropped = [];
     this.#damaged = [];
     return facts;
   }
@@ -366,8 +288,9 @@ export class ValueStore {
   }
 }
 
-/** Deleting so many rows at once brings the bytes written for it to a fraction of what the values took. */
-const ROWS_A_DELETION = 64;
+/** Well below the headroom that the bound on bytes keeps. */
+const GAUGE_BYTES = 128 * 1024;
+const GAUGE_MS = 500;
 const NO_VALUES: Columns = {
   length: 0,
   series: new Uint32Array(0),

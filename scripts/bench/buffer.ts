@@ -1,0 +1,250 @@
+/**
+ * The buffer beside the bare loops of its design, in one run: bytes, syncs and values a second.
+ * `node scripts/bench/buffer.ts [--values N]`; a million values by default.
+ */
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { Worker } from 'node:worker_threads';
+import { Pool } from 'undici';
+import { SeriesCatalogue } from '../../src/buffer/series.ts';
+import { ValueStore } from '../../src/buffer/value-store.ts';
+import { openDatabase } from '../../src/database.ts';
+import { bareDrain, bareLog, type Loop, rowAValue } from './bare-loops.ts';
+import { type Cost, costOf, machine, millions, storedBytes, table } from './measure.ts';
+import { ASSETS, Plant, SERIES } from './plant.ts';
+
+const { values: options } = parseArgs({ options: { values: { type: 'string', default: '1000000' } } });
+const VALUES = Number(options.values);
+const folder = mkdtempSync(join(tmpdir(), 'tagferry-bench-'));
+const pathOf = (name: string) => join(folder, `${name}.db`);
+
+interface Taken {
+  /** Seconds in commits and tidying; the making of readings is not counted. */
+  seconds: number;
+  writtenBytes: number;
+  storedBytes: number;
+  commits: number;
+}
+
+/** Takes `total` readings in, `perCommit` at a time. */
+async function takeIn(
+  total: number,
+  perCommit: number,
+  commit: (values: ReturnType<Plant['next']>) => void,
+  kind?: 'doubles',
+) {
+  const plant = new Plant(kind);
+  let seconds = 0;
+  const cost = await costOf(() => {
+    for (let done = 0; done < total; done += perCommit) {
+      const values = plant.next(perCommit);
+      const start = performance.now();
+      commit(values);
+      seconds += (performance.now() - start) / 1000;
+    }
+  });
+  return { seconds, writtenBytes: cost.writtenBytes };
+}
+
+/** The store without its thread: as bare as the loops beside it. */
+function openStore(path: string) {
+  const store = new ValueStore(openDatabase(path), path, {
+    bounds: { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' },
+    foldAfterMs: 20_000,
+    foldValues: 256 * 1024,
+  });
+  const { series } = store.open({ monotonicMs: 0, wallMs: 0, boot: 'bench' });
+  const catalogue = new SeriesCatalogue(series);
+  for (let i = 0; i < SERIES; i++) catalogue.idOf(1 + Math.floor(i / 10), `k${i % 10}`, undefined, { id: 12 });
+  const commit = (columns?: ReturnType<Plant['next']>) => {
+    const monotonicMs = performance.now();
+    let facts = store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs, wallMs: 0 });
+    while (facts.untidy) facts = store.tidy({ monotonicMs });
+    return facts;
+  };
+  return { store, commit };
+}
+
+async function measureStore(name: string, total: number, perCommit: number, kind?: 'doubles'): Promise<Taken> {
+  const { store, commit } = openStore(pathOf(name));
+  const { seconds, writtenBytes } = await takeIn(total, perCommit, commit, kind);
+  commit();
+  const stored = storedBytes(pathOf(name));
+  store.close();
+  return { seconds, writtenBytes, storedBytes: stored, commits: total / perCommit };
+}
+
+async function measureLoop(
+  name: string,
+  make: (path: string) => Loop,
+  total: number,
+  perCommit: number,
+  kind?: 'doubles',
+) {
+  const loop = make(pathOf(name));
+  const { seconds, writtenBytes } = await takeIn(total, perCommit, (values) => loop.commit(values), kind);
+  const stored = storedBytes(pathOf(name));
+  loop.close();
+  return { seconds, writtenBytes, storedBytes: stored, commits: total / perCommit } satisfies Taken;
+}
+
+const row = (name: string, taken: Taken, total: number, base?: Taken) => [
+  name,
+  millions(total / taken.seconds),
+  base ? `${((100 * base.seconds) / taken.seconds).toFixed(0)} %` : '',
+  (taken.storedBytes / total).toFixed(2),
+  (taken.writtenBytes / total).toFixed(1),
+];
+
+/** A platform that answers 204 to everything, in a thread of its own. */
+async function startSink(): Promise<{ url: string; stop(): Promise<unknown> }> {
+  const worker = new Worker(
+    `const { createServer } = require('node:http');
+     const { parentPort } = require('node:worker_threads');
+     const server = createServer((q, s) => { q.resume(); q.on('end', () => { s.writeHead(204); s.end(); }); });
+     server.listen(0, '127.0.0.1', () => parentPort.postMessage(server.address().port));`,
+    { eval: true },
+  );
+  const port = await new Promise<number>((resolve) => worker.once('message', resolve));
+  return { url: `http://127.0.0.1:${port}`, stop: () => worker.terminate() };
+}
+
+/** Four posts under way at once, as the agent does it. */
+function poster(url: string) {
+  const pool = new Pool(url, { connections: 4, pipelining: 1 });
+  const underWay = new Set<Promise<void>>();
+  return {
+    async post(body: Uint8Array, settled?: () => void) {
+      if (underWay.size >= 4) await Promise.race(underWay);
+      const one: Promise<void> = pool
+        .request({ path: '/', method: 'POST', body, headers: { 'content-type': 'application/json' } })
+        .then(async (answer) => {
+          await answer.body.dump();
+          settled?.();
+        })
+        .finally(() => underWay.delete(one));
+      underWay.add(one);
+    },
+    async end() {
+      await Promise.all(underWay);
+      await pool.close();
+    },
+  };
+}
+
+async function drainStore(url: string): Promise<{ cost: Cost; values: number }> {
+  const { store, commit } = openStore(pathOf('tagferry'));
+  const sender = poster(url);
+  let values = 0;
+  let posts = 0;
+  const cost = await costOf(async () => {
+    for (let empty = 0, asset = 1; empty < 2 * ASSETS; asset = (asset % ASSETS) + 1) {
+      const taken = store.take({ asset, lane: 'backlog', maxValues: 5000, maxBytes: 480_000 });
+      const { batch } = taken.batch ? taken : store.take({ asset, lane: 'live', maxValues: 5000, maxBytes: 480_000 });
+      if (!batch) {
+        empty++;
+        if (empty === ASSETS) await new Promise((resolve) => setTimeout(resolve, 20));
+        continue;
+      }
+      empty = 0;
+      values += batch.values;
+      await sender.post(batch.body, () => {
+        store.settle(batch.id);
+        if (++posts % 10 === 0) commit();
+      });
+    }
+    await sender.end();
+    commit();
+  });
+  store.close();
+  return { cost, values };
+}
+
+async function drainLoop(
+  name: string,
+  make: (path: string) => Loop,
+  url: string,
+): Promise<{ cost: Cost; values: number }> {
+  const loop = make(pathOf(name));
+  const sender = poster(url);
+  const plant = new Plant();
+  for (let done = 0; done < VALUES; done += 1000) loop.commit(plant.next(1000));
+  let values = 0;
+  const cost = await costOf(async () => {
+    values = await loop.drain!((body) => sender.post(body));
+    await sender.end();
+  });
+  loop.close();
+  return { cost, values };
+}
+
+/** Syncs of one process that takes `commits` commits in, counted by a layer below it; undefined without a C compiler. */
+function syncsPerCommit(): string {
+  const library = join(folder, 'disk-layer.so');
+  const source = join(import.meta.dirname, '../../test/faults/disk-layer.c');
+  try {
+    execFileSync('cc', ['-shared', '-fPIC', '-O2', '-o', library, source, '-ldl', '-lpthread'], { stdio: 'ignore' });
+  } catch {
+    return 'not measured: no C compiler';
+  }
+  const counts = join(folder, 'counts');
+  execFileSync(process.execPath, [join(import.meta.dirname, 'take-in.ts'), join(folder, 'synced.db'), '1000000'], {
+    env: { ...process.env, LD_PRELOAD: library, DISK_LAYER_PATH: 'synced.db', DISK_LAYER_COUNTS: counts },
+  });
+  return (Number(readFileSync(counts).readBigUInt64LE(8)) / 1000).toFixed(3);
+}
+
+const HEAD = ['design', 'values in', 'of bare log', 'B stored', 'B written'];
+
+console.log(`Buffer, ${VALUES.toLocaleString('en')} readings of ${SERIES} interleaved series\n${machine()}\n`);
+for (const [title, perCommit, kind, total] of [
+  ['1,000 values a commit, slowly varying decimals', 1000, undefined, VALUES],
+  ['100 values a commit', 100, undefined, VALUES / 4],
+  ['10 values a commit', 10, undefined, VALUES / 40],
+  ['bursts of 10,000 values a commit', 10_000, undefined, VALUES],
+  ['1,000 values a commit, random doubles', 1000, 'doubles', VALUES],
+] as const) {
+  const bare = await measureLoop(`log-${perCommit}-${kind}`, bareLog, total, perCommit, kind);
+  const name = title.startsWith('1,000 values a commit, slowly') ? 'tagferry' : `tagferry-${perCommit}-${kind}`;
+  const ours = await measureStore(name, total, perCommit, kind);
+  const rows = await measureLoop(`rows-${perCommit}-${kind}`, rowAValue, Math.min(total, 500_000), perCommit, kind);
+  console.log(`${title}, platform away`);
+  console.log(
+    table(HEAD, [
+      row('bare log', bare, total),
+      row('tagferry (log and segments)', ours, total, bare),
+      row('a row a value', rows, Math.min(total, 500_000)),
+    ]),
+    '\n',
+  );
+}
+
+console.log(`syncs a commit at 1,000 values, folding and checkpoints included: ${syncsPerCommit()}\n`);
+
+const sink = await startSink();
+const bare = await drainLoop('segments', bareDrain, sink.url);
+const ours = await drainStore(sink.url);
+const rows = await drainLoop('rows-drain', rowAValue, sink.url);
+console.log('taken out, made into bodies, posted to a local sink that answers 204, settled');
+console.log(
+  table(
+    ['design', 'values out', 'of bare drain', 'B written', 'complete'],
+    [
+      ['bare drain (segments of 1,000)', bare] as const,
+      ['tagferry', ours] as const,
+      ['a row a value', rows] as const,
+    ].map(([name, { cost, values }]) => [
+      name,
+      millions(values / cost.seconds),
+      `${((100 * (values / cost.seconds)) / (bare.values / bare.cost.seconds)).toFixed(0)} %`,
+      (cost.writtenBytes / values).toFixed(1),
+      String(values === VALUES),
+    ]),
+  ),
+);
+await sink.stop();
+rmSync(folder, { recursive: true });
+process.exitCode = ours.values === VALUES ? 0 : 1;

@@ -1,0 +1,62 @@
+import { type BufferBounds, type DiskUse, overfull } from './bounds.ts';
+import { foldRows, rowsOfOneRun } from './fold.ts';
+import { removeSpan } from './merge.ts';
+import type { Pending } from './pending.ts';
+import type { Span } from './span.ts';
+import type { StoreState } from './state.ts';
+
+/** About what a value and a segment take on disk: how much room a deletion that is not committed yet will make. */
+const BYTES_A_VALUE = 2;
+const BYTES_A_SEGMENT = 16;
+
+/** Keeps the configured bounds by dropping the oldest spans whole; counts what it dropped, by reason. */
+export class Dropping {
+  readonly #state: StoreState;
+  readonly #pending: Pending;
+  readonly #bounds: BufferBounds;
+  #dropped: { reason: 'bytes' | 'age'; values: number }[] = [];
+  /** What the deletions that wait for the next commit will free, about. */
+  #freedLater = 0;
+
+  constructor(state: StoreState, pending: Pending, bounds: BufferBounds) {
+    this.#state = state;
+    this.#pending = pending;
+    this.#bounds = bounds;
+  }
+
+  /** The deletions are on disk. `true` where there were any: the disk is to be looked at before more is dropped. */
+  committed(): boolean {
+    const any = this.#freedLater > 0;
+    this.#freedLater = 0;
+    return any;
+  }
+
+  keep(disk: DiskUse, ageOf: (span: Span) => number): void {
+    const { full, maxAgeMs } = this.#bounds;
+    while (full === 'drop-oldest' && overfull(disk, this.#bounds, this.#freedLater)) {
+      if (!this.#dropOldest('bytes')) break;
+    }
+    while (maxAgeMs > 0 && this.#state.spans[0] && ageOf(this.#state.spans[0]) > maxAgeMs) this.#dropOldest('age');
+  }
+
+  #dropOldest(reason: 'bytes' | 'age'): boolean {
+    const span = this.#state.spans[0];
+    if (!span) {
+      const rows = rowsOfOneRun(this.#state.rows, this.#state.rows.length);
+      if (rows === 0 || this.#state.logValues === 0) return false;
+      foldRows(this.#state, this.#pending, rows);
+      return this.#state.spans.length > 0;
+    }
+    this.#freedLater += span.left * BYTES_A_SEGMENT;
+    for (let i = 0; i < span.count.length; i++) if (!span.gone[i]) this.#freedLater += span.count[i]! * BYTES_A_VALUE;
+    this.#dropped.push({ reason, values: removeSpan(this.#state, this.#pending, span) });
+    return true;
+  }
+
+  /** What was dropped since this was last asked. */
+  take(): { reason: 'bytes' | 'age'; values: number }[] {
+    const dropped = this.#dropped;
+    this.#dropped = [];
+    return dropped;
+  }
+}

@@ -1,0 +1,127 @@
+/*
+ * A layer between a program and its disk, for tests and benchmarks: LD_PRELOAD=disk-layer.so.
+ *
+ *   DISK_LAYER_PATH    only files whose path contains this text
+ *   DISK_LAYER_ORDERS  a file that says what to do, read anew whenever it changes: "sync_delay_ms N", "fail_write N ERRNO",
+ *                      "fail_sync N ERRNO" (the Nth from now, once), "refuse_writes ERRNO" (all, until the file changes)
+ *   DISK_LAYER_COUNTS  a file of counters: writes, syncs, bytes, failures (four 64-bit numbers)
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct counts { uint64_t writes, syncs, bytes, failures; } fallback, *counts = &fallback;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct timespec read_at;
+static off_t read_size = -1;
+static long sync_delay_ms, fail_write, fail_sync, refuse_errno;
+static int write_errno, sync_errno;
+
+static void read_orders(void) {
+  const char *path = getenv("DISK_LAYER_ORDERS");
+  struct stat now;
+  if (!path || stat(path, &now) != 0) return;
+  if (now.st_mtim.tv_sec == read_at.tv_sec && now.st_mtim.tv_nsec == read_at.tv_nsec && now.st_size == read_size) return;
+  read_at = now.st_mtim;
+  read_size = now.st_size;
+  sync_delay_ms = fail_write = fail_sync = refuse_errno = 0;
+  FILE *file = fopen(path, "r");
+  if (!file) return;
+  char word[64];
+  while (fscanf(file, "%63s", word) == 1) {
+    if (!strcmp(word, "sync_delay_ms")) { if (fscanf(file, "%ld", &sync_delay_ms) != 1) break; }
+    else if (!strcmp(word, "fail_write")) { if (fscanf(file, "%ld %d", &fail_write, &write_errno) != 2) break; }
+    else if (!strcmp(word, "fail_sync")) { if (fscanf(file, "%ld %d", &fail_sync, &sync_errno) != 2) break; }
+    else if (!strcmp(word, "refuse_writes")) { if (fscanf(file, "%ld", &refuse_errno) != 1) break; }
+  }
+  fclose(file);
+}
+
+__attribute__((constructor)) static void start(void) {
+  const char *path = getenv("DISK_LAYER_COUNTS");
+  if (!path) return;
+  int fd = open(path, O_RDWR | O_CREAT, 0600);
+  if (fd < 0) return;
+  if (ftruncate(fd, sizeof *counts) == 0) {
+    void *map = mmap(NULL, sizeof *counts, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map != MAP_FAILED) counts = map;
+  }
+  close(fd);
+}
+
+static int ours(int fd) {
+  const char *part = getenv("DISK_LAYER_PATH");
+  char link[64], path[4096];
+  if (!part) return 0;
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  ssize_t length = readlink(link, path, sizeof path - 1);
+  if (length < 0) return 0;
+  path[length] = 0;
+  return strstr(path, part) != NULL;
+}
+
+/* 0: go on; otherwise the errno to fail with. */
+static int before_write(int fd, size_t bytes) {
+  int result = 0;
+  if (!ours(fd)) return 0;
+  pthread_mutex_lock(&lock);
+  read_orders();
+  if (refuse_errno) result = (int)refuse_errno;
+  else if (fail_write && --fail_write == 0) result = write_errno;
+  if (result) counts->failures++;
+  else { counts->writes++; counts->bytes += bytes; }
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+static int before_sync(int fd) {
+  int result = 0;
+  long delay;
+  if (!ours(fd)) return 0;
+  pthread_mutex_lock(&lock);
+  read_orders();
+  delay = sync_delay_ms;
+  if (fail_sync && --fail_sync == 0) result = sync_errno;
+  if (result) counts->failures++;
+  else counts->syncs++;
+  pthread_mutex_unlock(&lock);
+  if (delay) {
+    struct timespec wait = {delay / 1000, delay % 1000 * 1000000};
+    nanosleep(&wait, NULL);
+  }
+  return result;
+}
+
+#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+#define REFUSE(check) do { int refused = (check); if (refused) { errno = refused; return -1; } } while (0)
+
+ssize_t write(int fd, const void *from, size_t size) {
+  REFUSE(before_write(fd, size));
+  return NEXT(write)(fd, from, size);
+}
+ssize_t pwrite(int fd, const void *from, size_t size, off_t at) {
+  REFUSE(before_write(fd, size));
+  return NEXT(pwrite)(fd, from, size, at);
+}
+ssize_t pwrite64(int fd, const void *from, size_t size, off64_t at) {
+  REFUSE(before_write(fd, size));
+  return NEXT(pwrite64)(fd, from, size, at);
+}
+int fsync(int fd) {
+  REFUSE(before_sync(fd));
+  return NEXT(fsync)(fd);
+}
+int fdatasync(int fd) {
+  REFUSE(before_sync(fd));
+  return NEXT(fdatasync)(fd);
+}
