@@ -1,0 +1,109 @@
+import { closeSync, fstatSync, openSync, readSync, type Stats } from 'node:fs';
+import { codeOf } from '../errors.ts';
+import type { Place, Problems } from './problem.ts';
+
+/** A file of the configuration folder, or one that `KEY_FILE` or a credential names. */
+export interface FoundFile {
+  text: string;
+  stats: Stats;
+}
+
+/** How a file can be unreadable; `missing` is not always a problem. */
+export type FileReading = FoundFile | { missing: true } | { reason: string; instead: string; line: number };
+
+const WORDS_FOR_CODE: Readonly<Record<string, { reason: string; instead: string }>> = {
+  EACCES: { reason: 'this user may not read it', instead: 'give the user of the service read access' },
+  EPERM: { reason: 'this user may not read it', instead: 'give the user of the service read access' },
+  EISDIR: { reason: 'it is a folder', instead: 'put a file in its place' },
+  ELOOP: { reason: 'its symbolic links go round in a circle', instead: 'put a file in its place' },
+};
+
+/** Reads at most `mostBytes` of UTF-8; never throws. A mark of byte order at the start is taken off. */
+export function readConfigurationFile(path: string, mostBytes: number): FileReading {
+  let descriptor: number | undefined;
+  try {
+    descriptor = openSync(path, 'r');
+    const stats = fstatSync(descriptor);
+    const bytes = readAtMost(descriptor, mostBytes + 1);
+    if (bytes.length > mostBytes) {
+      return {
+        reason: `is larger than ${mostBytes} bytes`,
+        instead: 'shorten it, or check that it is the right file',
+        line: 1,
+      };
+    }
+    return decode(bytes, stats);
+  } catch (error) {
+    const code = codeOf(error) ?? 'unknown';
+    if (code === 'ENOENT' || code === 'ENOTDIR') return { missing: true };
+    const words = WORDS_FOR_CODE[code];
+    return {
+      reason: `cannot be read: ${words?.reason ?? code}`,
+      instead: words?.instead ?? 'check the file and its file system',
+      line: 1,
+    };
+  } finally {
+    if (descriptor !== undefined) closeSync(descriptor);
+  }
+}
+
+function readAtMost(descriptor: number, mostBytes: number): Buffer {
+  const chunks: Buffer[] = [];
+  let length = 0;
+  while (length < mostBytes) {
+    const chunk = Buffer.alloc(Math.min(65_536, mostBytes - length));
+    const count = readSync(descriptor, chunk, 0, chunk.length, null);
+    if (count === 0) break;
+    chunks.push(chunk.subarray(0, count));
+    length += count;
+  }
+  return Buffer.concat(chunks);
+}
+
+function decode(bytes: Buffer, stats: Stats): FileReading {
+  try {
+    return { text: new TextDecoder('utf-8', { fatal: true }).decode(bytes), stats };
+  } catch {
+    return { reason: 'holds bytes that are not UTF-8', instead: 'save the file as UTF-8', line: lineOfBadByte(bytes) };
+  }
+}
+
+/** The first line that alone is no UTF-8: no sequence of UTF-8 contains a line feed. */
+function lineOfBadByte(bytes: Buffer): number {
+  let line = 1;
+  let start = 0;
+  while (start <= bytes.length) {
+    const feed = bytes.indexOf(0x0a, start);
+    const end = feed === -1 ? bytes.length : feed;
+    try {
+      new TextDecoder('utf-8', { fatal: true }).decode(bytes.subarray(start, end));
+    } catch {
+      return line;
+    }
+    start = end + 1;
+    line++;
+  }
+  return 1;
+}
+
+/** Warns of a file or folder that anyone may change: whoever writes reactions.yaml runs commands as this user. */
+export function warnIfWritableByAll(problems: Problems, file: string, stats: Stats): void {
+  if ((stats.mode & 0o002) === 0) return;
+  problems.warning(place(file), 'anyone on this machine may change it', `run: chmod o-w ${file}`);
+}
+
+/**
+ * Warns of secrets that others than the owner may read. A file of root's that one other group may read is how a package
+ * hands secrets to a service's own user, so that is no fault.
+ */
+export function warnIfReadableByOthers(problems: Problems, at: Place, stats: Stats): void {
+  const everyone = (stats.mode & 0o007) !== 0;
+  const group = (stats.mode & 0o070) !== 0 && !(stats.uid === 0 && stats.gid !== 0 && (stats.mode & 0o020) === 0);
+  if (!everyone && !group) return;
+  const mode = (stats.mode & 0o777).toString(8).padStart(4, '0');
+  problems.warning(at, `it holds secrets that others may read (mode ${mode})`, `run: chmod 600 ${at.file}`);
+}
+
+function place(file: string): Place {
+  return { file, line: 1, column: 1 };
+}

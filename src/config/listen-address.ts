@@ -1,0 +1,55 @@
+import { isIPv6 } from 'node:net';
+import type { Reading } from './problem.ts';
+import type { ListenAddress } from './settings.ts';
+
+const EXAMPLES = 'write host:port (127.0.0.1:8470, [::1]:8470), :8470 for loopback, or unix:/run/tagferry/in.sock';
+/** sockaddr_un holds 108 bytes with the closing zero. */
+const LONGEST_SOCKET_PATH = 107;
+
+/**
+ * `host:port`, `[ipv6]:port`, `:port` (127.0.0.1, never all interfaces: what is open to the network is written out),
+ * `unix:/path`; empty is off. Port 0 lets the system choose.
+ */
+export function readListenAddress(text: string): Reading<ListenAddress | undefined> {
+  const address = text.trim();
+  if (address === '') return { value: undefined };
+  if (address.startsWith('unix:')) return readSocketPath(address.slice('unix:'.length));
+  const match = /^(?:\[([^\]]+)\]|([^:[\]\s/]*)):(\d{1,5})$/.exec(address);
+  if (match === null) {
+    const onlyPort = /^\d{1,5}$/.test(address);
+    return { reason: 'is not a listen address', instead: onlyPort ? `write :${address} or host:${address}` : EXAMPLES };
+  }
+  const port = Number(match[3]);
+  if (port > 65_535) return { reason: 'has a port above 65535', instead: EXAMPLES };
+  if (match[1] !== undefined && !isIPv6(match[1])) {
+    return { reason: 'has no IPv6 address between its brackets', instead: EXAMPLES };
+  }
+  const host = match[1] ?? match[2]!;
+  if (host === '*') return { value: { host: '0.0.0.0', port } };
+  return { value: { host: host === '' ? '127.0.0.1' : host, port } };
+}
+
+function readSocketPath(path: string): Reading<ListenAddress> {
+  if (!path.startsWith('/')) return { reason: 'names a socket without an absolute path', instead: EXAMPLES };
+  if (Buffer.byteLength(path) > LONGEST_SOCKET_PATH) {
+    return { reason: 'is longer than a socket path may be', instead: `write at most ${LONGEST_SOCKET_PATH} bytes` };
+  }
+  return { value: { path } };
+}
+
+/** Whether only this machine can reach the host. */
+export function isLoopbackHost(host: string): boolean {
+  const bare = host.replace(/^\[|\]$/g, '').toLowerCase();
+  return bare === 'localhost' || bare === '::1' || /^(::ffff:)?127(\.\d{1,3}){3}$/.test(bare);
+}
+
+/** Whether only this machine can reach a listener there. */
+export function isLocalAddress(address: ListenAddress): boolean {
+  return 'path' in address || isLoopbackHost(address.host);
+}
+
+/** As INTERFACE.md writes it. */
+export function formatListenAddress(address: ListenAddress): string {
+  if ('path' in address) return `unix:${address.path}`;
+  return address.host.includes(':') ? `[${address.host}]:${address.port}` : `${address.host}:${address.port}`;
+}

@@ -1,0 +1,124 @@
+import { existsSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { Ajv, type ErrorObject } from 'ajv';
+import { envSchema } from 'env-schema';
+import { type Place, type Problems, printable } from './problem.ts';
+import { readForm } from './setting-forms.ts';
+import { KEY_NAMES, type KeyName, settingKey } from './setting-keys.ts';
+import type { Environment, GivenSettings } from './setting-origins.ts';
+import type { Settings } from './settings.ts';
+
+/** What could be read: every member that has no problem, with its default where nothing is given. */
+export type ReadSettings = Partial<Settings> & Pick<Settings, 'stateDir'>;
+
+/** Reads the text of every setting; reports what is missing or wrong and leaves that member out. */
+export function readSettings(origins: GivenSettings, environment: Environment, problems: Problems): ReadSettings {
+  const texts = Object.fromEntries([...origins.given].map(([key, setting]) => [key, setting.text]));
+  const first = applySchema(texts, KEY_NAMES);
+  const faulty = new Set<KeyName>(origins.broken);
+  for (const error of first.errors) {
+    const key = keyOf(error);
+    if (key === undefined || faulty.has(key)) continue;
+    faulty.add(key);
+    if (error.keyword === 'required') reportMissing(key, origins, problems);
+    else reportWrong(key, error, origins.given.get(key)?.text ?? '', origins.placeOf(key), problems);
+  }
+  const sound = KEY_NAMES.filter((key) => !faulty.has(key));
+  const soundTexts = Object.fromEntries(Object.entries(texts).filter(([key]) => !faulty.has(key as KeyName)));
+  const values = faulty.size === 0 ? first.values : applySchema(soundTexts, sound).values;
+  const settings = Object.fromEntries(sound.map((key) => [settingKey(key).member, values[key]])) as Partial<Settings>;
+  if (settings.identityUrl === undefined && sound.includes('IDENTITY_URL') && settings.platformUrl !== undefined) {
+    settings.identityUrl = settings.platformUrl;
+  }
+  for (const key of ['WEBHOOK_TLS_CERT', 'WEBHOOK_TLS_KEY', 'PLATFORM_CA'] as const) {
+    const given = origins.given.get(key);
+    if (given !== undefined) Object.assign(settings, { [settingKey(key).member]: resolve(given.folder, given.text) });
+  }
+  return { ...settings, stateDir: stateDirectory(settings.stateDir, environment) };
+}
+
+/** `STATE_DIR`, else `$STATE_DIRECTORY` (its first, where systemd names several), else as INTERFACE.md says; absolute. */
+export function stateDirectory(
+  given: string | undefined,
+  environment: Environment,
+  exists: (path: string) => boolean = existsSync,
+): string {
+  const fromSystemd = environment.STATE_DIRECTORY?.split(':')[0];
+  return resolve(given || fromSystemd || (exists('/var/lib/tagferry') ? '/var/lib/tagferry' : 'state'));
+}
+
+/**
+ * env-schema with what it does well (defaults, what is required, all errors at once) and its pitfalls closed: it gets no
+ * environment (unknown keys vanish there in silence, and it could not say where a value came from), a schema made for
+ * this one call (it changes the one it is given), and an ajv of its own (ajv keeps each schema it has seen).
+ */
+function applySchema(
+  texts: Readonly<Record<string, string>>,
+  keys: readonly KeyName[],
+): { values: Record<string, unknown>; errors: readonly ErrorObject[] } {
+  const ajv = new Ajv({ allErrors: true, useDefaults: true, coerceTypes: false });
+  ajv.addKeyword({ keyword: 'settingForm', schemaType: 'string', modifying: true, compile: compileSettingForm });
+  const properties = Object.fromEntries(
+    keys.map((key) => {
+      const fallback = settingKey(key).default;
+      return [key, { type: 'string', settingForm: key, ...(fallback === undefined ? {} : { default: fallback }) }];
+    }),
+  );
+  const required = keys.filter((key) => settingKey(key).required);
+  try {
+    const schema = { type: 'object', required, properties };
+    return { values: envSchema<Record<string, unknown>>({ schema, data: { ...texts }, env: false, ajv }), errors: [] };
+  } catch (error) {
+    const errors = (error as { errors?: ErrorObject[] }).errors;
+    if (errors === undefined) throw error;
+    return { values: {}, errors };
+  }
+}
+
+interface FormValidator {
+  (text: string, context?: { parentData: Record<string, unknown>; parentDataProperty: string | number }): boolean;
+  errors?: Partial<ErrorObject>[];
+}
+
+/** The ajv keyword that reads a text and puts what it means in its place. */
+function compileSettingForm(key: string): FormValidator {
+  const validate: FormValidator = (text, context) => {
+    const reading = readForm(settingKey(key as KeyName).form, text);
+    if ('reason' in reading) {
+      validate.errors = [{ keyword: 'settingForm', message: reading.reason, params: { instead: reading.instead } }];
+      return false;
+    }
+    if (context !== undefined) context.parentData[context.parentDataProperty] = reading.value;
+    return true;
+  };
+  return validate;
+}
+
+function keyOf(error: ErrorObject): KeyName | undefined {
+  const name = error.keyword === 'required' ? String(error.params.missingProperty) : error.instancePath.slice(1);
+  return KEY_NAMES.find((key) => key === name);
+}
+
+function reportMissing(key: KeyName, origins: GivenSettings, problems: Problems): void {
+  if (origins.unreadable) return;
+  const entry = settingKey(key);
+  const written = entry.form.as === 'address' ? `for example ${key}=${entry.example}` : `${key}=<${entry.example}>`;
+  const orFile = entry.secret ? `, or ${key}_FILE=<file that holds it>` : '';
+  problems.error(
+    origins.placeOf(key),
+    `${key} is missing${origins.missing ? ' (there is no agent.env)' : ''}`,
+    `write ${written}${orFile}`,
+  );
+}
+
+function reportWrong(key: KeyName, error: ErrorObject, text: string, place: Place, problems: Problems): void {
+  const entry = settingKey(key);
+  const instead = String((error.params as { instead?: unknown }).instead ?? 'mend it');
+  if (text === '') {
+    const fallback = entry.default ?? '';
+    problems.error(place, `${key} is empty`, `remove the line for the default ${fallback}, or give it a value`);
+    return;
+  }
+  const reason = entry.secret ? `${key} ${error.message}` : `${key} "${printable(text)}" ${error.message}`;
+  problems.error(place, reason, instead, entry.secret ? '' : text);
+}

@@ -1,0 +1,139 @@
+import { EVENT_TYPES } from '../contract/events.ts';
+import { readListenAddress } from './listen-address.ts';
+import { insteadOf, noneOf } from './nearest.ts';
+import type { Reading } from './problem.ts';
+import { readDuration, readSize, readSizeOrShare } from './quantity.ts';
+import type { Form } from './setting-keys.ts';
+
+/** How long any one setting may be; a list of all event types is a sixth of it. */
+const LONGEST_VALUE = 4096;
+
+/** Reads the text of one setting. Reasons follow the key and the text: `POST_INTERVAL "10" has no unit`. */
+export function readForm(form: Form, text: string): Reading<unknown> {
+  if (text.length > LONGEST_VALUE)
+    return { reason: 'is too long', instead: `write at most ${LONGEST_VALUE} characters` };
+  switch (form.as) {
+    case 'text':
+      if (form.pattern === undefined || form.pattern.test(text)) return { value: text };
+      return { reason: `is not ${form.what}`, instead: `write ${form.example}` };
+    case 'address':
+      // curl and its like take a proxy without a scheme: whoever has set one means http.
+      return readAddress(
+        form.bare && !text.includes('://') ? `http://${text.trim()}` : text,
+        form.schemes,
+        form.base ?? false,
+      );
+    case 'path':
+      return { value: text };
+    case 'values-path':
+      return readValuesPath(text);
+    case 'choice': {
+      const choice = text.trim().toLowerCase();
+      if (form.of.includes(choice)) return { value: choice };
+      return { reason: noneOf(choice, form.of), instead: insteadOf(text, form.of, '') };
+    }
+    case 'switch':
+      if (/^(true|yes|on|1)$/i.test(text.trim())) return { value: true };
+      if (/^(false|no|off|0)$/i.test(text.trim())) return { value: false };
+      return { reason: 'is neither true nor false', instead: 'write true or false' };
+    case 'count':
+      return readCount(text, form.least, form.most);
+    case 'duration':
+      return within(readDuration(text), form.leastMs, form.mostMs, formatDuration);
+    case 'size':
+      return within(readSize(text), form.least, form.most, formatSize);
+    case 'size-or-share':
+      return readSizeOrShare(text);
+    case 'listen':
+      return readListenAddress(text);
+    case 'event-types':
+      return readEventTypes(text);
+  }
+}
+
+function readCount(text: string, least: number, most: number): Reading<number> {
+  if (!/^\d{1,15}$/.test(text.trim())) {
+    return { reason: 'is not a whole number', instead: `write a number from ${least} to ${most}` };
+  }
+  return within({ value: Number(text) }, least, most, String);
+}
+
+function within(
+  reading: Reading<number>,
+  least: number,
+  most: number,
+  format: (amount: number) => string,
+): Reading<number> {
+  if ('reason' in reading) return reading;
+  if (reading.value < least) return { reason: 'is too small', instead: `write at least ${format(least)}` };
+  if (reading.value > most) return { reason: 'is too large', instead: `write at most ${format(most)}` };
+  return reading;
+}
+
+function formatDuration(ms: number): string {
+  if (ms === 0 || ms % 1000 !== 0) return `${ms}ms`;
+  if (ms % 86_400_000 === 0) return ms === 86_400_000 ? '24h' : `${ms / 86_400_000}d`;
+  return `${ms / 1000}s`;
+}
+
+function formatSize(bytes: number): string {
+  return bytes % 1000 === 0 && bytes > 0 ? `${bytes / 1000}kB` : String(bytes);
+}
+
+/** An http(s) address. A base address has no query, and loses its closing slash: paths are put behind it. */
+export function readAddress(text: string, schemes: readonly string[], base: boolean): Reading<string> {
+  const address = text.trim();
+  const examples = schemes.map((scheme) => `${scheme}://`).join(' or ');
+  if (!/^[a-z][a-z0-9+.-]*:\/\//i.test(address)) {
+    return { reason: 'is not an address', instead: `write it whole, beginning with ${examples}` };
+  }
+  const url = URL.parse(address);
+  if (url === null) return { reason: 'is not an address', instead: `write it whole, beginning with ${examples}` };
+  if (!schemes.includes(url.protocol.slice(0, -1))) {
+    return { reason: `begins with ${url.protocol}//`, instead: `write an address that begins with ${examples}` };
+  }
+  if (url.hostname === '') return { reason: 'names no host', instead: `write it whole, beginning with ${examples}` };
+  if (url.hash !== '') return { reason: 'has a part after #', instead: 'leave that part out' };
+  if (!base) return { value: address };
+  if (url.username !== '' || url.password !== '') {
+    return {
+      reason: 'carries a user name or password',
+      instead: 'leave them out: TECHNICAL_USERNAME and TECHNICAL_PASSWORD hold them',
+    };
+  }
+  if (url.search !== '') return { reason: 'has a query', instead: 'leave out the ? and what follows' };
+  return { value: url.href.replace(/\/+$/, '') };
+}
+
+function readValuesPath(text: string): Reading<string> {
+  const path = text.trim();
+  const example = 'write a path such as /v1/assets/{asset_id}/values';
+  if (!path.startsWith('/')) return { reason: 'does not begin with /', instead: example };
+  if (/[\s?#]/.test(path)) return { reason: 'holds a space, ? or #', instead: example };
+  const places = [...path.matchAll(/\{([^}]*)\}/g)].map((match) => match[1]!);
+  const known = ['asset_id', 'instrumentation_id'];
+  const unknown = places.find((name) => !known.includes(name));
+  if (unknown !== undefined) {
+    return { reason: `has the unknown part {${unknown}}`, instead: 'write {asset_id} or {instrumentation_id}' };
+  }
+  if (places.length === 0 || /[{}]/.test(path.replaceAll(/\{[^}]*\}/g, ''))) {
+    return { reason: 'has neither {asset_id} nor {instrumentation_id}', instead: example };
+  }
+  return { value: path };
+}
+
+/** Comma-separated; `*` is all of them. */
+function readEventTypes(text: string): Reading<readonly string[]> {
+  const names = text.split(',').map((name) => name.trim());
+  const known: readonly string[] = EVENT_TYPES;
+  const types = new Set<string>();
+  for (const name of names) {
+    if (name === '') continue;
+    if (name === '*') for (const type of known) types.add(type);
+    else if (known.includes(name)) types.add(name);
+    else return { reason: `names the unknown event type ${name.slice(0, 60)}`, instead: insteadOf(name, known, '') };
+  }
+  if (types.size === 0)
+    return { reason: 'names no event type', instead: 'write for example threshold_reached,asset_appeared' };
+  return { value: [...types] };
+}

@@ -1,0 +1,143 @@
+import { statSync } from 'node:fs';
+import { MOST_BODY_BYTES } from '../contract/values.ts';
+import { codeOf } from '../errors.ts';
+import { formatListenAddress, isLocalAddress, isLoopbackHost } from './listen-address.ts';
+import { type Problems, printable } from './problem.ts';
+import type { ReadSettings } from './read-settings.ts';
+import type { KeyName } from './setting-keys.ts';
+import type { GivenSettings } from './setting-origins.ts';
+
+/** A user may make so many requests a minute (beyond-the-spec, "Errors, limits, paging"). */
+const PLATFORM_REQUESTS_PER_MINUTE = 500;
+
+/** What settings must be beside one another and beside the platform's limits. Members that are missing are passed over. */
+export function checkSettings(settings: ReadSettings, origins: GivenSettings, problems: Problems): void {
+  checkAddresses(settings, origins, problems);
+  checkListeners(settings, origins, problems);
+  checkTls(settings, origins, problems);
+  if (settings.postMaxBytes !== undefined && settings.postMaxBytes > MOST_BODY_BYTES) {
+    const reason = `POST_MAX_BYTES "${textOf('POST_MAX_BYTES', origins)}" is more than the platform takes in one post (${MOST_BODY_BYTES / 1000}kB)`;
+    problems.error(
+      origins.placeOf('POST_MAX_BYTES'),
+      reason,
+      'write 480kB, which leaves room for headers',
+      textOf('POST_MAX_BYTES', origins),
+    );
+  }
+  const perMinute = settings.requestsPerMinute;
+  if (perMinute !== undefined && (perMinute > PLATFORM_REQUESTS_PER_MINUTE || perMinute === 0)) {
+    const allowed = `${PLATFORM_REQUESTS_PER_MINUTE} requests a minute`;
+    const reason =
+      perMinute === 0
+        ? `REQUESTS_PER_MINUTE 0 sets no limit, and the platform allows a user ${allowed}`
+        : `REQUESTS_PER_MINUTE ${perMinute} is more than the ${allowed} that the platform allows a user`;
+    problems.warning(origins.placeOf('REQUESTS_PER_MINUTE'), reason, 'write 400', String(perMinute));
+  }
+  if (
+    settings.apiKeyHeader !== undefined &&
+    /^(authorization|content-type|content-length|host|connection|transfer-encoding)$/i.test(settings.apiKeyHeader)
+  ) {
+    const reason = `API_KEY_HEADER "${settings.apiKeyHeader}" is a header that every call has already`;
+    problems.error(origins.placeOf('API_KEY_HEADER'), reason, 'write API-Key', settings.apiKeyHeader);
+  }
+}
+
+function checkAddresses(settings: ReadSettings, origins: GivenSettings, problems: Problems): void {
+  for (const [key, address] of [
+    ['PLATFORM_URL', settings.platformUrl],
+    ['IDENTITY_URL', origins.given.has('IDENTITY_URL') ? settings.identityUrl : undefined],
+  ] as const) {
+    if (address === undefined || !isPlainRemote(address)) continue;
+    const reason = `${key} "${printable(address)}" sends passwords and tokens over the network in clear text`;
+    problems.warning(origins.placeOf(key), reason, 'write https:// instead of http://', address);
+  }
+  const webhook = settings.webhookUrl;
+  if (webhook === undefined || !webhook.toLowerCase().startsWith('http:')) return;
+  const place = origins.placeOf('WEBHOOK_URL');
+  const instead = 'write the public https:// address';
+  if (isPlainRemote(webhook)) {
+    problems.error(
+      place,
+      `WEBHOOK_URL "${printable(webhook)}" is not https, and the platform calls nothing else`,
+      instead,
+      webhook,
+    );
+  } else {
+    problems.warning(
+      place,
+      `WEBHOOK_URL "${printable(webhook)}" is reached by a sandbox on this machine alone`,
+      instead,
+      webhook,
+    );
+  }
+}
+
+function isPlainRemote(address: string): boolean {
+  const url = new URL(address);
+  return url.protocol === 'http:' && !isLoopbackHost(url.hostname);
+}
+
+function checkListeners(settings: ReadSettings, origins: GivenSettings, problems: Problems): void {
+  const ingest = settings.ingestListen;
+  if (
+    ingest !== undefined &&
+    !isLocalAddress(ingest) &&
+    settings.ingestToken === undefined &&
+    !origins.broken.has('INGEST_TOKEN')
+  ) {
+    const address = formatListenAddress(ingest);
+    const reason = `INGEST_LISTEN "${address}" is open to the network, and INGEST_TOKEN is empty`;
+    problems.error(origins.placeOf('INGEST_LISTEN'), reason, 'set INGEST_TOKEN, or listen on 127.0.0.1', address);
+  }
+  const listeners: [KeyName, ReadSettings['ingestListen']][] = [
+    ['INGEST_LISTEN', ingest],
+    ['WEBHOOK_LISTEN', settings.webhookListen],
+    ['OPS_LISTEN', settings.opsListen],
+  ];
+  const seen = new Map<string, KeyName>();
+  for (const [key, address] of listeners) {
+    if (address === undefined || ('port' in address && address.port === 0)) continue;
+    const text = formatListenAddress(address);
+    const other = seen.get(text);
+    if (other === undefined) seen.set(text, key);
+    else
+      problems.error(origins.placeOf(key), `${key} and ${other} are both ${text}`, 'give each a port of its own', text);
+  }
+}
+
+function checkTls(settings: ReadSettings, origins: GivenSettings, problems: Problems): void {
+  const { webhookTlsCert: certificate, webhookTlsKey: key } = settings;
+  if (
+    (certificate === undefined) !== (key === undefined) &&
+    !origins.broken.has('WEBHOOK_TLS_CERT') &&
+    !origins.broken.has('WEBHOOK_TLS_KEY')
+  ) {
+    const [set, unset] =
+      certificate === undefined
+        ? (['WEBHOOK_TLS_KEY', 'WEBHOOK_TLS_CERT'] as const)
+        : (['WEBHOOK_TLS_CERT', 'WEBHOOK_TLS_KEY'] as const);
+    problems.error(origins.placeOf(set), `${set} is set and ${unset} is not`, `set ${unset} as well, or neither`, set);
+  }
+  for (const [name, path] of [
+    ['WEBHOOK_TLS_CERT', certificate],
+    ['WEBHOOK_TLS_KEY', key],
+    ['PLATFORM_CA', settings.platformCa],
+  ] as const) {
+    if (path === undefined || !isMissing(path)) continue;
+    problems.error(origins.placeOf(name), `${name}: there is no file ${path}`, 'write the path of a PEM file', path);
+  }
+}
+
+/** Only a file that is surely not there: one that this user may not look at may still be the service's to read. */
+function isMissing(path: string): boolean {
+  try {
+    statSync(path);
+    return false;
+  } catch (error) {
+    return codeOf(error) === 'ENOENT' || codeOf(error) === 'ENOTDIR';
+  }
+}
+
+function textOf(key: KeyName, origins: GivenSettings): string {
+  return printable(origins.given.get(key)?.text ?? '');
+}
