@@ -1,0 +1,181 @@
+import type { EventType } from '../contract/events.ts';
+import { isMembers, namesObjectOf, type Outline, outlineAt, pathsOf } from './event-outline.ts';
+import { insteadOf, nearestName } from './nearest.ts';
+import { type Place, type Problems, printable, shown } from './problem.ts';
+import type { Condition } from './reactions.ts';
+import type { ReadTags } from './read-tags.ts';
+import { escapePointer, type YamlFile } from './yaml-file.ts';
+
+type Scalar = string | number | boolean | null;
+export type RawCondition = Scalar | Scalar[] | { above?: number; below?: number };
+
+/** Why a condition never holds for an event type, and what to write instead. */
+interface Obstacle {
+  reason: string;
+  instead: string;
+}
+
+/**
+ * Reads the conditions of one reaction. A condition that cannot be understood is an error; one that can never hold for any of
+ * the types is explained as a warning, since a platform may send more than the spec shows. `undefined` where one is wrong.
+ */
+export function readConditions(
+  raw: Readonly<Record<string, RawCondition>>,
+  types: readonly EventType[],
+  at: string,
+  isBroken: (pointer: string) => boolean,
+  file: YamlFile,
+  tags: ReadTags,
+  problems: Problems,
+): Condition[] | undefined {
+  const conditions: Condition[] = [];
+  let possible = new Set(types);
+  let sound = true;
+  let explained = false;
+  for (const [path, written] of Object.entries(raw)) {
+    const pointer = `${at}/${escapePointer(path)}`;
+    if (isBroken(pointer)) {
+      sound = false;
+      continue;
+    }
+    const condition = path === 'tag' ? readTag(written, pointer, file, tags, problems) : readPath(path, written);
+    if (condition === undefined) {
+      sound = false;
+      continue;
+    }
+    conditions.push(condition);
+    const obstacles = new Map(types.map((type) => [type, obstacleOf(condition, type, types)]));
+    const [first] = obstacles.values();
+    if (types.length > 0 && [...obstacles.values()].every((obstacle) => obstacle !== undefined)) {
+      const place = condition.kind === 'tag' ? file.placeOf(pointer) : placeOfFault(condition, types, pointer, file);
+      problems.warning(place, `the rule can never match: ${first!.reason}`, first!.instead, path);
+      explained = true;
+    }
+    possible = new Set([...possible].filter((type) => obstacles.get(type) === undefined));
+  }
+  if (sound && !explained && types.length > 0 && possible.size === 0) {
+    const reason = 'the rule can never match: no event type of its "on" has all that its "if" names';
+    problems.warning(file.placeOfName(at), reason, 'make a rule for each event type', '');
+  }
+  return sound ? conditions : undefined;
+}
+
+function readTag(
+  written: RawCondition,
+  pointer: string,
+  file: YamlFile,
+  tags: ReadTags,
+  problems: Problems,
+): Condition | undefined {
+  if (typeof written === 'object') {
+    problems.error(
+      file.placeOf(pointer),
+      `${shown(written)} is not the name of a tag`,
+      'write one name, and a rule for each tag',
+      '',
+    );
+    return undefined;
+  }
+  const name = String(written);
+  const tag = tags.tags.get(name);
+  if (tag !== undefined) {
+    const { asset, instrumentation } = tag;
+    return { kind: 'tag', tag: name, asset, ...(instrumentation === undefined ? {} : { instrumentation }) };
+  }
+  if (!tags.tagNames.includes(name) && !tags.unknown) {
+    const instead =
+      tags.tagNames.length === 0 ? `add "${printable(name)}" under tags: in tags.yaml` : insteadOf(name, tags.tagNames);
+    problems.error(file.placeOf(pointer), `there is no tag "${printable(name)}" in tags.yaml`, instead, name);
+  }
+  return undefined;
+}
+
+function readPath(path: string, written: RawCondition): Condition {
+  if (Array.isArray(written)) return { kind: 'equals', path, anyOf: written };
+  if (typeof written === 'object' && written !== null) return { kind: 'range', path, ...written };
+  return { kind: 'equals', path, anyOf: [written] };
+}
+
+/** A path that names nothing is wrong itself; else it is what stands behind it. */
+function placeOfFault(condition: Condition, types: readonly EventType[], pointer: string, file: YamlFile): Place {
+  const path = condition.kind === 'tag' ? '' : condition.path;
+  const known = types.some((type) => {
+    const outline = outlineAt(type, path);
+    return outline !== undefined && !isMembers(outline);
+  });
+  return known ? file.placeOf(pointer) : file.placeOfName(pointer);
+}
+
+function obstacleOf(condition: Condition, type: EventType, types: readonly EventType[]): Obstacle | undefined {
+  if (condition.kind === 'tag') {
+    if (namesObjectOf(type, condition)) return undefined;
+    const naming = types.length === 1 ? `${type} names` : 'these events name';
+    if ('instrumentation' in condition || !type.startsWith('instrumentation_')) {
+      return { reason: `${naming} neither asset nor instrumentation`, instead: 'remove the tag' };
+    }
+    return {
+      reason: `${naming} only an instrumentation, and tag "${printable(condition.tag)}" has none`,
+      instead: `add instrumentation: to the tag in tags.yaml`,
+    };
+  }
+  // A member that is missing counts as null, so null may always come.
+  if (condition.kind === 'equals' && condition.anyOf.includes(null)) return undefined;
+  const outline = outlineAt(type, condition.path);
+  if (outline === undefined) return unknownPath(condition.path, type, types);
+  if (isMembers(outline)) {
+    const members = Object.keys(outline);
+    return {
+      reason: `"${condition.path}" is no single value`,
+      instead: `write one of ${members.map((member) => `"${condition.path}.${member}"`).join(', ')}`,
+    };
+  }
+  return condition.kind === 'range' ? rangeObstacle(condition, outline) : equalsObstacle(condition, outline);
+}
+
+function unknownPath(path: string, type: EventType, types: readonly EventType[]): Obstacle {
+  const whose = types.length === 1 ? `the content of ${type} has` : 'the content of these events has';
+  const paths = pathsOf(types);
+  const within = path.startsWith('content.') ? path.slice('content.'.length) : undefined;
+  if (within !== undefined && paths.includes(within)) {
+    return { reason: `${whose} no "${path}", paths start in content`, instead: `write "${within}"` };
+  }
+  const nearest = nearestName(path, paths);
+  const example = types.includes('threshold_reached') ? 'data.value' : paths[0];
+  const instead = nearest?.likely ? `write "${nearest.name}"` : `write a path of the event, for example "${example}"`;
+  return { reason: `${whose} no "${path}"`, instead };
+}
+
+function rangeObstacle(condition: Condition & { kind: 'range' }, outline: Outline): Obstacle | undefined {
+  const { path, above, below } = condition;
+  if (above !== undefined && below !== undefined && above >= below) {
+    return {
+      reason: `nothing is above ${above} and below ${below}`,
+      instead: 'write an above that is less than below',
+    };
+  }
+  // A text may be a number that the platform sends as text; one of a few words is none.
+  if (!Array.isArray(outline)) return undefined;
+  const reason = `"${path}" is a word, and above and below compare numbers`;
+  return { reason, instead: `write one of ${outline.join(', ')}` };
+}
+
+/** As reactions compare: a number also with text that is a number, everything else strictly. */
+function equalsObstacle(condition: Condition & { kind: 'equals' }, outline: Outline): Obstacle | undefined {
+  const { path, anyOf } = condition;
+  const [first] = anyOf;
+  if (outline === 'open' || first === undefined) return undefined;
+  const numbers = anyOf.filter((one) => typeof one === 'number');
+  const texts = anyOf.filter((one) => typeof one === 'string');
+  if (outline === 'number') {
+    if (numbers.length > 0) return undefined;
+    const bare = typeof first === 'string' && first.trim() !== '' && Number.isFinite(Number(first));
+    const instead = bare ? `write ${first} without quotes` : 'write a number';
+    return { reason: `"${path}" is a number, never ${shown(first)}`, instead };
+  }
+  if (outline === 'text') {
+    if (texts.length + numbers.length > 0) return undefined;
+    return { reason: `"${path}" is text, never ${shown(first)}`, instead: `write "${first}" in quotes` };
+  }
+  if (!Array.isArray(outline) || texts.some((one) => outline.includes(one))) return undefined;
+  return { reason: `"${path}" is never ${shown(first)}`, instead: insteadOf(String(first), outline) };
+}
