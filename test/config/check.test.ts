@@ -1,0 +1,82 @@
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { ENOUGH, type Files, makeFolder } from './folder.ts';
+
+const ROOT = join(import.meta.dirname, '../..');
+/** The verb alone, in a process of its own: its exit status and its output are what is promised. */
+const PROGRAM = `
+  import { Command } from 'commander';
+  import { define } from ${JSON.stringify(join(ROOT, 'src/commands/check.ts'))};
+  const program = new Command().option('--config <dir>');
+  define(program);
+  await program.parseAsync(process.argv.slice(1), { from: 'user' });`;
+
+function runCheck(files: Files, environment: Record<string, string>, ...options: string[]) {
+  const folder = makeFolder(files);
+  const args = ['--input-type=module', '-e', PROGRAM, '--', '--config', folder, 'check', ...options];
+  const run = spawnSync(process.execPath, args, { cwd: ROOT, env: environment, encoding: 'utf8' });
+  return { ...run, stdout: run.stdout.replaceAll(folder, 'DIR') };
+}
+
+const TAGS = 'tags: { T: { asset: 1 } }\n';
+
+describe('tagferry check', () => {
+  it('exits 0 and says what it read when nothing is wrong', () => {
+    const { status, stdout, stderr } = runCheck({ 'tags.yaml': TAGS }, ENOUGH);
+    expect({ status, stdout, stderr }).toEqual({
+      status: 0,
+      stdout: 'DIR: 0 problems, 1 tag, 0 sources, 0 reactions\n',
+      stderr: '',
+    });
+  });
+
+  it('exits 0 on warnings alone, and marks them', () => {
+    const { status, stdout } = runCheck({ 'tags.yaml': '' }, ENOUGH);
+    expect(status).toBe(0);
+    expect(stdout).toMatch(/^DIR\/tags\.yaml:1: warning: .+\nDIR: 0 problems, 1 warning, 0 tags/);
+  });
+
+  it('exits 78 and prints every problem on standard output', () => {
+    const { status, stdout } = runCheck({ 'agent.env': 'FOO=1\n', 'tags.yaml': 'tags: { T: { aset: 1 } }\n' }, ENOUGH);
+    expect(status).toBe(78);
+    expect(stdout.split('\n')).toEqual([
+      'DIR/agent.env:1: FOO is not a known key, remove it (the nearest known is NO_PROXY)',
+      'DIR/tags.yaml:1: unknown member "aset", write "asset"',
+      'DIR: 2 problems',
+      '',
+    ]);
+  });
+
+  it('prints the same in its parts with --json', () => {
+    const { status, stdout } = runCheck({ 'tags.yaml': 'tags: { T: { aset: 1 } }\n' }, ENOUGH, '--json');
+    expect(status).toBe(78);
+    expect(JSON.parse(stdout)).toEqual({
+      directory: 'DIR',
+      ok: false,
+      problems: [
+        {
+          file: 'DIR/tags.yaml',
+          line: 1,
+          column: 14,
+          text: 'aset',
+          reason: 'unknown member "aset"',
+          instead: 'write "asset"',
+          severity: 'error',
+        },
+      ],
+      warnings: [],
+    });
+  });
+
+  it('finds the folder by TAGFERRY_CONFIG', () => {
+    const folder = makeFolder({ 'tags.yaml': TAGS });
+    const args = ['--input-type=module', '-e', PROGRAM, '--', 'check'];
+    const run = spawnSync(process.execPath, args, {
+      cwd: ROOT,
+      env: { ...ENOUGH, TAGFERRY_CONFIG: folder },
+      encoding: 'utf8',
+    });
+    expect(run.stdout).toBe(`${folder}: 0 problems, 1 tag, 0 sources, 0 reactions\n`);
+  });
+});

@@ -1,0 +1,57 @@
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { afterEach } from 'vitest';
+import { type CheckedConfiguration, checkConfiguration } from '../../src/config/configuration.ts';
+import { problemLine } from '../../src/config/problem.ts';
+
+/** What every configuration needs, so that a test names only what it is about. */
+export const ENOUGH = {
+  PLATFORM_URL: 'https://api.example.com',
+  CLIENT_ID: 'key',
+  CLIENT_SECRET: 'secret-of-the-key',
+  TECHNICAL_USERNAME: 'machine',
+  TECHNICAL_PASSWORD: 'secret-of-the-machine',
+};
+
+export type Files = Readonly<Record<string, string | Uint8Array>>;
+
+const folders: string[] = [];
+
+afterEach(() => {
+  for (const folder of folders.splice(0)) rmSync(folder, { recursive: true, force: true });
+});
+
+/** A configuration folder that only its owner reads, gone after the test. */
+export function makeFolder(files: Files, mode = 0o600): string {
+  const folder = mkdtempSync(join(tmpdir(), 'tagferry-config-'));
+  folders.push(folder);
+  for (const [name, content] of Object.entries(files)) {
+    mkdirSync(dirname(join(folder, name)), { recursive: true });
+    writeFileSync(join(folder, name), content);
+    chmodSync(join(folder, name), mode);
+  }
+  return folder;
+}
+
+export interface Checked extends CheckedConfiguration {
+  /** Lines of `check`, with `DIR` for the folder. */
+  lines: string[];
+  errors: string[];
+  folder: string;
+}
+
+const ONE_TAG = 'tags: { T: { asset: 1, values: { v: {} } } }\n';
+
+/** Checks files beside settings that suffice. */
+export function check(files: Files, environment: Readonly<Record<string, string>> = ENOUGH): Checked {
+  const folder = makeFolder({ 'tags.yaml': ONE_TAG, ...files });
+  const checked = checkConfiguration({ directory: folder, environment });
+  const line = (problem: (typeof checked.problems)[number]) => problemLine(problem).replaceAll(folder, 'DIR');
+  return {
+    ...checked,
+    lines: checked.problems.map(line),
+    errors: checked.problems.filter((problem) => problem.severity === 'error').map(line),
+    folder,
+  };
+}

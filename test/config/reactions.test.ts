@@ -1,0 +1,206 @@
+import { describe, expect, it } from 'vitest';
+import { isMembers, type Outline, outlineAt } from '../../src/config/event-outline.ts';
+import { EVENT_TYPES, eventSchema, type JsonSchema } from '../../src/contract/events.ts';
+import { check } from './folder.ts';
+
+const TAGS = `sources: { broker: { mqtt: "mqtt://h" } }
+tags:
+  FT-101: { asset: 881, instrumentation: 4711, values: { v: { from: broker, topic: a } } }
+  PT-7: { asset: 882 }
+`;
+const checkReactions = (text: string, env = '') =>
+  check({ 'agent.env': env, 'tags.yaml': TAGS, 'reactions.yaml': text });
+
+const reactionsOf = (text: string) => {
+  const { configuration, errors } = checkReactions(text);
+  expect(errors).toEqual([]);
+  return configuration!.reactions;
+};
+
+/** One rule with an `if`, on line 4. */
+const warningsFor = (on: string, condition: string) =>
+  checkReactions(`reactions:\n  - name: r\n    on: ${on}\n    if: ${condition}\n    do: [{ log: info }]\n`).lines;
+const NEVER = 'DIR/reactions.yaml:4: warning: the rule can never match: ';
+
+describe('reactions.yaml', () => {
+  it('of INTERFACE.md is read as it says', () => {
+    const reactions = reactionsOf(`reactions:
+  - name: close-inlet-valve
+    on: threshold_reached            # an event type, a list of them, or "*"
+    if: { tag: FT-101, threshold.type: high, data.value: { above: 20 } }
+    cooldown: 60s                    # per reaction and object
+    max_age: 10m                     # the default: an event that occurred longer ago is only logged
+    do:
+      - run: [/opt/site/close-valve, "FT-101"]   # the event's JSON on standard input; never through a shell
+        timeout: 10s
+      - post: http://127.0.0.1:1880/alarm
+      - publish: { to: broker, topic: site/alarms }
+      - log: warn
+`);
+    expect(reactions).toEqual([
+      {
+        name: 'close-inlet-valve',
+        on: ['threshold_reached'],
+        conditions: [
+          { kind: 'tag', tag: 'FT-101', asset: 881, instrumentation: 4711 },
+          { kind: 'equals', path: 'threshold.type', anyOf: ['high'] },
+          { kind: 'range', path: 'data.value', above: 20 },
+        ],
+        cooldownMs: 60_000,
+        maxAgeMs: 600_000,
+        actions: [
+          { kind: 'run', command: ['/opt/site/close-valve', 'FT-101'], timeoutMs: 10_000 },
+          { kind: 'post', url: 'http://127.0.0.1:1880/alarm', timeoutMs: 10_000 },
+          { kind: 'publish', broker: 'broker', topic: 'site/alarms', retain: false },
+          { kind: 'log', level: 'warn' },
+        ],
+      },
+    ]);
+  });
+
+  it('fills in what is left out, and keeps what a body holds', () => {
+    const [all, listed] = reactionsOf(`reactions:
+  - { name: all, on: "*", do: [ { run: [node, 5, true], working_folder: /srv }, { post: "https://h/x", body: { a: [1, null] }, headers: { X-Site: 7 }, timeout: 5s } ] }
+  - name: listed
+    on: [asset_appeared, asset_disappeared, asset_appeared]
+    if: { asset.serial_number: [A1, "2"], asset.id: 5 }
+    max_age: 0
+    do: [ { publish: { to: broker, topic: "site/{{content.asset.id}}", body: "hi", retain: true } } ]
+`);
+    expect(all).toEqual({
+      name: 'all',
+      on: '*',
+      conditions: [],
+      cooldownMs: 0,
+      maxAgeMs: 600_000,
+      actions: [
+        { kind: 'run', command: ['node', '5', 'true'], timeoutMs: 30_000, workingFolder: '/srv' },
+        { kind: 'post', url: 'https://h/x', body: { a: [1, null] }, headers: { 'X-Site': '7' }, timeoutMs: 5000 },
+      ],
+    });
+    expect(listed).toMatchObject({
+      on: ['asset_appeared', 'asset_disappeared'],
+      maxAgeMs: 0,
+      conditions: [
+        { kind: 'equals', path: 'asset.serial_number', anyOf: ['A1', '2'] },
+        { kind: 'equals', path: 'asset.id', anyOf: [5] },
+      ],
+      actions: [{ topic: 'site/{{content.asset.id}}', body: 'hi', retain: true }],
+    });
+  });
+
+  it.each(['', '# none\n', 'reactions: []\n', 'reactions:\n'])('%j is valid and has none', (text) => {
+    expect(reactionsOf(text)).toEqual([]);
+  });
+
+  it('may be missing', () => expect(check({}).lines).toEqual([]));
+
+  it('does not blame a rule for tags.yaml being unreadable', () => {
+    const { errors } = check({
+      'tags.yaml': 'tags:\n\tA: 1\n',
+      'reactions.yaml': 'reactions: [ { name: r, on: "*", if: { tag: A }, do: [ { publish: { to: b, topic: t } } ] } ]',
+    });
+    expect(errors).toEqual(['DIR/tags.yaml:2: a tab stands where YAML wants spaces, indent with spaces']);
+  });
+});
+
+describe('a rule that can never match is explained', () => {
+  it.each([
+    ['threshold_reached', '{ threshold.type: hihg }', '"threshold.type" is never "hihg", write "high"'],
+    [
+      'threshold_reached',
+      '{ data.vale: 3 }',
+      'the content of threshold_reached has no "data.vale", write "data.value"',
+    ],
+    [
+      'threshold_reached',
+      '{ content.data.key: x }',
+      'the content of threshold_reached has no "content.data.key", paths start in content, write "data.key"',
+    ],
+    [
+      'threshold_reached',
+      '{ data.value: { above: 20, below: 20 } }',
+      'nothing is above 20 and below 20, write an above that is less than below',
+    ],
+    ['threshold_reached', '{ data.value: "20" }', '"data.value" is a number, never "20", write 20 without quotes'],
+    ['threshold_reached', '{ data.key: true }', '"data.key" is text, never true, write "true" in quotes'],
+    [
+      'threshold_reached',
+      '{ threshold.type: { above: 5 } }',
+      '"threshold.type" is a word, and above and below compare numbers, write one of high, low, deviation',
+    ],
+    [
+      'threshold_reached',
+      '{ data.unit: bar }',
+      '"data.unit" is no single value, write one of "data.unit.code", "data.unit.symbol"',
+    ],
+    [
+      'instrumentation_appeared',
+      '{ tag: PT-7 }',
+      'instrumentation_appeared names only an instrumentation, and tag "PT-7" has none, add instrumentation: to the tag in tags.yaml',
+    ],
+    [
+      '[node_appeared, product_status_changed]',
+      '{ tag: FT-101 }',
+      'these events name neither asset nor instrumentation, remove the tag',
+    ],
+    [
+      '[asset_appeared, instrumentation_appeared]',
+      '{ asset.serial_number: x, instrumentation.tag: y }',
+      'no event type of its "on" has all that its "if" names, make a rule for each event type',
+    ],
+    [
+      '"*"',
+      '{ nothing.like.it: 1 }',
+      'the content of these events has no "nothing.like.it", write a path of the event, for example "data.value"',
+    ],
+  ])('on %s if %s', (on, condition, reason) => {
+    expect(warningsFor(on, condition)).toEqual([`${NEVER}${reason}`]);
+  });
+
+  it.each([
+    [
+      'threshold_reached',
+      '{ tag: FT-101, threshold.type: [high, low], data.value: { above: 1, below: 2 }, threshold.value_in_threshold_unit: null }',
+    ],
+    ['instrumentation_appeared', '{ tag: FT-101 }'],
+    ['event_created', '{ tag: PT-7, event.type.code: calibration }'],
+    ['asset_specifications_updated', '{ asset.specifications.eh.pcps.value: "x" }'],
+    ['asset_appeared', '{ asset.serial_number: 12345, asset.not_yet_known: null }'],
+    ['asset_value_created', '{ value.value: { above: 3 }, value.key: flow }'],
+    ['[asset_appeared, threshold_reached]', '{ data.value: 1 }'],
+    ['"*"', '{ asset.id: 5 }'],
+  ])('and one that can is not: on %s if %s', (on, condition) => {
+    expect(warningsFor(on, condition)).toEqual([]);
+  });
+
+  it('as is one whose event the platform was not asked for', () => {
+    const rule = 'reactions:\n  - name: r\n    on: [asset_updated, threshold_reached]\n    do: [{ log: info }]\n';
+    expect(checkReactions(rule, 'WEBHOOK_URL=https://gw.example/hook').lines).toEqual([
+      'DIR/reactions.yaml:3: warning: asset_updated is not among WEBHOOK_EVENTS, so the platform does not send it, add it to WEBHOOK_EVENTS in agent.env',
+    ]);
+    expect(checkReactions(rule, 'WEBHOOK_URL=https://gw.example/hook\nWEBHOOK_EVENTS=*').lines).toEqual([]);
+    expect(checkReactions(rule).lines).toEqual([]);
+  });
+
+  it('by an outline that knows every member of the contract’s schemas', () => {
+    const missing: string[] = [];
+    const compare = (type: (typeof EVENT_TYPES)[number], schema: JsonSchema, path: string): void => {
+      const parts = (schema.anyOf as JsonSchema[] | undefined) ?? [];
+      for (const part of [schema, ...parts]) {
+        for (const [member, below] of Object.entries(
+          (part.properties as Record<string, JsonSchema> | undefined) ?? {},
+        )) {
+          const at = path === '' ? member : `${path}.${member}`;
+          const outline: Outline | undefined = outlineAt(type, at);
+          if (outline === undefined) missing.push(`${type}: ${at}`);
+          else if (isMembers(outline)) compare(type, below, at);
+        }
+      }
+    };
+    for (const type of EVENT_TYPES) {
+      compare(type, (eventSchema(type).properties as Record<string, JsonSchema>).content!, '');
+    }
+    expect(missing).toEqual([]);
+  });
+});
