@@ -58,3 +58,26 @@ export interface ClientApplication {
 /** Spec 8. */
 export const DELIVERY_ATTEMPTS = 16;
 export const FAILED_EVENTS_KEPT_DAYS = 183;
+
+/** Spec 4.5: `POST …/webhooks`. */
+export interface WebhookCreate {
+  url: string;
+  event_types: readonly string[];
+  properties?: Readonly<Record<string, readonly string[]>>;
+}
+
+/** `PATCH …/webhooks/{id}`: the spec shows `disabled`; the other members by beyond-the-spec. Answered 204. */
+export type WebhookChange = Partial<WebhookCreate> & { disabled?: boolean };
+
+/** `POST …/webhooks/{id}/reset_secret`, no body: the server chooses the secret (beyond-the-spec). */
+export interface WebhookSecret {
+  secret: string;
+}
+
+export interface ClientApplicationList {
+  client_applications: ClientApplication[];
+  pagination?: Pagination;
+}
+
+/** Lists take 1 to 100 entries a page (beyond-the-spec). */
+export const MOST_PER_PAGE = 100;

@@ -1,0 +1,37 @@
+/** Longest text that is looked at: what is longer is no timestamp. */
+const LONGEST_TEXT = 40;
+
+/**
+ * ISO 8601 as the platform writes it, and as Ruby prints a time (`2026-11-21 00:00:00 UTC`). Every part is bounded, so
+ * that no text makes the match slow.
+ */
+const TIMESTAMP =
+  /^(\d{4})-(\d{2})-(\d{2})(?:[Tt ](\d{2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?)?(?: ?(?:([Zz]|UTC)|([+-])(\d{2}):?(\d{2})?))?$/;
+
+/**
+ * A timestamp of the platform in milliseconds since 1970. Without an offset it is UTC (spec 6.2 leaves offsets out at
+ * times; the machine's own zone must not matter). `undefined` where it is not a real date.
+ */
+export function timestampMs(stamp: unknown): number | undefined {
+  if (typeof stamp !== 'string' || stamp.length > LONGEST_TEXT) return undefined;
+  const found = TIMESTAMP.exec(stamp.trim());
+  if (!found) return undefined;
+  const [, year, month, day, hour = '0', minute = '0', second = '0', fraction = '', , sign, offsetHour, offsetMinute] =
+    found;
+  const milliseconds = Number(fraction.padEnd(3, '0').slice(0, 3));
+  if (Number(hour) > 24 || Number(minute) > 59 || Number(second) > 60) return undefined;
+  const at = new Date(0);
+  at.setUTCFullYear(Number(year), Number(month) - 1, Number(day));
+  // 31 February would roll over to March.
+  if (at.getUTCMonth() !== Number(month) - 1 || at.getUTCDate() !== Number(day)) return undefined;
+  at.setUTCHours(Number(hour), Number(minute), Number(second), milliseconds);
+  const offset = (Number(offsetHour ?? 0) * 60 + Number(offsetMinute ?? 0)) * 60_000;
+  return at.getTime() - (sign === '-' ? -offset : offset);
+}
+
+/** When an event occurred, by whichever spelling is there and readable (spec 6.2 prints `occured_at` for two types). */
+export function occurredAtMs(payload: unknown): number | undefined {
+  if (typeof payload !== 'object' || payload === null) return undefined;
+  const { occurred_at, occured_at } = payload as { occurred_at?: unknown; occured_at?: unknown };
+  return timestampMs(occurred_at) ?? timestampMs(occured_at);
+}

@@ -1,0 +1,160 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { EVENT_TYPES, occurredAtMs, recognise, timestampMs, type WebhookEvent } from '../../src/contract/events.ts';
+
+const FIXTURES = join(import.meta.dirname, '../fixtures/events');
+
+function fixture(eventType: string): Record<string, unknown> & { content: Record<string, unknown> } {
+  return JSON.parse(readFileSync(join(FIXTURES, `${eventType}.json`), 'utf8'));
+}
+
+/** The same payload with one member set, by path. */
+function changed(eventType: string, path: string, to: unknown): unknown {
+  const payload = fixture(eventType);
+  const steps = path.split('.');
+  const last = steps.pop()!;
+  let at: Record<string, unknown> = payload;
+  for (const step of steps) at = at[step] as Record<string, unknown>;
+  if (to === undefined) delete at[last];
+  else at[last] = to;
+  return payload;
+}
+
+describe('the 23 event types of spec 6.3', () => {
+  it('have one fixture each, and no fixture is of another type', () => {
+    const found = readdirSync(FIXTURES).map((file) => file.replace('.json', ''));
+    expect(found.sort()).toEqual([...EVENT_TYPES].sort());
+  });
+
+  it.each(EVENT_TYPES)('%s is recognised from its fixture, with its time', (eventType) => {
+    const event = recognise(fixture(eventType));
+    expect(event).toMatchObject({ eventType });
+    expect(event).toHaveProperty('occurredAtMs');
+    const at = (event as { occurredAtMs: number }).occurredAtMs;
+    expect(Math.abs(at - Date.UTC(2026, 10, 21, 0, 0, 1))).toBeLessThan(1000);
+  });
+
+  it.each(EVENT_TYPES)('%s is read with either spelling of the time, and not without one', (eventType) => {
+    const { occurred_at, occured_at, ...rest } = fixture(eventType);
+    const stamp = occurred_at ?? occured_at;
+    expect(recognise({ ...rest, occurred_at: stamp })).toMatchObject({ eventType });
+    expect(recognise({ ...rest, occured_at: stamp })).toMatchObject({ eventType });
+    expect(recognise(rest)).toBe('unrecognised');
+  });
+
+  it.each(EVENT_TYPES)('%s is read with members that the spec does not know', (eventType) => {
+    const payload = fixture(eventType);
+    const content = Object.fromEntries(
+      Object.entries(payload.content).map(([key, value]) =>
+        typeof value === 'object' && !Array.isArray(value)
+          ? [key, { ...value, added_later: [{ a: 1 }] }]
+          : [key, value],
+      ),
+    );
+    expect(recognise({ ...payload, added_later: true, content: { ...content, added_later: 5 } })).toMatchObject({
+      eventType,
+    });
+  });
+
+  it.each(EVENT_TYPES)('%s is unrecognised when the object that it is about has no integer id', (eventType) => {
+    const payload = fixture(eventType);
+    for (const subject of Object.keys(payload.content).filter((key) => key !== 'user' && key !== 'subscription')) {
+      const value = payload.content[subject] as { id?: number };
+      if (typeof value.id !== 'number') continue;
+      expect(recognise(changed(eventType, `content.${subject}.id`, 'x')), subject).toBe('unrecognised');
+      expect(recognise(changed(eventType, `content.${subject}.id`, 1.5)), subject).toBe('unrecognised');
+    }
+    expect(recognise({ ...payload, content: {} })).toBe('unrecognised');
+    expect(recognise({ ...payload, content: null })).toBe('unrecognised');
+  });
+});
+
+describe('what reactions compare', () => {
+  it.each(['high', 'low', 'deviation'])('threshold.type %s is recognised', (type) => {
+    expect(recognise(changed('threshold_reached', 'content.threshold.type', type))).toMatchObject({
+      content: { threshold: { type } },
+    });
+  });
+
+  it('value_in_threshold_unit may be a number, null or missing, but no text', () => {
+    const path = 'content.threshold.value_in_threshold_unit';
+    for (const value of [20.1, null, undefined]) {
+      expect(recognise(changed('threshold_reached', path, value))).not.toBe('unrecognised');
+    }
+    expect(recognise(changed('threshold_reached', path, '20.1'))).toBe('unrecognised');
+  });
+
+  it('data.value has to be a number: a text would be compared wrongly with a limit', () => {
+    expect(recognise(changed('threshold_reached', 'content.data.value', '25.4'))).toBe('unrecognised');
+  });
+
+  it('a threshold of a system may name the asset alone, but has to name something', () => {
+    expect(recognise(changed('threshold_reached', 'content.instrumentation', null))).not.toBe('unrecognised');
+    expect(recognise(changed('threshold_reached', 'content.asset', undefined))).not.toBe('unrecognised');
+    const neither = changed('threshold_reached', 'content.asset', undefined) as { content: Record<string, unknown> };
+    neither.content.instrumentation = null;
+    expect(recognise(neither)).toBe('unrecognised');
+  });
+});
+
+describe('what is no event', () => {
+  it.each([
+    null,
+    undefined,
+    5,
+    'threshold_reached',
+    [],
+    {},
+    { event_type: 'constructor' },
+    { event_type: '__proto__' },
+  ])('%j is unrecognised', (payload) => {
+    expect(recognise(payload)).toBe('unrecognised');
+  });
+
+  it('a type that the spec does not list is unrecognised', () => {
+    expect(recognise({ ...fixture('asset_updated'), event_type: 'asset_exploded' })).toBe('unrecognised');
+  });
+});
+
+describe('timestamps', () => {
+  const noon = Date.UTC(2026, 10, 21, 12, 0, 0);
+  it.each([
+    ['2026-11-21T12:00:00Z', noon],
+    ['2026-11-21T12:00:00', noon],
+    ['2026-11-21T12:00', noon],
+    ['2026-11-21 12:00:00 UTC', noon],
+    ['2026-11-21T12:00:00.123456Z', noon + 123],
+    ['2026-11-21T12:00:00.1', noon + 100],
+    ['2026-11-21T13:00:00+01:00', noon],
+    ['2026-11-21T13:00:00 +0100', noon],
+    ['2026-11-21T04:00:00-08', noon],
+    ['2026-11-21', noon - 12 * 3_600_000],
+    ['0099-01-01T00:00:00Z', Date.parse('0099-01-01T00:00:00Z')],
+  ])("%s is read in UTC unless it says otherwise, whatever the machine's zone", (text, at) => {
+    expect(timestampMs(text)).toBe(at);
+  });
+
+  it.each([
+    '',
+    'yesterday',
+    '2026-02-31T00:00:00Z',
+    '2026-13-01',
+    '2026-11-21T25:00',
+    '1'.repeat(100_000),
+    1795262400,
+    null,
+  ])('%j is no timestamp', (text) => {
+    expect(timestampMs(text)).toBeUndefined();
+  });
+
+  it('an unreadable first spelling does not hide a readable second', () => {
+    expect(occurredAtMs({ occurred_at: 'soon', occured_at: '2026-11-21T12:00:00Z' })).toBe(noon);
+  });
+});
+
+it('the union is discriminated by event_type (this compiles only while it is)', () => {
+  const thresholdOf = (event: WebhookEvent) =>
+    event.event_type === 'threshold_reached' ? event.content.threshold.type : undefined;
+  expect(thresholdOf(fixture('threshold_reached') as unknown as WebhookEvent)).toBe('high');
+});
