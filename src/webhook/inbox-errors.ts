@@ -1,0 +1,27 @@
+import { codeOf, StoreError } from '../errors.ts';
+
+/** What the inbox throws, by a code that outlives the change of the driver: the listener answers 503 to each of them. */
+
+export function inboxFull(mostBytes: number): StoreError {
+  return new StoreError(`The inbox holds ${mostBytes} bytes of events that have not run`, {
+    code: 'inbox.full',
+    retryable: true,
+    hint: 'Look with `tagferry events ls` which events wait, and why their reactions do not end.',
+  });
+}
+
+export function translateStoreError(error: unknown): StoreError {
+  const cause = codeOf(error) ?? '';
+  if (cause.startsWith('SQLITE_FULL')) {
+    return new StoreError('The disk is full: the inbox cannot be written', {
+      code: 'inbox.disk_full',
+      retryable: true,
+      hint: 'Free space on the file system of STATE_DIR.',
+      cause: error,
+    });
+  }
+  if (cause.startsWith('SQLITE_CORRUPT') || cause === 'SQLITE_NOTADB') {
+    return new StoreError('The inbox is damaged', { code: 'inbox.corrupt', cause: error });
+  }
+  return new StoreError('The inbox cannot be used', { code: 'inbox.unavailable', retryable: true, cause: error });
+}

@@ -1,0 +1,83 @@
+/** States of an event (issue "Inbox"): `failed` is tried again, `dead` is not. */
+export type InboxState = 'received' | 'running' | 'done' | 'failed' | 'dead';
+
+export interface InboxEvent {
+  id: number;
+  eventType: string;
+  /** Platform's clock; `undefined` where the event says nothing readable. */
+  occurredAtMs: number | undefined;
+  /** This machine's wall clock at arrival. */
+  receivedAtMs: number;
+  /** JSON text as received. */
+  payload: string;
+  state: InboxState;
+  /** How often its reactions were begun. */
+  attempts: number;
+  unrecognised: boolean;
+  /** A person asked to run it again: its age is no reason against it. */
+  replayed: boolean;
+}
+
+/** One action's outcome, for the journal. */
+export interface Attempt {
+  reaction: string;
+  action: string;
+  outcome: string;
+  detail?: string;
+  durationMs: number;
+  /** Wall clock. */
+  atMs: number;
+}
+
+export interface ShownEvent extends InboxEvent {
+  journal: Attempt[];
+  /** The row's checksum does not fit its bytes. */
+  damaged: boolean;
+}
+
+export interface ListQuery {
+  /** 50 unless told; 1,000 at most. */
+  limit?: number;
+  /** Only events older than this one: the next page. */
+  beforeId?: number;
+  state?: InboxState;
+  eventType?: string;
+}
+
+export interface InboxStats {
+  events: number;
+  /** Recognised ones that have not run yet, or run again later. */
+  waiting: number;
+  /** Bytes of all payloads. */
+  bytes: number;
+  /** Rows whose checksum did not fit since the start. */
+  damaged: number;
+}
+
+/** An event as `events ls --json` prints it (INTERFACE.md, settled details). Times are ISO 8601, UTC. */
+export interface EventLine {
+  id: number;
+  event_type: string;
+  occurred_at: string | null;
+  received_at: string;
+  state: InboxState;
+  attempts: number;
+  unrecognised: boolean;
+}
+
+export function describeEvent(event: Omit<InboxEvent, 'payload'>): EventLine {
+  return {
+    id: event.id,
+    event_type: event.eventType,
+    occurred_at: isoOf(event.occurredAtMs),
+    received_at: isoOf(event.receivedAtMs) ?? '',
+    state: event.state,
+    attempts: event.attempts,
+    unrecognised: event.unrecognised,
+  };
+}
+
+function isoOf(ms: number | undefined): string | null {
+  if (ms === undefined || !Number.isFinite(ms) || Math.abs(ms) > 8.64e15) return null;
+  return new Date(ms).toISOString();
+}

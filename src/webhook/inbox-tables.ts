@@ -1,0 +1,178 @@
+import { crc32 } from 'node:zlib';
+import type { Database } from '../database.ts';
+import type { Attempt, InboxEvent, InboxState } from './inbox-event.ts';
+import type { ArrivedEvent } from './received-event.ts';
+
+/** The inbox's tables and every statement on them. No decision stands here. */
+
+export interface EventRow {
+  id: number;
+  event_type: string;
+  occurred_ms: number | null;
+  received_ms: number;
+  age_ms: number;
+  identity: Buffer;
+  payload: Buffer;
+  unrecognised: number;
+  state: string;
+  attempts: number;
+  retry_ms: number | null;
+  replayed: number;
+  sum: number;
+}
+
+/**
+ * AUTOINCREMENT: an id that retention has freed is never given again, so `events show 12` cannot become another event.
+ * `inbox_seen` has no rowid and no index besides: one entry is 12 bytes of digest, and whole epochs fall away together.
+ */
+export function prepareTables(database: Database): void {
+  database.exec(`
+    CREATE TABLE IF NOT EXISTS inbox_event (
+      id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT NOT NULL, occurred_ms REAL, received_ms REAL NOT NULL,
+      age_ms INTEGER NOT NULL, identity BLOB NOT NULL, unrecognised INTEGER NOT NULL, state TEXT NOT NULL,
+      attempts INTEGER NOT NULL DEFAULT 0, retry_ms REAL, replayed INTEGER NOT NULL DEFAULT 0, sum INTEGER NOT NULL,
+      bytes INTEGER NOT NULL, payload BLOB NOT NULL);
+    CREATE INDEX IF NOT EXISTS inbox_event_size ON inbox_event (id, bytes);
+    CREATE INDEX IF NOT EXISTS inbox_event_open ON inbox_event (id)
+      WHERE unrecognised = 0 AND state IN ('received', 'running', 'failed');
+    CREATE INDEX IF NOT EXISTS inbox_event_settled ON inbox_event (id)
+      WHERE unrecognised = 1 OR state IN ('done', 'dead');
+    CREATE TABLE IF NOT EXISTS inbox_attempt (
+      id INTEGER PRIMARY KEY, event INTEGER NOT NULL, reaction TEXT NOT NULL, action TEXT NOT NULL, outcome TEXT NOT NULL,
+      detail TEXT, duration_ms REAL NOT NULL, at_ms REAL NOT NULL);
+    CREATE INDEX IF NOT EXISTS inbox_attempt_event ON inbox_attempt (event);
+    CREATE TABLE IF NOT EXISTS inbox_seen (
+      epoch INTEGER NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (epoch, digest)) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS inbox_asked (
+      digest BLOB PRIMARY KEY, times INTEGER NOT NULL, age_ms INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS inbox_cooldown (
+      reaction TEXT NOT NULL, object TEXT NOT NULL, until_ms REAL NOT NULL, age_ms INTEGER NOT NULL,
+      PRIMARY KEY (reaction, object)) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS inbox_note (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+  `);
+}
+
+const OPEN = `unrecognised = 0 AND state IN ('received', 'running', 'failed')`;
+const SETTLED = `(unrecognised = 1 OR state IN ('done', 'dead'))`;
+
+export function prepareStatements(database: Database) {
+  return {
+    add: database.prepare<[string, number | null, number, number, Uint8Array, number, number, number, Uint8Array]>(
+      `INSERT INTO inbox_event (event_type, occurred_ms, received_ms, age_ms, identity, unrecognised, state, sum, bytes, payload)
+       VALUES (?, ?, ?, ?, ?, ?, 'received', ?, ?, ?)`,
+    ),
+    get: database.prepare<[number], EventRow>('SELECT * FROM inbox_event WHERE id = ?'),
+    due: database.prepare<[number, number, number, number], EventRow>(
+      `SELECT * FROM inbox_event WHERE id > ? AND ${OPEN}
+         AND (state = 'received' OR (state = 'failed' AND (retry_ms <= ? OR retry_ms > ?))) ORDER BY id LIMIT ?`,
+    ),
+    countOpen: database.prepare<[], number>(`SELECT count(*) FROM inbox_event WHERE ${OPEN}`).pluck(),
+    totals: database.prepare<[], { events: number; bytes: number }>(
+      // Answered from the index alone: a start does not read the payloads.
+      'SELECT count(*) AS events, coalesce(sum(bytes), 0) AS bytes FROM inbox_event INDEXED BY inbox_event_size',
+    ),
+    list: database.prepare<[number, string | null, string | null, number], EventRow>(
+      `SELECT * FROM inbox_event WHERE id < ? AND state = ifnull(?, state) AND event_type = ifnull(?, event_type)
+       ORDER BY id DESC LIMIT ?`,
+    ),
+    settled: database.prepare<[number], { id: number; age_ms: number; bytes: number }>(
+      `SELECT id, age_ms, bytes FROM inbox_event WHERE ${SETTLED} ORDER BY id LIMIT ?`,
+    ),
+    drop: database.prepare<[number]>('DELETE FROM inbox_event WHERE id = ?'),
+    dropAttempts: database.prepare<[number]>('DELETE FROM inbox_attempt WHERE event = ?'),
+    releaseRunning: database.prepare(`UPDATE inbox_event SET state = 'received' WHERE state = 'running'`),
+    start: database.prepare<[number]>(
+      `UPDATE inbox_event SET state = 'running', attempts = attempts + 1, retry_ms = NULL WHERE id = ?`,
+    ),
+    finish: database.prepare<[string, number | null, number, number]>(
+      `UPDATE inbox_event SET state = ?, retry_ms = ?, replayed = replayed AND ? WHERE id = ?`,
+    ),
+    replay: database.prepare<[number]>(
+      `UPDATE inbox_event SET state = 'received', attempts = 0, retry_ms = NULL, replayed = 1 WHERE id = ?`,
+    ),
+    addAttempt: database.prepare<[number, string, string, string, string | null, number, number]>(
+      'INSERT INTO inbox_attempt (event, reaction, action, outcome, detail, duration_ms, at_ms) VALUES (?, ?, ?, ?, ?, ?, ?)',
+    ),
+    trimAttempts: database.prepare<[number, number, number]>(
+      `DELETE FROM inbox_attempt WHERE event = ? AND id <=
+         (SELECT id FROM inbox_attempt WHERE event = ? ORDER BY id DESC LIMIT 1 OFFSET ?)`,
+    ),
+    attempts: database.prepare<
+      [number],
+      {
+        reaction: string;
+        action: string;
+        outcome: string;
+        detail: string | null;
+        duration_ms: number;
+        at_ms: number;
+      }
+    >('SELECT reaction, action, outcome, detail, duration_ms, at_ms FROM inbox_attempt WHERE event = ? ORDER BY id'),
+    asked: database.prepare<[Uint8Array], { times: number; age_ms: number }>(
+      'SELECT times, age_ms FROM inbox_asked WHERE digest = ?',
+    ),
+    setAsked: database.prepare<[Uint8Array, number, number]>('INSERT OR REPLACE INTO inbox_asked VALUES (?, ?, ?)'),
+    dropAsked: database.prepare<[number]>('DELETE FROM inbox_asked WHERE age_ms < ?'),
+    cooldown: database
+      .prepare<[string, string], number>('SELECT until_ms FROM inbox_cooldown WHERE reaction = ? AND object = ?')
+      .pluck(),
+    setCooldown: database.prepare<[string, string, number, number]>(
+      'INSERT OR REPLACE INTO inbox_cooldown VALUES (?, ?, ?, ?)',
+    ),
+    dropCooldowns: database.prepare<[number]>('DELETE FROM inbox_cooldown WHERE age_ms < ?'),
+    note: database.prepare<[string], string>('SELECT value FROM inbox_note WHERE name = ?').pluck(),
+    setNote: database.prepare<[string, string]>('INSERT OR REPLACE INTO inbox_note VALUES (?, ?)'),
+  };
+}
+
+export type Statements = ReturnType<typeof prepareStatements>;
+
+/** CRC-32 over all of a row that never changes. What changes (state, attempts) is the size of a word and decides no content. */
+export function sumOf(
+  event: Pick<ArrivedEvent, 'eventType' | 'occurredAtMs' | 'receivedAtMs' | 'identity' | 'payload'> & {
+    unrecognised: boolean;
+  },
+): number {
+  const head = `${event.eventType}\n${event.occurredAtMs ?? ''}\n${event.receivedAtMs}\n${event.unrecognised ? 1 : 0}\n`;
+  return crc32(event.payload, crc32(event.identity, crc32(head)));
+}
+
+export function sumFits(row: EventRow): boolean {
+  return (
+    row.sum ===
+    sumOf({
+      eventType: row.event_type,
+      occurredAtMs: row.occurred_ms ?? undefined,
+      receivedAtMs: row.received_ms,
+      identity: row.identity,
+      payload: row.payload,
+      unrecognised: row.unrecognised === 1,
+    })
+  );
+}
+
+export function toEvent(row: EventRow): InboxEvent {
+  return {
+    id: row.id,
+    eventType: row.event_type,
+    occurredAtMs: row.occurred_ms ?? undefined,
+    receivedAtMs: row.received_ms,
+    payload: row.payload.toString('utf8'),
+    state: row.state as InboxState,
+    attempts: row.attempts,
+    unrecognised: row.unrecognised === 1,
+    replayed: row.replayed === 1,
+  };
+}
+
+export function toAttempt(row: ReturnType<Statements['attempts']['all']>[number]): Attempt {
+  const { reaction, action, outcome, detail } = row;
+  return {
+    reaction,
+    action,
+    outcome,
+    ...(detail === null ? {} : { detail }),
+    durationMs: row.duration_ms,
+    atMs: row.at_ms,
+  };
+}

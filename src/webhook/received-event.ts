@@ -1,0 +1,45 @@
+import { recognise } from '../contract/events.ts';
+import { decode, identityOf } from './identity.ts';
+
+/** An event on its way into the inbox: plain data, so that it can go to the store thread. */
+export interface ArrivedEvent {
+  /** From `identityOf`. */
+  identity: Uint8Array;
+  /** From `deliveryIdentity`, where it came from the deliveries list. */
+  delivery?: Uint8Array;
+  /** As the payload says, bounded; `''` where it says none. */
+  eventType: string;
+  /** Platform's clock; `undefined` where unreadable. */
+  occurredAtMs: number | undefined;
+  /** This machine's wall clock. */
+  receivedAtMs: number;
+  /** The bytes as they came. */
+  payload: Uint8Array;
+  unrecognised: boolean;
+}
+
+/** Longest name that is kept of an event type that nobody knows. */
+const LONGEST_TYPE = 100;
+
+/** Reads a body into what the inbox keeps. Never throws: what cannot be read is kept as it is, marked unrecognised. */
+export function readEvent(body: Uint8Array, receivedAtMs: number): ArrivedEvent {
+  const payload = parse(body);
+  const event = recognise(payload);
+  const base = { identity: identityOf(body), receivedAtMs, payload: body };
+  if (event !== 'unrecognised') {
+    return { ...base, eventType: event.eventType, occurredAtMs: event.occurredAtMs, unrecognised: false };
+  }
+  const name = (payload as { event_type?: unknown } | null | undefined)?.event_type;
+  const eventType = typeof name === 'string' ? name.slice(0, LONGEST_TYPE) : '';
+  return { ...base, eventType, occurredAtMs: undefined, unrecognised: true };
+}
+
+function parse(body: Uint8Array): unknown {
+  const text = decode(body);
+  if (text === undefined) return undefined;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

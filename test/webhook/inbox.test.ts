@@ -1,0 +1,312 @@
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { type Database, openDatabase } from '../../src/database.ts';
+import { deliveryIdentity } from '../../src/webhook/identity.ts';
+import { Inbox, type InboxLimits } from '../../src/webhook/inbox.ts';
+import { describeEvent } from '../../src/webhook/inbox-event.ts';
+import { type ArrivedEvent, readEvent } from '../../src/webhook/received-event.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+
+const DAY = 86_400_000;
+const FIXTURES = join(import.meta.dirname, '../fixtures/events');
+
+let folder: string;
+let clock: ManualClock;
+let database: Database;
+let inbox: Inbox;
+
+function open(limits: Partial<InboxLimits> = {}, boot = 'boot-1'): void {
+  database = openDatabase(join(folder, 'inbox.db'));
+  inbox = new Inbox(database, clock, limits);
+  inbox.open(boot);
+}
+
+function reopen(limits: Partial<InboxLimits> = {}, boot = 'boot-1'): void {
+  database.close();
+  open(limits, boot);
+}
+
+let serial = 0;
+function threshold(more: object = {}): ArrivedEvent {
+  const payload = JSON.parse(readFileSync(join(FIXTURES, 'threshold_reached.json'), 'utf8'));
+  payload.content.data.value = ++serial;
+  return readEvent(new TextEncoder().encode(JSON.stringify({ ...payload, ...more })), clock.wallMs());
+}
+
+const ids = () => inbox.runnable(100, clock.wallMs()).map((event) => event.id);
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'inbox-'));
+  clock = new ManualClock();
+  open();
+});
+
+afterEach(() => {
+  database.close();
+  rmSync(folder, { recursive: true });
+});
+
+describe('what was seen', () => {
+  it('is not taken in again: in one call, later, after a restart, by its delivery', () => {
+    const event = threshold();
+    const delivery = deliveryIdentity('s', 7);
+    expect(inbox.insertMany([event, event])).toEqual(['new', 'seen']);
+    expect(inbox.insertMany([{ ...event, delivery }])).toEqual(['seen']);
+    reopen();
+    expect(inbox.insertMany([event])).toEqual(['seen']);
+    expect(inbox.insertMany([{ ...threshold(), delivery }])).toEqual(['seen']);
+    expect(inbox.stats()).toMatchObject({ events: 1, waiting: 1 });
+  });
+
+  it('is remembered for more than six months of use, whatever the wall clock says, and forgotten after', async () => {
+    const event = threshold();
+    inbox.insertMany([event]);
+    clock.jumpWall(400 * DAY);
+    for (let day = 0; day < 190; day += 10) {
+      await clock.advance(10 * DAY);
+      while (inbox.prune());
+      if (day === 90) reopen();
+    }
+    expect(inbox.insertMany([event])).toEqual(['seen']);
+    await clock.advance(70 * DAY);
+    while (inbox.prune());
+    expect(inbox.seen([event.identity])).toEqual([false]);
+  });
+
+  it('costs at most 40 bytes each on disk', () => {
+    const many = 20_000;
+    const before = database.pragma('page_count', { simple: true }) as number;
+    const see = database.prepare('INSERT INTO inbox_seen VALUES (0, ?)');
+    database.transaction(() => {
+      for (let i = 0; i < many; i++) see.run(deliveryIdentity('x', i));
+    })();
+    const pages = (database.pragma('page_count', { simple: true }) as number) - before;
+    expect((pages * 1024) / many).toBeLessThan(40);
+  });
+});
+
+describe('states', () => {
+  it('go from received to running to done, and a done event never runs again', () => {
+    inbox.insertMany([threshold(), threshold()]);
+    expect(ids()).toEqual([1, 2]);
+    expect(inbox.runnable(10, clock.wallMs(), 1).map(({ id }) => id)).toEqual([2]);
+    inbox.markRunning(1);
+    expect(ids()).toEqual([2]);
+    inbox.finish(1, 'done');
+    expect(ids()).toEqual([2]);
+    reopen();
+    expect(ids()).toEqual([2]);
+    expect(inbox.show(1)).toMatchObject({ state: 'done', attempts: 1 });
+  });
+
+  it('running events that a crash left behind run again, with their attempts counted', () => {
+    inbox.insertMany([threshold()]);
+    inbox.markRunning(1);
+    reopen();
+    expect(ids()).toEqual([1]);
+    expect(inbox.show(1)).toMatchObject({ state: 'received', attempts: 1 });
+  });
+
+  it('failed events run again when they are due, dead ones never', async () => {
+    inbox.insertMany([threshold(), threshold(), threshold()]);
+    inbox.finish(1, 'failed', clock.wallMs() + 5_000);
+    inbox.finish(2, 'dead');
+    inbox.finish(3, 'failed');
+    expect(ids()).toEqual([]);
+    await clock.advance(5_000);
+    expect(ids()).toEqual([1]);
+    await clock.advance(60_000);
+    expect(ids()).toEqual([1, 3]);
+  });
+
+  it('a retry is not put off by a wall clock that jumps back by years', () => {
+    clock.jumpWall(10 * 365 * DAY);
+    inbox.insertMany([threshold()]);
+    inbox.finish(1, 'failed', clock.wallMs() + 5_000);
+    clock.jumpWall(-10 * 365 * DAY);
+    expect(ids()).toEqual([1]);
+  });
+
+  it('replay runs a settled event again, once, and says what it cannot', () => {
+    inbox.insertMany([threshold(), readEvent(new TextEncoder().encode('{}'), 0)]);
+    inbox.markRunning(1);
+    expect(inbox.replay(1)).toBe('refused');
+    inbox.finish(1, 'done');
+    expect(inbox.replay(1)).toBe('queued');
+    expect(inbox.runnable(10, 0)).toMatchObject([{ id: 1, replayed: true, attempts: 0 }]);
+    inbox.markRunning(1);
+    inbox.finish(1, 'done');
+    expect(inbox.show(1)).toMatchObject({ replayed: false });
+    expect(inbox.replay(2)).toBe('refused');
+    expect(inbox.replay(99)).toBe('unknown');
+  });
+
+  it('an event that nobody recognises is kept and never runs', () => {
+    const raw = Uint8Array.of(0xff, 0x00, 0x7b);
+    expect(
+      inbox.insertMany([readEvent(raw, 5), readEvent(new TextEncoder().encode('{"event_type":"new_thing"}'), 6)]),
+    ).toEqual(['new', 'new']);
+    expect(ids()).toEqual([]);
+    expect(inbox.list().map((event) => [event.eventType, event.unrecognised])).toEqual([
+      ['new_thing', true],
+      ['', true],
+    ]);
+  });
+});
+
+describe('the journal and the cooldowns', () => {
+  it('keep each attempt with its event, bounded', () => {
+    inbox.insertMany([threshold()]);
+    for (let i = 0; i < 250; i++) {
+      inbox.recordAttempt(1, {
+        reaction: 'r',
+        action: 'run',
+        outcome: `o${i}`,
+        detail: 'x'.repeat(10_000),
+        durationMs: 1,
+        atMs: 2,
+      });
+    }
+    const journal = inbox.show(1)!.journal;
+    expect(journal).toHaveLength(200);
+    expect(journal.at(-1)).toMatchObject({ outcome: 'o249', durationMs: 1, atMs: 2 });
+    expect(journal[0]!.detail!.length).toBe(4_000);
+  });
+
+  it('outlive a restart', () => {
+    inbox.setCooldown('r', 'instrumentation:4711', 1234);
+    inbox.setNote('watermark', 'w');
+    reopen();
+    expect(inbox.cooldown('r', 'instrumentation:4711')).toBe(1234);
+    expect(inbox.cooldown('r', 'asset:1')).toBeUndefined();
+    expect(inbox.note('watermark')).toBe('w');
+  });
+});
+
+describe('retention', () => {
+  it('by age drops what has run and never what has not', async () => {
+    inbox.insertMany([threshold(), threshold(), threshold(), readEvent(new TextEncoder().encode('x'), 0)]);
+    inbox.finish(1, 'done');
+    inbox.finish(2, 'failed', clock.wallMs() + 1e12);
+    await clock.advance(31 * DAY);
+    while (inbox.prune());
+    expect(inbox.list().map((event) => event.id)).toEqual([3, 2]);
+    expect(inbox.stats()).toMatchObject({ events: 2, waiting: 2 });
+  });
+
+  it('by age does not believe a wall clock that jumps ahead, nor a new boot', () => {
+    inbox.insertMany([threshold()]);
+    inbox.finish(1, 'done');
+    clock.jumpWall(1000 * DAY);
+    while (inbox.prune());
+    reopen({}, 'boot-2');
+    while (inbox.prune());
+    expect(inbox.list()).toHaveLength(1);
+  });
+
+  it('by size drops the oldest that have run, with their journal, and gives the ids to no other event', () => {
+    reopen({ keepBytes: 5_000 });
+    for (let i = 1; i <= 20; i++) {
+      inbox.insertMany([threshold({ padding: 'x'.repeat(1_000) })]);
+      inbox.recordAttempt(i, { reaction: 'r', action: 'log', outcome: 'ok', durationMs: 0, atMs: 0 });
+      if (i !== 3) inbox.finish(i, 'done');
+    }
+    while (inbox.prune());
+    const kept = inbox.list().map((event) => event.id);
+    expect(kept).toContain(3);
+    expect(kept).toContain(20);
+    expect(kept).not.toContain(1);
+    expect(inbox.stats().bytes).toBeLessThanOrEqual(5_000);
+    expect(database.prepare('SELECT count(*) FROM inbox_attempt').pluck().get()).toBe(kept.length);
+    const { bytes, events } = inbox.stats();
+    reopen({ keepBytes: 5_000 });
+    expect(inbox.stats()).toMatchObject({ bytes, events });
+    inbox.insertMany([threshold()]);
+    expect(inbox.list()[0]!.id).toBe(21);
+  });
+
+  it('refuses new events where only what has not run fills the store, and drops what has run first', () => {
+    reopen({ mostBytes: 5_000 });
+    const big = () => threshold({ padding: 'x'.repeat(1_500) });
+    inbox.insertMany([big(), big()]);
+    expect(() => inbox.insertMany([big()])).toThrowError(
+      expect.objectContaining({ code: 'inbox.full', retryable: true }),
+    );
+    inbox.finish(1, 'done');
+    expect(inbox.insertMany([big()])).toEqual(['new']);
+    expect(ids()).toEqual([2, 3]);
+  });
+});
+
+describe('space', () => {
+  it('of what was dropped is given back to the file system', () => {
+    reopen({ keepBytes: 1_000 });
+    for (let i = 0; i < 20; i++) inbox.insertMany([threshold({ padding: 'x'.repeat(50_000) })]);
+    const pages = () => database.pragma('page_count', { simple: true }) as number;
+    const full = pages();
+    for (let id = 1; id <= 20; id++) inbox.finish(id, 'done');
+    while (inbox.prune());
+    for (let i = 0; i < 10; i++) {
+      inbox.insertMany([threshold()]);
+      inbox.finish(21 + i, 'done');
+      while (inbox.prune());
+    }
+    expect(pages()).toBeLessThan(full / 5);
+  });
+});
+
+describe('damage', () => {
+  it('in a row keeps it from running, is shown, and lets the same event come in again', () => {
+    const event = threshold();
+    inbox.insertMany([event, threshold()]);
+    database.prepare(`UPDATE inbox_event SET payload = replace(payload, 'high', 'hugh') WHERE id = 1`).run();
+    expect(inbox.show(1)!.damaged).toBe(true);
+    expect(ids()).toEqual([2]);
+    expect(inbox.stats().damaged).toBe(1);
+    expect(inbox.show(1)).toMatchObject({ state: 'dead', journal: [{ outcome: 'damaged' }] });
+    expect(inbox.insertMany([event])).toEqual(['new']);
+  });
+});
+
+describe('a disk that refuses', () => {
+  it('takes nothing of the batch, says so by code, and goes on when it is mended', () => {
+    const event = threshold();
+    database.pragma(`max_page_count = ${database.pragma('page_count', { simple: true })}`);
+    const many = Array.from({ length: 50 }, () => threshold());
+    expect(() => inbox.insertMany([event, ...many])).toThrowError(
+      expect.objectContaining({ code: 'inbox.disk_full', retryable: true }),
+    );
+    database.pragma('max_page_count = 1000000');
+    expect(inbox.list()).toEqual([]);
+    expect(inbox.insertMany([event, ...many])).toEqual(Array.from({ length: 51 }, () => 'new'));
+    expect(inbox.stats().events).toBe(51);
+  });
+});
+
+describe('listing', () => {
+  it('shows the newest first, 50 unless told, by state and type, page by page', () => {
+    inbox.insertMany(Array.from({ length: 60 }, () => threshold()));
+    inbox.finish(5, 'done');
+    expect(inbox.list()).toHaveLength(50);
+    expect(inbox.list()[0]!.id).toBe(60);
+    expect(inbox.list({ limit: 3, beforeId: 11 }).map((event) => event.id)).toEqual([10, 9, 8]);
+    expect(inbox.list({ state: 'done' }).map((event) => event.id)).toEqual([5]);
+    expect(inbox.list({ eventType: 'asset_updated' })).toEqual([]);
+  });
+
+  it('prints what INTERFACE.md names', () => {
+    inbox.insertMany([threshold(), readEvent(new TextEncoder().encode('no'), clock.wallMs())]);
+    expect(inbox.list().map(describeEvent)).toMatchObject([
+      { event_type: '', occurred_at: null, unrecognised: true },
+      {
+        event_type: 'threshold_reached',
+        occurred_at: expect.stringMatching(/^2026-11-.*Z$/),
+        received_at: '2026-11-21T00:00:00.000Z',
+        state: 'received',
+        unrecognised: false,
+      },
+    ]);
+  });
+});
