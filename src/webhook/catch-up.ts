@@ -1,0 +1,240 @@
+import type { Clock } from '../clock.ts';
+import { codeOf, messageOf, TagferryError } from '../errors.ts';
+import type { Logger } from '../logger.ts';
+import { fullJitterMs } from '../retry.ts';
+import { type DeliveryPage, readDeliveries } from './delivery-list.ts';
+import { type PlatformPort, RefusedError } from './platform-port.ts';
+import type { ArrivedEvent } from './received-event.ts';
+import type { Registered } from './registration.ts';
+import { advance, parseWatermark, planPass, type Watermark } from './watermark.ts';
+import { WebhookResource } from './webhook-resource.ts';
+
+/**
+ * Fetches what did not arrive: reads the deliveries list and puts into the inbox what was never seen, by the same identity as what is
+ * pushed (DESIGN.md, must always hold 7). Runs after the start, after outages and every WEBHOOK_POLL; with the listener off it is the
+ * only way in. `watermark.ts` says from where.
+ *
+ * The only state on disk is the watermark, moved after a complete pass. A crash in the middle of a pass repeats it: what it had
+ * put in is recognised.
+ */
+export interface CatchUpInbox {
+  insertMany(events: ArrivedEvent[]): Promise<('new' | 'seen')[]>;
+  seen(digests: Uint8Array[]): Promise<boolean[]>;
+  asked(deliveries: Uint8Array[]): Promise<{ times: number; agoMs: number }[]>;
+  markAsked(deliveries: Uint8Array[]): Promise<void>;
+  note(name: string): Promise<string | undefined>;
+  setNote(name: string, value: string): Promise<void>;
+}
+
+export interface CatchUpParts {
+  platform: PlatformPort;
+  inbox: CatchUpInbox;
+  /** The webhook, once it is registered. */
+  registered: () => Registered | undefined;
+  /** The platform does not know the webhook any more. */
+  lost?: () => void;
+  clock: Clock;
+  log: Logger;
+  /** As for the listener. */
+  received?: (eventType: string) => void;
+  inserted?: () => void;
+}
+
+export interface CatchUpOptions {
+  /** WEBHOOK_POLL in milliseconds; 0 reads only when `catchUpNow` is called. */
+  pollMs: number;
+  /** Whether deliveries can come in: only then is it of use to ask for one again. */
+  listening: boolean;
+}
+
+export interface CatchUpReport {
+  listed: number;
+  /** New in the inbox. */
+  taken: number;
+  /** Asked to be sent again, because the list had no payload. */
+  asked: number;
+}
+
+const RETRY = { baseMs: 2_000, capMs: 60_000 };
+const NOTE = 'catch_up.watermark';
+/** Each ask starts the platform's schedule of three days anew: three of them, a day and more apart, and it is given up. */
+const MOST_ASKS = 3;
+const ASK_AGAIN_AFTER_MS = 86_400_000;
+/** Ids in one request. */
+const ASK_BATCH = 100;
+
+export class CatchUp {
+  readonly #options: CatchUpOptions;
+  readonly #parts: CatchUpParts;
+  readonly #resource: WebhookResource;
+  #turn: Promise<unknown> = Promise.resolve();
+  #queued: Promise<CatchUpReport> | undefined;
+  #loop: Promise<void> | undefined;
+  readonly #stopping = new AbortController();
+  #wake: () => void = () => {};
+  #soon = true;
+  #platformMs: number | undefined;
+
+  constructor(options: CatchUpOptions, parts: CatchUpParts) {
+    this.#options = options;
+    this.#parts = parts;
+    this.#resource = new WebhookResource(parts.platform);
+  }
+
+  start(signal: AbortSignal): void {
+    signal.addEventListener('abort', () => this.#stopping.abort(), { once: true });
+    if (this.#options.pollMs > 0) this.#loop ??= this.#run(this.#stopping.signal);
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    await this.#loop;
+  }
+
+  /** The webhook is registered, or an outage is over: what waited for that is read now. Cheap to call often. */
+  readSoon(): void {
+    this.#soon = true;
+    this.#wake();
+  }
+
+  /** The webhook was found or made; reads only where nothing was read since the start. */
+  nowRegistered(): void {
+    if (this.#soon) this.#wake();
+  }
+
+  /**
+   * One pass that begins after this call; calls that wait for the same pass share it. Throws what the platform's client or the inbox
+   * throw, or `webhook.not_registered`.
+   */
+  catchUpNow(): Promise<CatchUpReport> {
+    if (this.#queued) return this.#queued;
+    const pass = this.#turn.then(() => {
+      this.#queued = undefined;
+      return this.#pass(this.#stopping.signal);
+    });
+    this.#queued = pass;
+    this.#turn = pass.catch(() => {});
+    return pass;
+  }
+
+  async #run(signal: AbortSignal): Promise<void> {
+    const { clock, log } = this.#parts;
+    let failures = 0;
+    while (!signal.aborted) {
+      let waitMs = this.#options.pollMs * (0.9 + 0.2 * clock.random());
+      if (this.#parts.registered()) {
+        this.#soon = false;
+        try {
+          await this.catchUpNow();
+          failures = 0;
+        } catch (error) {
+          if (signal.aborted) return;
+          waitMs = Math.min(
+            waitMs,
+            fullJitterMs(failures, RETRY, () => clock.random(), 500),
+          );
+          if (failures++ % 10 === 0) {
+            const fields = { event: 'webhook.catch_up_failed', code: codeOf(error), error: messageOf(error), failures };
+            log.warn(fields, 'the deliveries could not be read; it is tried again');
+          }
+        }
+      }
+      if (!this.#soon || !this.#parts.registered()) await this.#pause(waitMs, signal);
+    }
+  }
+
+  async #pause(ms: number, signal: AbortSignal): Promise<void> {
+    const woken = new AbortController();
+    this.#wake = () => woken.abort();
+    await this.#parts.clock.sleep(ms, AbortSignal.any([signal, woken.signal])).catch(() => {});
+    this.#wake = () => {};
+  }
+
+  async #pass(signal: AbortSignal): Promise<CatchUpReport> {
+    const registered = this.#parts.registered();
+    if (!registered) throw notRegistered();
+    const mark = parseWatermark(await this.#parts.inbox.note(NOTE));
+    const plan = planPass(mark, registered.scope, this.#platformMs);
+    const report: CatchUpReport = { listed: 0, taken: 0, asked: 0 };
+    let newestMs: number | undefined;
+    let beganMs: number | undefined;
+    try {
+      const pages = readDeliveries(this.#resource, registered, plan.fromMs, () => this.#parts.clock.wallMs(), signal);
+      for await (const page of pages) {
+        beganMs ??= page.platformMs;
+        newestMs = newest(newestMs, page.events);
+        report.listed += page.listed;
+        report.taken += await this.#take(page.events);
+        report.asked += await this.#askAgain(registered, page.bare, signal);
+      }
+    } catch (error) {
+      if (error instanceof RefusedError && error.status === 404) this.#parts.lost?.();
+      throw error;
+    }
+    this.#platformMs = beganMs;
+    await this.#keep(mark, advance(mark, registered.scope, { deep: plan.deep, newestMs, platformMs: beganMs }));
+    const level = report.taken + report.asked > 0 ? 'info' : 'debug';
+    this.#parts.log[level]({ event: 'webhook.caught_up', ...report }, 'the deliveries list was read');
+    return report;
+  }
+
+  async #take(events: ArrivedEvent[]): Promise<number> {
+    if (events.length === 0) return 0;
+    const outcomes = await this.#parts.inbox.insertMany(events);
+    let taken = 0;
+    for (const [i, event] of events.entries()) {
+      if (outcomes[i] !== 'new') continue;
+      taken++;
+      this.#parts.received?.(event.unrecognised ? 'unrecognised' : event.eventType);
+    }
+    if (taken > 0) this.#parts.inserted?.();
+    return taken;
+  }
+
+  /** Asks for what is listed without a payload and was never seen: it then comes by the listener. */
+  async #askAgain(registered: Registered, bare: DeliveryPage['bare'], signal: AbortSignal): Promise<number> {
+    if (bare.length === 0 || !this.#options.listening) return 0;
+    const digests = bare.map(({ delivery }) => delivery);
+    const [seen, asked] = [await this.#parts.inbox.seen(digests), await this.#parts.inbox.asked(digests)];
+    const wanted = bare.filter((_, i) => {
+      const { times, agoMs } = asked[i] ?? { times: 0, agoMs: Number.POSITIVE_INFINITY };
+      return !seen[i] && times < MOST_ASKS && (times === 0 || agoMs >= ASK_AGAIN_AFTER_MS);
+    });
+    for (let i = 0; i < wanted.length; i += ASK_BATCH) {
+      const batch = wanted.slice(i, i + ASK_BATCH);
+      const ids = batch.map(({ id }) => id);
+      try {
+        await this.#resource.resend(registered.application, registered.webhook, ids, signal);
+      } catch (error) {
+        // One id that the platform refuses for good must not keep the pass, and with it the watermark, from ever ending.
+        if (!(error instanceof RefusedError) || error.retryable) throw error;
+        const fields = { event: 'webhook.resend_refused', deliveries: ids.length, error: messageOf(error) };
+        this.#parts.log.warn(fields, 'deliveries without a payload cannot be asked for again');
+      }
+      await this.#parts.inbox.markAsked(batch.map(({ delivery }) => delivery));
+    }
+    return wanted.length;
+  }
+
+  async #keep(before: Watermark | undefined, after: Watermark | undefined): Promise<void> {
+    // An idle gateway polls 288 times a day: a commit only where something changed.
+    const text = JSON.stringify(after);
+    if (after && text !== JSON.stringify(before)) await this.#parts.inbox.setNote(NOTE, text);
+  }
+}
+
+function newest(before: number | undefined, events: readonly ArrivedEvent[]): number | undefined {
+  let latest = before;
+  for (const { occurredAtMs } of events) {
+    if (occurredAtMs !== undefined && (latest === undefined || occurredAtMs > latest)) latest = occurredAtMs;
+  }
+  return latest;
+}
+
+function notRegistered(): TagferryError {
+  return new TagferryError('No webhook is registered yet: there are no deliveries to read', {
+    code: 'webhook.not_registered',
+    retryable: true,
+    hint: 'Set WEBHOOK_URL; `tagferry webhook ls` shows what the platform has.',
+  });
+}

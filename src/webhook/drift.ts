@@ -1,0 +1,87 @@
+import type { Webhook, WebhookChange } from '../contract/webhooks.ts';
+import type { RegistrationRecord } from './registration-file.ts';
+
+/** What the configuration wants of the webhook. */
+export interface WantedWebhook {
+  url: string;
+  eventTypes: readonly string[];
+  /** Filters of spec 6.3; left out, the webhook's own stay. */
+  properties?: Readonly<Record<string, readonly string[]>>;
+  /** A person registered it and gave us its secret: it is found and enabled, nothing else. */
+  byHand: boolean;
+}
+
+export type DriftStep =
+  | { kind: 'create' }
+  /** By hand, and not there: nothing to do but to say so. */
+  | { kind: 'missing' }
+  | { kind: 'adopt'; webhook: Webhook; resetSecret: boolean; changes: WebhookChange[] };
+
+/**
+ * What has to be done so that the platform has the webhook that the configuration wants (INTERFACE.md, settled details). The changes
+ * are one call each: a platform that knows only `disabled` (spec 4.5) must not refuse that because of the rest.
+ */
+export function findDrift(
+  found: readonly Webhook[],
+  record: RegistrationRecord | undefined,
+  wanted: WantedWebhook,
+): DriftStep {
+  const webhook = chooseWebhook(found, record, wanted);
+  if (!webhook) return wanted.byHand ? { kind: 'missing' } : { kind: 'create' };
+  const known = record?.webhook === webhook.id && record.secret !== undefined && !record.resetting;
+  const changes: WebhookChange[] = [];
+  if (!wanted.byHand) {
+    if (!sameAddress(webhook.url, wanted.url)) changes.push({ url: wanted.url });
+    if (!sameSet(webhook.event_types, wanted.eventTypes)) changes.push({ event_types: wanted.eventTypes });
+    if (wanted.properties && !sameFilters(webhook.properties ?? {}, wanted.properties)) {
+      changes.push({ properties: wanted.properties });
+    }
+  }
+  // Last: once enabled it delivers, and by then types and secret are right.
+  if (webhook.disabled) changes.push({ disabled: false });
+  return { kind: 'adopt', webhook, resetSecret: !wanted.byHand && !known, changes };
+}
+
+/**
+ * The one with our address: the one on record first, then one that is enabled, then the oldest. With none, the one on
+ * record whose address somebody changed on the platform; but not where our own address changed: a copied state folder must not
+ * take another gateway's webhook away.
+ */
+function chooseWebhook(
+  found: readonly Webhook[],
+  record: RegistrationRecord | undefined,
+  wanted: WantedWebhook,
+): Webhook | undefined {
+  const [best] = found
+    .filter((webhook) => sameAddress(webhook.url, wanted.url))
+    .sort(
+      (a, b) =>
+        Number(b.id === record?.webhook) - Number(a.id === record?.webhook) ||
+        Number(a.disabled) - Number(b.disabled) ||
+        a.id - b.id,
+    );
+  if (best || wanted.byHand || !record || !sameAddress(record.url, wanted.url)) return best;
+  return found.find((webhook) => webhook.id === record.webhook);
+}
+
+/** Addresses as URLs, so that `https://Host` and `https://host/` are one. */
+export function sameAddress(one: string, other: string): boolean {
+  if (one === other) return true;
+  return URL.canParse(one) && URL.canParse(other) && new URL(one).href === new URL(other).href;
+}
+
+function sameSet(one: readonly string[] | undefined, other: readonly string[]): boolean {
+  const a = new Set(one);
+  const b = new Set(other);
+  return a.size === b.size && [...a].every((item) => b.has(item));
+}
+
+function sameFilters(
+  one: Readonly<Record<string, readonly string[]>>,
+  other: Readonly<Record<string, readonly string[]>>,
+): boolean {
+  return (
+    sameSet(Object.keys(one), Object.keys(other)) &&
+    Object.keys(one).every((key) => sameSet(one[key], other[key] ?? []))
+  );
+}

@@ -1,0 +1,309 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
+import type { AddressInfo, Socket } from 'node:net';
+import type { Clock } from '../clock.ts';
+import { SIGNATURE_SHA1_HEADER, SIGNATURE_SHA256_HEADER } from '../contract/webhooks.ts';
+import { codeOf, messageOf, StoreError } from '../errors.ts';
+import type { Logger } from '../logger.ts';
+import { type CertificateFiles, readCertificate, watchCertificate } from './certificate.ts';
+import { GroupCommit, type InsertMany } from './group-commit.ts';
+import { type ListenAddress, listenOn } from './listen-address.ts';
+import { LISTENER_LIMITS, type ListenerLimits, TokenBucket } from './listener-limits.ts';
+import { readEvent } from './received-event.ts';
+import { promisedBytes, readBody } from './request-body.ts';
+import { type SignatureHeaders, signaturePresent, verifySignature } from './signature.ts';
+
+/**
+ * The door for the platform's deliveries (INTERFACE.md, "Webhook listener"; spec 6.1). A delivery is answered 204 only after the
+ * inbox has committed it, and before any reaction. The listener keeps nothing: after a crash at any point the platform
+ * either has its 204 and the event is on disk, or has none and sends again.
+ *
+ * Order of refusals, cheapest first: rate 429, path 404, method 405, no secret known 503, promised size 413, no signature 401; only
+ * then is the body read, and only a signed body is parsed.
+ */
+export interface ListenerOptions {
+  listen: ListenAddress;
+  /** Path of WEBHOOK_URL; `pathOf` makes it. */
+  path: string;
+  tls?: CertificateFiles;
+  acceptSha1: boolean;
+  limits?: Partial<ListenerLimits>;
+}
+
+export type RejectReason =
+  | 'aborted'
+  | 'commit'
+  | 'malformed'
+  | 'method'
+  | 'no_secret'
+  | 'path'
+  | 'rate'
+  | 'signature_missing'
+  | 'signature_wrong'
+  | 'too_large';
+
+export interface ListenerParts {
+  insertMany: InsertMany;
+  /** Every secret that is valid now; several during a rotation, none before the first is known. */
+  secrets: () => readonly string[];
+  clock: Clock;
+  log: Logger;
+  /** `tagferry_events_received_total{event_type}`: new ones; `unrecognised` where nobody knows the type. */
+  received?: (eventType: string) => void;
+  /** `tagferry_events_rejected_total{reason}`. */
+  rejected?: (reason: RejectReason) => void;
+  /** Something new is in the inbox: the runner may look. */
+  inserted?: () => void;
+}
+
+const SAY_AGAIN_AFTER_MS = 24 * 3_600_000;
+/** Refusals of one reason are logged once in this time, with the count of those between. */
+const SUM_UP_MS = 60_000;
+
+/** The path to listen on for a WEBHOOK_URL. */
+export function pathOf(webhookUrl: string | undefined): string {
+  if (!webhookUrl) return '/webhook';
+  return new URL(webhookUrl).pathname;
+}
+
+export class WebhookListener {
+  readonly #options: ListenerOptions;
+  readonly #parts: ListenerParts;
+  readonly #limits: ListenerLimits;
+  readonly #commit: GroupCommit;
+  readonly #bucket: TokenBucket;
+  readonly #stopping = new AbortController();
+  readonly #said = new Map<string, { atMs: number; since: number }>();
+  #server: Server | undefined;
+  #stopped: Promise<void> | undefined;
+  #bytesUnderWay = 0;
+  #sha1SaidAtMs = Number.NEGATIVE_INFINITY;
+
+  constructor(options: ListenerOptions, parts: ListenerParts) {
+    this.#options = options;
+    this.#parts = parts;
+    this.#limits = { ...LISTENER_LIMITS, ...options.limits };
+    this.#commit = new GroupCommit(parts.insertMany, this.#limits.waiting);
+    this.#bucket = new TokenBucket(this.#limits.requestsPerSecond, this.#limits.burst, parts.clock.monotonicMs());
+  }
+
+  /** Listens. Throws `webhook.listen` or `webhook.certificate`. Stops when the signal fires. */
+  async start(signal?: AbortSignal): Promise<void> {
+    const limits = this.#limits;
+    const options = {
+      maxHeaderSize: limits.headerBytes,
+      headersTimeout: limits.headerMs,
+      requestTimeout: limits.requestMs,
+      keepAliveTimeout: limits.keepAliveMs,
+      connectionsCheckingInterval: Math.min(1_000, limits.headerMs),
+      noDelay: true,
+    };
+    const tls = this.#options.tls;
+    const pair = tls && (await readCertificate(tls));
+    const server = pair ? createTlsServer({ ...options, ...pair, minVersion: 'TLSv1.2' }) : createServer(options);
+    server.maxConnections = limits.connections;
+    server.on('request', (request, response) => void this.#answer(request, response, false));
+    server.on('checkContinue', (request, response) => void this.#answer(request, response, true));
+    server.on('clientError', (error, socket) => this.#refuseMalformed(error, socket as Socket));
+    await listenOn(server, this.#options.listen);
+    server.on('error', (error) =>
+      this.#parts.log.error(
+        { event: 'webhook.listener_error', error: messageOf(error) },
+        'the webhook listener has a problem',
+      ),
+    );
+    this.#server = server;
+    if (tls && pair) {
+      const apply = (next: { cert: Buffer; key: Buffer }) =>
+        (server as ReturnType<typeof createTlsServer>).setSecureContext({ ...next, minVersion: 'TLSv1.2' });
+      const { clock, log } = this.#parts;
+      void watchCertificate(tls, pair, apply, { clock, log, signal: this.#stopping.signal });
+    }
+    signal?.addEventListener('abort', () => void this.stop(), { once: true });
+    if (signal?.aborted) await this.stop();
+  }
+
+  /** Where it listens, after `start`. */
+  address(): AddressInfo | string | null {
+    return this.#server?.address() ?? null;
+  }
+
+  /** Takes no new connections, finishes what is under way within `drainMs`, closes. */
+  stop(): Promise<void> {
+    this.#stopped ??= this.#close();
+    return this.#stopped;
+  }
+
+  async #close(): Promise<void> {
+    this.#stopping.abort();
+    const server = this.#server;
+    if (!server) return;
+    const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+    server.closeIdleConnections();
+    const cancel = this.#parts.clock.after(this.#limits.drainMs, () => server.closeAllConnections());
+    await closed;
+    cancel();
+    await this.#commit.drained();
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): Promise<void> {
+    response.on('error', () => {});
+    try {
+      const refusal = this.#refusalByHead(request);
+      if (refusal) return this.#refuse(request, response, ...refusal);
+      if (expectsContinue) response.writeContinue();
+      const hold = (bytes: number) => {
+        this.#bytesUnderWay += bytes;
+      };
+      const body = await readBody(request, this.#limits.bodyBytes, hold);
+      if (body === 'aborted') return this.#count('aborted');
+      if (body === 'too-large') return this.#refuse(request, response, 413, 'too_large');
+      const verdict = verifySignature(signatureHeaders(request), body, this.#parts.secrets(), this.#options.acceptSha1);
+      if (!verdict.ok) return this.#refuse(request, response, 401, `signature_${verdict.reason}`);
+      if (verdict.algorithm === 'sha1') this.#saySha1();
+      await this.#take(body);
+      response.writeHead(204, this.#closing()).end();
+    } catch (error) {
+      this.#refuse(request, response, 503, 'commit', codeOf(error) ?? messageOf(error));
+    }
+  }
+
+  /** What can be refused before a byte of the body is read. */
+  #refusalByHead(request: IncomingMessage): [number, RejectReason] | undefined {
+    if (!this.#bucket.take(this.#parts.clock.monotonicMs())) return [429, 'rate'];
+    if (requestPath(request) !== this.#options.path) return [404, 'path'];
+    if (request.method !== 'POST') return [405, 'method'];
+    if (this.#parts.secrets().length === 0) return [503, 'no_secret'];
+    const promised = promisedBytes(request);
+    if (promised !== undefined && promised > this.#limits.bodyBytes) return [413, 'too_large'];
+    if (!signaturePresent(signatureHeaders(request), this.#options.acceptSha1)) return [401, 'signature_missing'];
+    if (this.#bytesUnderWay + (promised ?? 0) > this.#limits.bytesUnderWay) return [503, 'rate'];
+    return undefined;
+  }
+
+  async #take(body: Uint8Array): Promise<void> {
+    const event = readEvent(body, this.#parts.clock.wallMs());
+    const giveUp = Promise.withResolvers<never>();
+    const cancel = this.#parts.clock.after(this.#limits.commitMs, () =>
+      giveUp.reject(new StoreError('The disk takes too long', { code: 'inbox.slow', retryable: true })),
+    );
+    // Counted when it is on disk, even where the answer was 503 by then.
+    const inserted = this.#commit.insert(event).then((outcome) => {
+      if (outcome === 'seen') return;
+      this.#parts.received?.(event.unrecognised ? 'unrecognised' : event.eventType);
+      this.#parts.inserted?.();
+    });
+    try {
+      await Promise.race([inserted, giveUp.promise]);
+    } finally {
+      cancel();
+    }
+  }
+
+  #refuse(
+    request: IncomingMessage,
+    response: ServerResponse,
+    status: number,
+    reason: RejectReason,
+    why?: string,
+  ): void {
+    this.#count(reason, why);
+    if (response.headersSent || response.destroyed) return;
+    const headers: Record<string, string> = { 'content-type': 'application/json', ...this.#closing() };
+    if (status === 405) headers.allow = 'POST';
+    if (status === 503 || status === 429) headers['retry-after'] = reason === 'rate' ? '1' : '10';
+    const text = `{"error":"${reason}"}\n`;
+    headers['content-length'] = String(text.length);
+    const promised = promisedBytes(request);
+    if (request.complete || (promised !== undefined && promised <= this.#limits.bodyBytes)) {
+      // The little that is still to come is read and thrown away, and the connection goes on.
+      request.resume();
+      response.writeHead(status, headers).end(text);
+      return;
+    }
+    // The whole answer goes out now, the end of the connection waits: closing while the sender still sends would reset it,
+    // and a reset can overtake the answer.
+    response.writeHead(status, { ...headers, connection: 'close' }).write(text);
+    void discard(request, this.#parts.clock).then(() => response.end());
+  }
+
+  /** While stopping, each answer ends its connection: kept alive it would hold the stop up. */
+  #closing(): Record<string, string> {
+    return this.#stopping.signal.aborted ? { connection: 'close' } : {};
+  }
+
+  /** Bytes that are no HTTP, headers too large (431) or too slow (408). */
+  #refuseMalformed(error: Error, socket: Socket): void {
+    this.#count('malformed', codeOf(error));
+    const code = codeOf(error);
+    if (code === 'ECONNRESET' || !socket.writable) {
+      socket.destroy();
+      return;
+    }
+    const status =
+      code === 'HPE_HEADER_OVERFLOW'
+        ? '431 Request Header Fields Too Large'
+        : code === 'ERR_HTTP_REQUEST_TIMEOUT'
+          ? '408 Request Timeout'
+          : '400 Bad Request';
+    socket.end(`HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`, () => socket.destroy());
+  }
+
+  /** Counts a refusal; the first of its kind is logged, then a summary: whoever floods the door does not fill the log. */
+  #count(reason: RejectReason, why?: string): void {
+    this.#parts.rejected?.(reason);
+    const nowMs = this.#parts.clock.monotonicMs();
+    const last = this.#said.get(reason);
+    if (last && nowMs - last.atMs < SUM_UP_MS) {
+      last.since++;
+      return;
+    }
+    this.#said.set(reason, { atMs: nowMs, since: 0 });
+    const fields = { event: 'webhook.rejected', reason, ...(why ? { why } : {}), notLogged: last?.since ?? 0 };
+    this.#parts.log.warn(fields, 'a request to the webhook listener was refused');
+  }
+
+  #saySha1(): void {
+    const nowMs = this.#parts.clock.monotonicMs();
+    if (nowMs - this.#sha1SaidAtMs < SAY_AGAIN_AFTER_MS) return;
+    this.#sha1SaidAtMs = nowMs;
+    this.#parts.log.warn(
+      { event: 'webhook.sha1_accepted' },
+      'a delivery came with the deprecated SHA-1 signature alone; it is accepted by WEBHOOK_ACCEPT_SHA1',
+    );
+  }
+}
+
+function signatureHeaders(request: IncomingMessage): SignatureHeaders {
+  const sha256 = request.headers[SIGNATURE_SHA256_HEADER];
+  const sha1 = request.headers[SIGNATURE_SHA1_HEADER];
+  return { sha256: sha256?.toString(), sha1: sha1?.toString() };
+}
+
+/** The path without its query, whatever form the request line has (RFC 9112 section 3.2). */
+function requestPath(request: IncomingMessage): string | undefined {
+  const target = request.url ?? '';
+  if (target.startsWith('/')) return target.split('?', 1)[0];
+  return URL.canParse(target) ? new URL(target).pathname : undefined;
+}
+
+const DISCARD_MS = 3_000;
+const DISCARD_BYTES = 16 * 1024 * 1024;
+
+/** Reads on and throws away until the body ends, or its bound of bytes or time. */
+function discard(request: IncomingMessage, clock: Clock): Promise<void> {
+  return new Promise((resolve) => {
+    let left = DISCARD_BYTES;
+    const cancel = clock.after(DISCARD_MS, resolve);
+    const finish = () => {
+      cancel();
+      resolve();
+    };
+    request.on('data', (chunk: Buffer) => {
+      left -= chunk.length;
+      if (left < 0) finish();
+    });
+    request.on('end', finish).on('close', finish).on('error', finish);
+    request.resume();
+  });
+}

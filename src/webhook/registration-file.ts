@@ -1,0 +1,93 @@
+import { randomUUID } from 'node:crypto';
+import { mkdir, open, readFile, rename, rm } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { codeOf } from '../errors.ts';
+
+/** What has to be known of our webhook across restarts. `secret` and `previous` never leave this file and the memory. */
+export interface RegistrationRecord {
+  webhook: number;
+  url: string;
+  /** Names this registration: delivery ids count within it. */
+  scope: string;
+  secret?: string;
+  /** The secret before: deliveries under way at a rotation carry its signature. */
+  previous?: string;
+  /** A reset was begun: the secret here may no longer be the platform's. */
+  resetting?: boolean;
+}
+
+/**
+ * `STATE_DIR/webhook.json`, 0600. Every change is a new file that is synced and then renamed over the old one, so that a crash
+ * leaves the one or the other whole. Not in the inbox's database: a person may copy that for a report.
+ */
+export class RegistrationFile {
+  readonly #path: string;
+
+  constructor(path: string) {
+    this.#path = path;
+  }
+
+  /** `undefined` where there is none. One that cannot be read is set aside: the secret is then unknown, and reset. */
+  async read(): Promise<RegistrationRecord | undefined> {
+    let text: string;
+    try {
+      text = await readFile(this.#path, 'utf8');
+    } catch (error) {
+      if (codeOf(error) === 'ENOENT') return undefined;
+      throw error;
+    }
+    const record = parseRecord(text);
+    if (!record) await rename(this.#path, `${this.#path}.corrupt-${randomUUID()}`);
+    return record;
+  }
+
+  /** Throws the file system's own error; then the old file is whole. */
+  async write(record: RegistrationRecord): Promise<void> {
+    const folder = dirname(this.#path);
+    await mkdir(folder, { recursive: true, mode: 0o700 });
+    const temporary = `${this.#path}.new`;
+    const file = await open(temporary, 'w', 0o600);
+    try {
+      await file.chmod(0o600);
+      await file.writeFile(`${JSON.stringify(record)}\n`);
+      await file.sync();
+    } finally {
+      await file.close();
+    }
+    await rename(temporary, this.#path);
+    await syncFolder(folder);
+  }
+
+  async remove(): Promise<void> {
+    await rm(this.#path, { force: true });
+    await syncFolder(dirname(this.#path));
+  }
+}
+
+async function syncFolder(folder: string): Promise<void> {
+  const directory = await open(folder, 'r');
+  try {
+    await directory.sync();
+  } finally {
+    await directory.close();
+  }
+}
+
+function parseRecord(text: string): RegistrationRecord | undefined {
+  try {
+    const found = JSON.parse(text) as Partial<RegistrationRecord> | null;
+    if (found === null || typeof found !== 'object') return undefined;
+    const { webhook, url, scope, secret, previous, resetting } = found;
+    if (typeof webhook !== 'number' || typeof url !== 'string' || typeof scope !== 'string') return undefined;
+    return {
+      webhook,
+      url,
+      scope,
+      ...(typeof secret === 'string' && secret !== '' ? { secret } : {}),
+      ...(typeof previous === 'string' && previous !== '' ? { previous } : {}),
+      ...(resetting === true ? { resetting } : {}),
+    };
+  } catch {
+    return undefined;
+  }
+}

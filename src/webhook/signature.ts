@@ -1,0 +1,55 @@
+import { createHmac, timingSafeEqual } from 'node:crypto';
+
+/** The two signature headers as they came (spec 6.1); `undefined` where missing. */
+export interface SignatureHeaders {
+  sha256: string | undefined;
+  sha1: string | undefined;
+}
+
+export type SignatureVerdict = { ok: true; algorithm: 'sha256' | 'sha1' } | { ok: false; reason: 'missing' | 'wrong' };
+
+const DIGEST_BYTES = { sha256: 32, sha1: 20 } as const;
+
+/** The value of `X-Hub-Signature-Sha256` for a body (spec 6.1). */
+export function sign(body: Uint8Array, secret: string): string {
+  return `sha256=${createHmac('sha256', secret).update(body).digest('hex')}`;
+}
+
+/** Whether there is a signature at all that could be checked: known from the headers, before the body is read. */
+export function signaturePresent(headers: SignatureHeaders, acceptSha1: boolean): boolean {
+  return headers.sha256 !== undefined || (acceptSha1 && headers.sha1 !== undefined);
+}
+
+/**
+ * Checks a body's signature against every secret that is valid now (two during a rotation), in constant time, with no
+ * early end that would tell which one matched. The deprecated SHA-1 counts only where it is accepted and the SHA-256
+ * header is missing: a wrong SHA-256 is never excused by a right SHA-1.
+ */
+export function verifySignature(
+  headers: SignatureHeaders,
+  body: Uint8Array,
+  secrets: readonly string[],
+  acceptSha1: boolean,
+): SignatureVerdict {
+  if (!signaturePresent(headers, acceptSha1)) return { ok: false, reason: 'missing' };
+  const algorithm = headers.sha256 === undefined ? 'sha1' : 'sha256';
+  const given = parseSignature(headers[algorithm] ?? '', algorithm);
+  if (!given) return { ok: false, reason: 'wrong' };
+  let matches = 0;
+  for (const secret of secrets) {
+    // An empty key would make a signature that anyone can compute.
+    if (secret === '') continue;
+    const expected = createHmac(algorithm, secret).update(body).digest();
+    matches += timingSafeEqual(expected, given) ? 1 : 0;
+  }
+  return matches > 0 ? { ok: true, algorithm } : { ok: false, reason: 'wrong' };
+}
+
+function parseSignature(header: string, algorithm: 'sha256' | 'sha1'): Buffer | undefined {
+  const prefix = `${algorithm}=`;
+  const hex = header.trim().toLowerCase();
+  if (!hex.startsWith(prefix)) return undefined;
+  const digits = hex.slice(prefix.length);
+  if (digits.length !== DIGEST_BYTES[algorithm] * 2 || !/^[0-9a-f]+$/.test(digits)) return undefined;
+  return Buffer.from(digits, 'hex');
+}

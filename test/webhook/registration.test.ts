@@ -1,0 +1,338 @@
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { findDrift } from '../../src/webhook/drift.ts';
+import { type RegistrationOptions, WebhookRegistration } from '../../src/webhook/registration.ts';
+import { RegistrationFile } from '../../src/webhook/registration-file.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+import { LogCapture, until } from './parts/listening.ts';
+import { StubPlatform, TestPlatform } from './parts/platforms.ts';
+
+const URL_ = 'https://gateway.example.com/webhook';
+
+let folder: string;
+let clock: ManualClock;
+let logged: LogCapture;
+let registered = 0;
+
+const path = () => join(folder, 'webhook.json');
+const onDisk = () => JSON.parse(readFileSync(path(), 'utf8'));
+
+function registration(platform: TestPlatform, options: Partial<RegistrationOptions> = {}): WebhookRegistration {
+  return new WebhookRegistration(
+    {
+      url: URL_,
+      secret: undefined,
+      eventTypes: ['threshold_reached', 'asset_appeared'],
+      application: undefined,
+      ...options,
+    },
+    { platform, file: new RegistrationFile(path()), clock, log: logged.log, registered: () => registered++ },
+  );
+}
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'registration-'));
+  clock = new ManualClock();
+  logged = new LogCapture();
+  registered = 0;
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+describe('registration at the sandbox', () => {
+  let sandbox: Sandbox;
+  let platform: TestPlatform;
+
+  beforeEach(async () => {
+    sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
+    await sandbox.start();
+    platform = await TestPlatform.at(sandbox);
+  });
+  afterEach(() => sandbox.stop());
+
+  it('creates the webhook once and keeps its secret for its owner alone', async () => {
+    const first = registration(platform);
+    await first.load();
+    expect(first.secrets()).toEqual([]);
+    const made = await first.register();
+    const [there] = sandbox.webhooks();
+    expect(there).toMatchObject({ id: made.webhook, url: URL_, disabled: false });
+    expect(first.secrets()).toEqual([there!.secret]);
+    expect(statSync(path()).mode & 0o777).toBe(0o600);
+    expect(readdirSync(folder)).toEqual(['webhook.json']);
+
+    const second = registration(platform);
+    await second.load();
+    expect(second.secrets()).toEqual([there!.secret]);
+    expect(await second.register()).toEqual(made);
+    expect(sandbox.webhooks()).toHaveLength(1);
+    expect(platform.story.filter((call) => !call.startsWith('GET'))).toHaveLength(1);
+    expect(logged.text).not.toContain(there!.secret);
+  });
+
+  it('finds the client application by its name, and says what to do where there is none', async () => {
+    await registration(platform, { application: 'sandbox-application' }).register();
+    expect(sandbox.webhooks()).toHaveLength(1);
+    await expect(registration(platform, { application: 'sandbox' }).register()).rejects.toMatchObject({
+      code: 'webhook.no_application',
+      hint: expect.stringContaining('CLIENT_APPLICATION'),
+    });
+  });
+
+  it('resets the secret where it is not known here', async () => {
+    await registration(platform).register();
+    const before = sandbox.webhooks()[0]!.secret;
+    rmSync(path());
+    const again = registration(platform);
+    await again.register();
+    expect(sandbox.webhooks()).toHaveLength(1);
+    expect(sandbox.webhooks()[0]!.secret).not.toBe(before);
+    expect(again.secrets()).toEqual([sandbox.webhooks()[0]!.secret]);
+  });
+
+  it('mends what drifted: disabled, other event types', async () => {
+    const { application, webhook } = await registration(platform).register();
+    const at = `/v1/client_applications/${application}/webhooks/${webhook}`;
+    await platform.request({
+      method: 'PATCH',
+      path: at,
+      body: { disabled: true, event_types: ['node_appeared'] },
+      kind: 'other',
+    });
+    const again = registration(platform);
+    await again.load();
+    await again.register();
+    expect(sandbox.webhooks()[0]).toMatchObject({ disabled: false });
+    const listed = await again.list();
+    expect(listed).toMatchObject([{ id: webhook, own: true }]);
+    expect([...listed[0]!.event_types].sort()).toEqual(['asset_appeared', 'threshold_reached']);
+    expect(JSON.stringify(listed)).not.toContain(sandbox.webhooks()[0]!.secret);
+  });
+
+  it('with WEBHOOK_SECRET finds and enables, and never creates, resets, rotates or deletes', async () => {
+    const byHand = () => registration(platform, { secret: 'by-hand' });
+    await expect(byHand().register()).rejects.toMatchObject({ code: 'webhook.not_registered' });
+    expect(sandbox.webhooks()).toEqual([]);
+    const { application, webhook } = await registration(platform).register();
+    rmSync(path());
+    const secret = sandbox.webhooks()[0]!.secret;
+    const at = `/v1/client_applications/${application}/webhooks/${webhook}`;
+    await platform.request({ method: 'PATCH', path: at, body: { disabled: true }, kind: 'other' });
+    const mine = byHand();
+    expect(mine.secrets()).toEqual(['by-hand']);
+    expect(await mine.register()).toMatchObject({ webhook });
+    expect(sandbox.webhooks()[0]).toMatchObject({ disabled: false, secret });
+    expect(() => mine.rotateSecret()).toThrowError(expect.objectContaining({ code: 'usage' }));
+    expect(() => mine.delete()).toThrowError(expect.objectContaining({ code: 'usage' }));
+    await expect(mine.delete(webhook)).rejects.toMatchObject({ code: 'usage' });
+    expect(sandbox.webhooks()).toHaveLength(1);
+    expect(readFileSync(path(), 'utf8')).not.toContain('by-hand');
+  });
+
+  it('rotates: both secrets are valid for an hour, across a restart, then the new one alone', async () => {
+    const running = registration(platform);
+    await running.register();
+    const [old] = running.secrets();
+    await running.rotateSecret();
+    const fresh = sandbox.webhooks()[0]!.secret;
+    expect(running.secrets()).toEqual([fresh, old]);
+    const restarted = registration(platform);
+    await restarted.load();
+    expect(restarted.secrets()).toEqual([fresh, old]);
+    await restarted.register();
+    expect(sandbox.webhooks()[0]!.secret).toBe(fresh);
+    await clock.advance(3_600_000);
+    await until(() => !JSON.stringify(onDisk()).includes(old!));
+    expect(restarted.secrets()).toEqual([fresh]);
+    expect(logged.text).not.toContain(fresh);
+  });
+
+  it('a secret that was reset while the answer got lost is reset again, at once or at the next start', async () => {
+    const running = registration(platform);
+    await running.register();
+    const [old] = running.secrets();
+    sandbox.faults.add({ path: '/v1/client_applications/*', method: 'POST', drop: 'after', times: 1 });
+    await expect(running.rotateSecret()).rejects.toMatchObject({ retryable: true });
+    expect(sandbox.webhooks()[0]!.secret).not.toBe(old);
+    expect(onDisk()).toMatchObject({ resetting: true });
+    // Killed here: the next start has only the file.
+    const restarted = registration(platform);
+    await restarted.load();
+    await restarted.register();
+    expect(restarted.secrets()).toContain(sandbox.webhooks()[0]!.secret);
+    expect(onDisk().resetting).toBeUndefined();
+  });
+
+  it('in the background waits for a platform that is away, then registers and checks again every quarter of an hour', async () => {
+    await sandbox.goOffline('refuse');
+    const stop = new AbortController();
+    const running = registration(platform);
+    await running.start(stop.signal);
+    await until(() => logged.text.includes('webhook.registration_failed'));
+    for (let i = 0; i < 20; i++) {
+      await clock.advance(60_000);
+      await new Promise((resolve) => setTimeout(resolve, 2));
+    }
+    expect(platform.calls.length).toBeGreaterThan(12);
+    const lines = logged.text.match(/registration_failed/g)!.length;
+    expect(lines).toBeLessThanOrEqual(Math.ceil(platform.calls.length / 10));
+    await sandbox.goOnline();
+    await until(async () => {
+      await clock.advance(60_000);
+      return registered > 0;
+    });
+    expect(running.current()).toMatchObject({ webhook: sandbox.webhooks()[0]!.id });
+    const at = `/v1/client_applications/${running.current()!.application}/webhooks/${running.current()!.webhook}`;
+    await platform.request({ method: 'PATCH', path: at, body: { disabled: true }, kind: 'other' });
+    await until(async () => {
+      await clock.advance(60_000);
+      return sandbox.webhooks()[0]!.disabled === false;
+    });
+    stop.abort();
+    await running.stop();
+  });
+
+  it('what a person disables or deletes by a verb stays so until they say otherwise', async () => {
+    const stop = new AbortController();
+    const running = registration(platform);
+    await running.start(stop.signal);
+    await until(() => registered > 0);
+    await running.disable();
+    for (let i = 0; i < 5; i++) await clock.advance(20 * 60_000);
+    expect(sandbox.webhooks()[0]!.disabled).toBe(true);
+    await running.enable();
+    expect(sandbox.webhooks()[0]!.disabled).toBe(false);
+    await running.delete();
+    expect(sandbox.webhooks()).toEqual([]);
+    expect(running.secrets()).toEqual([]);
+    expect(readdirSync(folder)).toEqual([]);
+    for (let i = 0; i < 5; i++) await clock.advance(20 * 60_000);
+    expect(sandbox.webhooks()).toEqual([]);
+    await running.register();
+    expect(sandbox.webhooks()).toHaveLength(1);
+    stop.abort();
+    await running.stop();
+  });
+});
+
+describe('registration at platforms that answer otherwise', () => {
+  let stub: StubPlatform;
+  beforeEach(async () => {
+    stub = await new StubPlatform().start();
+  });
+  afterEach(() => stub.stop());
+
+  const platform = () => new TestPlatform(() => stub.url);
+  const pagination = (page: number, page_count: number) => ({ page, page_count, per_page: 1, total_count: page_count });
+
+  it('takes the id from the body where Location is missing, and reads a list to its last page before it creates', async () => {
+    const pages = [1, 2, 3].map((id) => ({ id, url: `https://other/${id}`, event_types: [], disabled: false }));
+    stub.answer = ({ method, path, query }) => {
+      if (path.endsWith('/current')) return { status: 200, json: { id: 9, name: 'x' } };
+      if (method === 'GET') {
+        const page = Number(query.get('page'));
+        return { status: 200, json: { webhooks: [pages[page - 1]], pagination: pagination(page, 3) } };
+      }
+      return { status: 201, json: { id: 77, secret: 's' } };
+    };
+    expect(await registration(platform()).register()).toMatchObject({ application: 9, webhook: 77 });
+    expect(stub.requests.map(({ method }) => method)).toEqual(['GET', 'GET', 'GET', 'GET', 'POST']);
+    expect(onDisk()).toMatchObject({ webhook: 77, secret: 's' });
+  });
+
+  it('takes the id from Location, and resets where the creation gave no secret', async () => {
+    stub.answer = ({ method, path }) => {
+      if (path.endsWith('/current')) return { status: 200, json: { id: 9, name: 'x' } };
+      if (method === 'GET') return { status: 200, json: { webhooks: [] } };
+      if (path.endsWith('/reset_secret')) return { status: 200, json: { secret: 'later' } };
+      return { status: 201, headers: { location: '/v1/client_applications/9/webhooks/55' } };
+    };
+    const made = registration(platform());
+    expect(await made.register()).toMatchObject({ webhook: 55 });
+    expect(made.secrets()).toEqual(['later']);
+  });
+
+  it('enables although the platform refuses other event types', async () => {
+    const changes: unknown[] = [];
+    stub.answer = ({ method, path, body }) => {
+      if (path.endsWith('/current')) return { status: 200, json: { id: 9, name: 'x' } };
+      if (method === 'GET')
+        return {
+          status: 200,
+          json: {
+            webhooks: [{ id: 5, url: URL_, event_types: ['threshold_reached', 'asset_appeared'], disabled: true }],
+          },
+        };
+      if (method === 'PATCH') changes.push(JSON.parse(body));
+      return method === 'PATCH' ? { status: 204 } : { status: 200, json: { secret: 's' } };
+    };
+    await registration(platform()).register();
+    expect(changes).toEqual([{ disabled: false }]);
+  });
+
+  it('says the words of the platform where it refuses, and never its whole body', async () => {
+    stub.answer = ({ path }) =>
+      path.endsWith('/current')
+        ? { status: 200, json: { id: 9 } }
+        : {
+            status: 403,
+            json: { errors: [{ type: 'x', message: 'not yours', attribute: 'id' }], filler: 'y'.repeat(5_000) },
+          };
+    await expect(registration(platform()).register()).rejects.toMatchObject({
+      code: 'webhook.platform_refused',
+      retryable: false,
+      message: expect.stringMatching(/403 \(id not yours\)$/),
+    });
+  });
+
+  it('a record that cannot be read is set aside byte for byte, and the secret is reset', async () => {
+    writeFileSync(path(), '{"webhook":5,"url');
+    stub.answer = ({ method, path: at }) => {
+      if (at.endsWith('/current')) return { status: 200, json: { id: 9 } };
+      if (method === 'GET')
+        return { status: 200, json: { webhooks: [{ id: 5, url: URL_, event_types: [], disabled: false }] } };
+      return method === 'PATCH' ? { status: 204 } : { status: 200, json: { secret: 'fresh' } };
+    };
+    const mended = registration(platform());
+    await mended.load();
+    await mended.register();
+    expect(mended.secrets()).toEqual(['fresh']);
+    const aside = readdirSync(folder).find((name) => name.includes('.corrupt-'))!;
+    expect(readFileSync(join(folder, aside), 'utf8')).toBe('{"webhook":5,"url');
+  });
+});
+
+describe('drift', () => {
+  const wanted = { url: URL_, eventTypes: ['a'], byHand: false };
+  const there = (id: number, more = {}) => ({ id, url: URL_, event_types: ['a'], disabled: false, ...more });
+
+  it('chooses the webhook on record, then an enabled one, then the oldest', () => {
+    const found = [there(3, { disabled: true }), there(5), there(4)];
+    expect(findDrift(found, { webhook: 5, url: URL_, scope: '', secret: 's' }, wanted)).toMatchObject({
+      webhook: { id: 5 },
+      resetSecret: false,
+    });
+    expect(findDrift(found, undefined, wanted)).toMatchObject({ webhook: { id: 4 }, resetSecret: true });
+  });
+
+  it('puts our address back on our webhook, but never takes one that was registered under another address of ours', () => {
+    const moved = [there(5, { url: 'https://elsewhere/' })];
+    const record = { webhook: 5, url: URL_, scope: '', secret: 's' };
+    expect(findDrift(moved, record, wanted)).toMatchObject({ kind: 'adopt', changes: [{ url: URL_ }] });
+    expect(findDrift(moved, { ...record, url: 'https://elsewhere/' }, wanted)).toEqual({ kind: 'create' });
+  });
+
+  it('compares filters only where some are wanted', () => {
+    const found = [there(5, { properties: { asset_updated: ['status'] } })];
+    const record = { webhook: 5, url: URL_, scope: '', secret: 's' };
+    expect(findDrift(found, record, wanted)).toMatchObject({ changes: [] });
+    const same = { ...wanted, properties: { asset_updated: ['status'] } };
+    expect(findDrift(found, record, same)).toMatchObject({ changes: [] });
+    const other = { ...wanted, properties: { asset_updated: ['product'] } };
+    expect(findDrift(found, record, other)).toMatchObject({
+      changes: [{ properties: { asset_updated: ['product'] } }],
+    });
+  });
+});

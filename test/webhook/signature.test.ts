@@ -1,0 +1,85 @@
+import { execFileSync } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { describe, expect, it } from 'vitest';
+import { sign, verifySignature } from '../../src/webhook/signature.ts';
+
+const body = new TextEncoder().encode('{"event_type":"threshold_reached"}');
+const secret = 'a shared secret with spaces and ü';
+
+/** Another party's HMAC: OpenSSL's command line. */
+function opensslHmac(digest: 'sha256' | 'sha1', key: string, input: Uint8Array): string {
+  const out = execFileSync('openssl', ['dgst', `-${digest}`, '-hmac', key], { input }).toString();
+  return out.trim().split(/[= ]+/).at(-1)!;
+}
+
+describe('signatures', () => {
+  it('that OpenSSL makes are right here, and ours are what OpenSSL makes', () => {
+    for (const length of [0, 1, 64, 1000, 100_000]) {
+      const input = randomBytes(length);
+      const theirs = opensslHmac('sha256', secret, input);
+      expect(sign(input, secret)).toBe(`sha256=${theirs}`);
+      const headers = { sha256: `sha256=${theirs}`, sha1: undefined };
+      expect(verifySignature(headers, input, [secret], false)).toEqual({ ok: true, algorithm: 'sha256' });
+    }
+  });
+
+  it('with each of several secrets are right, so that a rotation loses no delivery', () => {
+    const headers = { sha256: sign(body, 'old'), sha1: undefined };
+    for (const secrets of [['old'], ['new', 'old'], ['old', 'new']]) {
+      expect(verifySignature(headers, body, secrets, false).ok).toBe(true);
+    }
+    expect(verifySignature(headers, body, ['new'], false)).toEqual({ ok: false, reason: 'wrong' });
+    expect(verifySignature(headers, body, [], false)).toEqual({ ok: false, reason: 'wrong' });
+  });
+
+  it('by an empty secret are wrong even where one is configured empty', () => {
+    const forged = `sha256=${opensslHmac('sha256', secret, body)}`;
+    expect(verifySignature({ sha256: forged, sha1: undefined }, body, [''], false).ok).toBe(false);
+    expect(verifySignature({ sha256: sign(body, ''), sha1: undefined }, body, [''], false).ok).toBe(false);
+  });
+
+  it('by SHA-1 count only where accepted and where no SHA-256 is there', () => {
+    const sha1 = `sha1=${opensslHmac('sha1', secret, body)}`;
+    expect(verifySignature({ sha256: undefined, sha1 }, body, [secret], false)).toEqual({
+      ok: false,
+      reason: 'missing',
+    });
+    expect(verifySignature({ sha256: undefined, sha1 }, body, [secret], true)).toEqual({ ok: true, algorithm: 'sha1' });
+    const wrong = `sha256=${'0'.repeat(64)}`;
+    expect(verifySignature({ sha256: wrong, sha1 }, body, [secret], true)).toEqual({ ok: false, reason: 'wrong' });
+    expect(verifySignature({ sha256: '', sha1 }, body, [secret], true)).toEqual({ ok: false, reason: 'wrong' });
+  });
+
+  it.each([
+    '',
+    'sha256=',
+    'sha256=zz',
+    `sha256=${'0'.repeat(63)}`,
+    `sha256=${'0'.repeat(65)}`,
+    `sha1=${'0'.repeat(64)}`,
+    '0'.repeat(64),
+    `sha256=${'0'.repeat(64)}, sha256=${'0'.repeat(64)}`,
+    'ü'.repeat(71),
+  ])('of the form %j are wrong, never an exception', (sha256) => {
+    expect(verifySignature({ sha256, sha1: undefined }, body, [secret], true)).toEqual({ ok: false, reason: 'wrong' });
+  });
+
+  it('are wrong when one bit of the body or of the signature is another', () => {
+    const right = sign(body, secret);
+    for (let i = 0; i < body.length; i++) {
+      const other = Uint8Array.from(body);
+      other[i]! ^= 1 << (i % 8);
+      expect(verifySignature({ sha256: right, sha1: undefined }, other, [secret], false).ok).toBe(false);
+    }
+    for (let i = 7; i < right.length; i++) {
+      const other = right.slice(0, i) + (right[i] === '0' ? '1' : '0') + right.slice(i + 1);
+      expect(verifySignature({ sha256: other, sha1: undefined }, body, [secret], false).ok).toBe(false);
+    }
+  });
+
+  it('in capital digits are the same', () => {
+    const right = sign(body, secret);
+    const loud = `sha256=${right.slice(7).toUpperCase()}`;
+    expect(verifySignature({ sha256: loud, sha1: undefined }, body, [secret], false).ok).toBe(true);
+  });
+});
