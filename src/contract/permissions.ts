@@ -71,3 +71,42 @@ export const PERMISSION_ID_OFFSETS_V1: Readonly<Partial<Record<PermissionType, n
   can_update: 2,
   can_delete: 4,
 };
+
+/**
+ * The v1 id of one permission type of a pair: the pair's id plus the type's offset, as text. `undefined` for
+ * `can_permit`, whose offset is not shown: such an id can be read from a list, never composed.
+ */
+export function composePermissionIdV1(pairId: number, type: PermissionType): string | undefined {
+  const offset = PERMISSION_ID_OFFSETS_V1[type];
+  return offset === undefined ? undefined : String(pairId + offset);
+}
+
+/** The pair's id in a v1 id whose type is known (every record names it); `undefined` for `can_permit` or no number. */
+export function pairIdOfPermissionV1(id: string, type: PermissionType): number | undefined {
+  const offset = PERMISSION_ID_OFFSETS_V1[type];
+  if (offset === undefined || !/^\d{1,15}$/.test(id)) return undefined;
+  const pairId = Number(id) - offset;
+  return pairId >= 0 ? pairId : undefined;
+}
+
+/**
+ * Every reading of a v1 id whose type is not known. More than one is possible (104 is 100 with can_delete as well as
+ * 102 with can_update), so nothing may be deleted on the strength of one of them alone.
+ */
+export function readingsOfPermissionIdV1(id: string): { type: PermissionType; pairId: number }[] {
+  return PERMISSION_TYPES.flatMap((type) => {
+    const pairId = pairIdOfPermissionV1(id, type);
+    return pairId === undefined ? [] : [{ type, pairId }];
+  });
+}
+
+/** Spec 4.2: body of POST and DELETE on the owners endpoints. */
+export interface OwnerV1 {
+  assignable: { id: number; type: 'User' };
+  permitable: Permitable;
+}
+
+export interface OwnerV2 {
+  assignable: { email: string; type: 'User' };
+  permitable: Permitable;
+}
