@@ -1,0 +1,48 @@
+import { type Answer, type Call, idParam } from '../http/call.ts';
+import { page } from '../http/paging.ts';
+import { notFound } from '../http/refusal.ts';
+import type { Router } from '../http/router.ts';
+import type { Usage } from '../http/usage.ts';
+import type { Plant } from '../plant/plant.ts';
+import type { Application } from '../plant/records.ts';
+
+/** Client applications (spec 4.5) and the subscription's quota (beyond-the-spec). A caller knows the one its token was issued to. */
+export function addApplicationEndpoints(router: Router, plant: Plant, usage: Usage): void {
+  router.add('GET', '/v1/client_applications', (call) => {
+    const name = call.query.get('name');
+    const own = plant.all('client_applications').filter((one) => one.id === call.caller.application);
+    const { items, pagination } = page(call, name === null ? own : own.filter((one) => one.name === name));
+    return { status: 200, body: { client_applications: items.map(shown), pagination } };
+  });
+  router.add('GET', '/v1/client_applications/current', (call) => ({ status: 200, body: shown(own(call, plant)) }));
+  router.add('GET', '/v1/client_applications/:id', (call) => {
+    const id = idParam(call, 'id');
+    const application = own(call, plant);
+    if (application.id !== id) throw notFound(`client application ${id}`);
+    return { status: 200, body: shown(application) };
+  });
+  router.add('GET', '/v1/api_subscriptions', (call) => subscriptions(call, plant, usage));
+}
+
+function own(call: Call, plant: Plant): Application {
+  const application = plant.get('client_applications', call.caller.application);
+  if (!application) throw notFound('the client application');
+  return application;
+}
+
+function shown(application: Application) {
+  return { id: application.id, name: application.name };
+}
+
+function subscriptions(call: Call, plant: Plant, usage: Usage): Answer {
+  const application = own(call, plant);
+  const subscription = {
+    id: application.id,
+    api_call_quota: application.call_quota ?? 0,
+    api_calls_used: usage.spent(application.id).calls,
+    start_date: new Date(usage.startedMs).toISOString().slice(0, 10),
+    status: 'active',
+  };
+  const { items, pagination } = page(call, [subscription]);
+  return { status: 200, body: { api_subscriptions: items, pagination } };
+}

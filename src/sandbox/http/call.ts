@@ -1,0 +1,69 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { refusal } from './refusal.ts';
+
+/** Who calls: a user by way of a client application. */
+export interface Caller {
+  user: number;
+  application: number;
+}
+
+/** One request, read whole and bounded, as endpoints see it. */
+export interface Call {
+  method: string;
+  path: string;
+  params: Record<string, string>;
+  query: URLSearchParams;
+  headers: IncomingHttpHeaders;
+  /** The body, unpacked where it came compressed. */
+  raw: Buffer;
+  /** Set on routes that need a bearer token. */
+  caller: Caller;
+  /** The token that came in the Authorization header, if any. */
+  bearer: string | undefined;
+}
+
+export interface Answer {
+  status: number;
+  body?: unknown;
+  /** In place of `body`: text as it is, with its own content type. */
+  text?: string;
+  headers?: Record<string, string>;
+  /** What happened, in a sentence for the request log: "3 values of 2 keys for FT-101". */
+  story?: string;
+}
+
+/** The body as JSON; 400 where it is none. */
+export function jsonBody(call: Call): unknown {
+  try {
+    return JSON.parse(call.raw.toString('utf8'));
+  } catch {
+    throw refusal(400, 'the body is not JSON');
+  }
+}
+
+/** The body as an object; 400 for anything else. */
+export function objectBody(call: Call): Record<string, unknown> {
+  const body = jsonBody(call);
+  if (!isObject(body)) throw refusal(400, 'the body is not a JSON object');
+  return body;
+}
+
+/** The body as a form, or as JSON, which some clients send to token endpoints. */
+export function formBody(call: Call): URLSearchParams {
+  if ((call.headers['content-type'] ?? '').startsWith('application/json')) {
+    const fields = Object.entries(objectBody(call)).map(([name, value]) => [name, String(value)]);
+    return new URLSearchParams(fields as [string, string][]);
+  }
+  return new URLSearchParams(call.raw.toString('utf8'));
+}
+
+export function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** A number of the path; 404 where it is none, as an unknown id is. */
+export function idParam(call: Call, name: string): number {
+  const text = call.params[name] ?? '';
+  if (!/^\d{1,15}$/.test(text)) throw refusal(404, `${call.path} was not found`);
+  return Number(text);
+}

@@ -1,0 +1,26 @@
+import { type Deprecation, deprecationOf, isSunset } from '../../contract/deprecations.ts';
+import { refusal } from './refusal.ts';
+
+/**
+ * `Deprecation` (RFC 9745) and `Sunset` (RFC 8594) for the v1 endpoints of spec section 9, and where they lead. Past the
+ * sunset of the sandbox's clock they are gone: 410. What the platform will answer then is not shown.
+ */
+export function deprecationHeaders(path: string, wallMs: number): Record<string, string> {
+  const deprecation = deprecationOf(path);
+  if (!deprecation) return {};
+  const headers = {
+    deprecation: `@${Math.floor(sinceMs(deprecation) / 1000)}`,
+    sunset: new Date(Date.parse(`${deprecation.sunset}T23:59:59Z`)).toUTCString(),
+    link: `<${path.replace(/^\/v1\//, '/v2/')}>; rel="successor-version"`,
+  };
+  if (isSunset(deprecation, wallMs)) {
+    throw refusal(410, `v1 ended on ${deprecation.sunset}. Use ${deprecation.instead}`, undefined, headers);
+  }
+  return headers;
+}
+
+/** The first day of the month where the spec names no day. */
+function sinceMs(deprecation: Deprecation): number {
+  const day = deprecation.since.length === 7 ? `${deprecation.since}-01` : deprecation.since;
+  return Date.parse(`${day}T00:00:00Z`);
+}

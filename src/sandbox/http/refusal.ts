@@ -1,0 +1,61 @@
+import type { ErrorBody } from '../../contract/errors.ts';
+import type { OAuthErrorBody } from '../../contract/tokens.ts';
+import { TagferryError } from '../../errors.ts';
+
+/** Words of the API's error bodies for each status (beyond-the-spec, "Errors, limits, paging"). */
+const TYPES: Record<number, string> = {
+  400: 'bad_request',
+  401: 'unauthorized',
+  402: 'quota_exceeded',
+  403: 'forbidden',
+  404: 'not_found',
+  405: 'method_not_allowed',
+  409: 'conflict',
+  410: 'gone',
+  413: 'payload_too_large',
+  415: 'unsupported_media_type',
+  429: 'too_many_requests',
+  500: 'internal_error',
+  503: 'service_unavailable',
+};
+
+/** An answer that says no. Thrown by endpoints, written by the front door. */
+export class Refusal extends TagferryError {
+  readonly status: number;
+  readonly body: ErrorBody | OAuthErrorBody;
+  readonly headers: Record<string, string>;
+
+  constructor(status: number, body: ErrorBody | OAuthErrorBody, headers: Record<string, string> = {}) {
+    super(`refused with ${status}`, { code: 'sandbox.refusal' });
+    this.status = status;
+    this.body = body;
+    this.headers = headers;
+  }
+}
+
+/** One error in the API's form. */
+export function refusal(
+  status: number,
+  message: string,
+  attribute?: string,
+  headers?: Record<string, string>,
+): Refusal {
+  return new Refusal(status, errorBody(status, message, attribute), headers);
+}
+
+export function errorBody(status: number, message: string, attribute?: string): ErrorBody {
+  const type = TYPES[status] ?? 'error';
+  return { errors: [{ type, message, ...(attribute === undefined ? {} : { attribute }) }] };
+}
+
+/** RFC 6749 section 5.2. */
+export function oauthRefusal(status: 400 | 401 | 403, error: string, description: string): Refusal {
+  const headers: Record<string, string> = { 'cache-control': 'no-store', pragma: 'no-cache' };
+  if (status === 401) headers['www-authenticate'] = 'Basic realm="sandbox"';
+  return new Refusal(status, { error, error_description: description }, headers);
+}
+
+/** What a person without read permission is answered as well: the object might not exist (beyond-the-spec). */
+export function notFound(what: string): Refusal {
+  return refusal(404, `${what} was not found`);
+}

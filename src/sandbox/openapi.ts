@@ -1,0 +1,114 @@
+import { deprecationOf } from '../contract/deprecations.ts';
+import { EVENT_TYPES, eventSchema } from '../contract/events.ts';
+import { OPERATIONS, type Operation } from '../contract/operations.ts';
+import { ref, WIRE_SCHEMAS } from '../contract/wire-schemas.ts';
+import type { Router } from './http/router.ts';
+
+/** The OpenAPI 3.1 document of what the sandbox offers, made from `contract/` alone. */
+export function openApiDocument(serverUrl: string) {
+  const paths: Record<string, Record<string, unknown>> = {};
+  for (const operation of OPERATIONS) {
+    const method = operation.method.toLowerCase();
+    paths[operation.path] = { ...paths[operation.path], [method]: operationObject(operation) };
+  }
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'Asset data service (sandbox)',
+      version: '1.0.0',
+      description: 'As far as it is specified. `x-source` names the section of the specification.',
+    },
+    servers: [{ url: serverUrl }],
+    security: [{ bearer: [] }],
+    paths,
+    webhooks: Object.fromEntries(
+      EVENT_TYPES.map((type) => [
+        type,
+        {
+          post: {
+            summary: `${type} (spec 6.3)`,
+            requestBody: { content: { 'application/json': { schema: eventSchema(type) } } },
+            responses: { '2XX': { description: 'The event has arrived; anything else is tried again' } },
+            security: [],
+          },
+        },
+      ]),
+    ),
+    components: {
+      schemas: WIRE_SCHEMAS,
+      securitySchemes: {
+        bearer: { type: 'http', scheme: 'bearer' },
+        client: { type: 'http', scheme: 'basic', description: 'Client id and secret (spec 5.2); or both in the form' },
+      },
+    },
+  };
+}
+
+export function addOpenApiEndpoint(router: Router, serverUrl: () => string): void {
+  router.add('GET', '/openapi.json', () => ({ status: 200, body: openApiDocument(serverUrl()) }), { auth: 'none' });
+}
+
+function operationObject(operation: Operation) {
+  const deprecation = deprecationOf(operation.path.replaceAll(/\{\w+\}/g, '1'));
+  const isOAuth = operation.form !== undefined;
+  return {
+    summary: operation.summary,
+    operationId: operationId(operation),
+    'x-source': operation.source,
+    ...(deprecation === undefined ? {} : { deprecated: true, 'x-sunset': deprecation.sunset }),
+    ...(operation.auth === 'bearer' ? {} : { security: operation.auth === 'client' ? [{ client: [] }, {}] : [] }),
+    parameters: parametersOf(operation),
+    ...requestBody(operation),
+    responses: {
+      [operation.success.status]: successResponse(operation),
+      default: {
+        description: 'Refused',
+        content: { 'application/json': { schema: isOAuth ? ref('OAuthError') : ref('Error') } },
+      },
+    },
+  };
+}
+
+function operationId({ method, path }: Operation): string {
+  const words = path.split('/').filter((word) => word !== '');
+  return [method.toLowerCase(), ...words.map((word) => word.replaceAll(/[{}]/g, ''))].join('_');
+}
+
+function parametersOf({ path, query }: Operation) {
+  const names = [...path.matchAll(/\{(\w+)\}/g)].map((match) => match[1]!);
+  return [
+    ...names.map((name) => ({
+      name,
+      in: 'path',
+      required: true,
+      schema: name === 'key' ? { type: 'string' } : { type: 'integer' },
+    })),
+    ...(query ?? []).map((name) => ({ name, in: 'query', schema: { type: 'string' } })),
+  ];
+}
+
+function requestBody({ body, form }: Operation) {
+  if (body !== undefined) {
+    return { requestBody: { required: true, content: { 'application/json': { schema: ref(body) } } } };
+  }
+  if (form === undefined) return {};
+  const properties = Object.fromEntries(form.map((name) => [name, { type: 'string' }]));
+  const content = { 'application/x-www-form-urlencoded': { schema: { type: 'object', properties } } };
+  return { requestBody: { required: true, content } };
+}
+
+function successResponse({ success: { status, schema, list } }: Operation) {
+  const description =
+    status === 204 ? 'Done' : status === 201 ? 'Made' : status === 302 ? 'Back to the client' : 'Found';
+  if (schema === undefined) return { description };
+  const one = ref(schema);
+  const shown =
+    list === undefined
+      ? one
+      : {
+          type: 'object',
+          properties: { [list]: { type: 'array', items: one }, pagination: ref('Pagination') },
+          required: [list],
+        };
+  return { description, content: { 'application/json': { schema: shown } } };
+}

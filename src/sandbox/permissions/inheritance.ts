@@ -1,0 +1,73 @@
+import type { PermitableType } from '../../contract/permissions.ts';
+import type { Plant } from '../plant/plant.ts';
+
+export interface PermitableRef {
+  type: PermitableType;
+  id: number;
+}
+
+/** One way by which a permission on `from` also holds for `to`. */
+export interface InheritanceRule {
+  from: PermitableType;
+  to: PermitableType;
+  because: string;
+  /** The objects of type `from` that the object `id` of type `to` inherits from. */
+  sources(plant: Plant, id: number): number[];
+}
+
+/**
+ * The model graph of inheritance. The spec shows its edges only by example (2.2, 6.3) and says "not shown" of the
+ * whole: these are the ones it names.
+ *
+ * | a permission on | holds for            | spec |
+ * |-----------------|----------------------|------|
+ * | Instrumentation | assets assigned to it | 2.2 "on all assets assigned to that instrumentation" |
+ * | Node            | assets under it       | 2.2 "an asset under two nodes" |
+ * | Asset           | its child assets      | 6.3 asset_disappeared "also for all child assets" |
+ */
+export const INHERITANCE: readonly InheritanceRule[] = [
+  {
+    from: 'Instrumentation',
+    to: 'Asset',
+    because: 'assigned to the instrumentation',
+    sources: (plant, id) => idsWithAsset(plant.all('instrumentations'), id),
+  },
+  {
+    from: 'Node',
+    to: 'Asset',
+    because: 'under the node',
+    sources: (plant, id) => idsWithAsset(plant.all('nodes'), id),
+  },
+  {
+    from: 'Asset',
+    to: 'Asset',
+    because: 'child of the asset',
+    sources: (plant, id) => {
+      const parent = plant.get('assets', id)?.parent;
+      return parent === undefined ? [] : [parent];
+    },
+  },
+];
+
+/** The object itself and everything it inherits from, nearest first, each once (parents in a circle end the walk). */
+export function* lineage(plant: Plant, start: PermitableRef, stop?: (object: PermitableRef) => boolean) {
+  const seen = new Set<string>([`${start.type}/${start.id}`]);
+  const queue: PermitableRef[] = [start];
+  for (let next = queue.shift(); next !== undefined; next = queue.shift()) {
+    if (stop?.(next)) continue;
+    yield next;
+    for (const rule of INHERITANCE) {
+      if (rule.to !== next.type) continue;
+      for (const id of rule.sources(plant, next.id)) {
+        const name = `${rule.from}/${id}`;
+        if (seen.has(name)) continue;
+        seen.add(name);
+        queue.push({ type: rule.from, id });
+      }
+    }
+  }
+}
+
+function idsWithAsset(holders: { id: number; assets: number[] }[], asset: number): number[] {
+  return holders.filter((holder) => holder.assets.includes(asset)).map((holder) => holder.id);
+}

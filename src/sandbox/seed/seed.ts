@@ -1,0 +1,81 @@
+import type { PermissionType, PermitableType } from '../../contract/permissions.ts';
+import { EMPTY_LISTS, type PlantSnapshot } from '../plant/plant.ts';
+import type { Application, Grant, Kind, Owner, PlantRecords, User } from '../plant/records.ts';
+
+/**
+ * What a sandbox starts with, as a seed file writes it: every kind of `plant/records.ts` as a list of records, with
+ * three conveniences. A user may be named by e-mail, a permission needs no id and names user, object and types,
+ * relations that are left out are empty.
+ */
+export interface SandboxSeed
+  extends Partial<{
+    [K in Exclude<Kind, 'users' | 'permissions' | 'client_applications' | 'instrumentations' | 'nodes'>]: Loose<
+      PlantRecords[K]
+    >[];
+  }> {
+  users?: (Omit<User, 'technical'> & { technical?: boolean })[];
+  instrumentations?: { id: number; tag: string; assets?: number[] }[];
+  nodes?: { id: number; name: string; tag?: string; assets?: number[] }[];
+  client_applications?: (Omit<Application, 'technical_user'> & { technical_user: number | string })[];
+  permissions?: SeedPermission[];
+  owners?: { user: number | string; on: SeedPermission['on'] }[];
+}
+
+type Loose<Record> = { [Field in keyof Record as Record[Field] extends unknown[] ? never : Field]: Record[Field] } & {
+  [Field in keyof Record as Record[Field] extends unknown[] ? Field : never]?: Record[Field];
+};
+
+export interface SeedPermission {
+  /** E-mail or id; or `usergroup`. */
+  user?: number | string;
+  usergroup?: number;
+  /** `{ Asset: 881 }` or `{ Asset: [881, 900] }`, several types at once. */
+  on: Partial<Record<PermitableType, number | number[]>>;
+  types: PermissionType[];
+}
+
+/** A seed as the plant's records. Throws `Error` with a sentence where it names a user that it does not have. */
+export function plantOf(seed: SandboxSeed): { plant: PlantSnapshot; owners: Owner[] } {
+  const users = (seed.users ?? []).map((user) => ({ ...user, technical: user.technical ?? false }));
+  const idOf = (user: number | string): number => {
+    const found = users.find((one) => one.id === user || one.email === user);
+    if (!found) throw new Error(`the seed names the user ${JSON.stringify(user)}, which is not under users`);
+    return found.id;
+  };
+  const plant: Record<string, unknown> = {};
+  for (const [kind, records] of Object.entries(seed)) {
+    if (kind === 'owners' || kind === 'permissions') continue;
+    plant[kind] = (records as object[]).map((record) => ({
+      ...Object.fromEntries((EMPTY_LISTS[kind as Kind] ?? []).map((field) => [field, []])),
+      ...record,
+    }));
+  }
+  plant.users = users;
+  plant.client_applications = (seed.client_applications ?? []).map((application) => ({
+    ...application,
+    technical_user: idOf(application.technical_user),
+  }));
+  let nextId = 8;
+  const grants: Grant[] = [];
+  for (const permission of seed.permissions ?? []) {
+    const assignable =
+      permission.usergroup === undefined
+        ? ({ type: 'User', id: idOf(permission.user ?? '') } as const)
+        : ({ type: 'Usergroup', id: permission.usergroup } as const);
+    for (const permitable of objectsOf(permission.on)) {
+      grants.push({ id: nextId, assignable, permitable, types: [...permission.types] });
+      nextId += 8;
+    }
+  }
+  plant.permissions = grants;
+  const owners = (seed.owners ?? []).flatMap((owner) =>
+    objectsOf(owner.on).map((permitable) => ({ user: idOf(owner.user), permitable })),
+  );
+  return { plant: plant as PlantSnapshot, owners };
+}
+
+function objectsOf(on: SeedPermission['on']): { type: PermitableType; id: number }[] {
+  return Object.entries(on).flatMap(([type, ids]) =>
+    [ids].flat().map((id) => ({ type: type as PermitableType, id: id as number })),
+  );
+}

@@ -1,0 +1,79 @@
+import { closeSync, existsSync, fsyncSync, openSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { messageOf, StoreError } from '../errors.ts';
+import type { LabelBook } from './labels/label-endpoints.ts';
+import type { PermissionBook } from './permissions/permission-book.ts';
+import type { Plant } from './plant/plant.ts';
+import { KINDS, type Owner } from './plant/records.ts';
+import type { SandboxClock } from './sandbox-clock.ts';
+import type { TokenStore } from './tokens/token-store.ts';
+import type { ValueLedger } from './values/value-ledger.ts';
+import type { WebhookBook } from './webhooks/webhook-book.ts';
+
+export interface KeptParts {
+  clock: SandboxClock;
+  plant: Plant;
+  permissions: PermissionBook;
+  owners: Owner[];
+  labels: LabelBook;
+  tokens: TokenStore;
+  values: ValueLedger;
+  webhookBook: WebhookBook;
+}
+
+const VERSION = 1;
+
+/**
+ * Everything that a sandbox knows, in one JSON file, written whole to a temporary file, synced and renamed: a crash
+ * leaves the old state or the new one. The sandbox's time never goes back: it goes on from the saved time if that is
+ * ahead of the machine's.
+ */
+export function writeState(file: string, parts: KeptParts): void {
+  const state = {
+    version: VERSION,
+    wallMs: parts.clock.wallMs(),
+    plant: parts.plant.snapshot(),
+    blocks: parts.permissions.blocks(),
+    owners: parts.owners,
+    labels: [...parts.labels],
+    tokens: parts.tokens.snapshot(),
+    values: parts.values.snapshot(),
+    webhooks: parts.webhookBook.snapshot(),
+  };
+  const temporary = `${file}.tmp`;
+  // Tokens and webhook secrets are in it.
+  const descriptor = openSync(temporary, 'w', 0o600);
+  try {
+    writeFileSync(descriptor, JSON.stringify(state));
+    fsyncSync(descriptor);
+  } finally {
+    closeSync(descriptor);
+  }
+  renameSync(temporary, file);
+}
+
+/** Puts back what `writeState` wrote, in place of the seed; `false` where there is no file. Throws `StoreError` for one that cannot be read. */
+export function readState(file: string, parts: KeptParts): boolean {
+  if (!existsSync(file)) return false;
+  try {
+    const state = JSON.parse(readFileSync(file, 'utf8'));
+    if (state.version !== VERSION) throw new Error(`it has version ${state.version}, not ${VERSION}`);
+    const aheadMs = state.wallMs - parts.clock.wallMs();
+    if (aheadMs > 0) parts.clock.advance(aheadMs);
+    for (const kind of KINDS) {
+      for (const { id } of parts.plant.all(kind)) parts.plant.delete(kind, id);
+      for (const record of state.plant[kind] ?? []) parts.plant.put(kind, record);
+    }
+    parts.permissions.restoreBlocks(state.blocks);
+    parts.owners.splice(0, parts.owners.length, ...state.owners);
+    for (const [place, labels] of state.labels) parts.labels.set(place, labels);
+    parts.tokens.restore(state.tokens);
+    parts.values.restore(state.values);
+    parts.webhookBook.restore(state.webhooks);
+    return true;
+  } catch (error) {
+    throw new StoreError(`the state ${file} cannot be read: ${messageOf(error)}`, {
+      code: 'sandbox.state_unreadable',
+      hint: 'Move the file away to begin anew from the seed.',
+    });
+  }
+}

@@ -1,0 +1,72 @@
+import { IDENTITY_REVOKE_PATH, IDENTITY_TOKEN_PATH } from '../../contract/tokens.ts';
+import { type Answer, type Call, formBody } from '../http/call.ts';
+import { oauthRefusal } from '../http/refusal.ts';
+import type { Router } from '../http/router.ts';
+import type { Plant } from '../plant/plant.ts';
+import { type NamedClient, namedClient } from './client-auth.ts';
+import { type CodeBook, matchesChallenge } from './sign-in.ts';
+import { refreshGrant, revokeByBearer } from './token-endpoints.ts';
+import type { TokenStore } from './token-store.ts';
+
+/** Spec 5.4 and 8. */
+const VERIFIER = /^[A-Za-z0-9._~-]{43,128}$/;
+
+/** The token endpoints on {web_url} (spec 4.1): code and refresh for people, revocation by the token itself. */
+export function addIdentityEndpoints(router: Router, plant: Plant, tokens: TokenStore, codes: CodeBook): void {
+  const none = { auth: 'none' } as const;
+  router.add('POST', IDENTITY_TOKEN_PATH, (call) => tokenAnswer(call, plant, tokens, codes), none);
+  router.add('POST', IDENTITY_REVOKE_PATH, (call) => revokeAnswer(call, plant, tokens), none);
+}
+
+function tokenAnswer(call: Call, plant: Plant, tokens: TokenStore, codes: CodeBook): Answer {
+  const form = formBody(call);
+  const grant = form.get('grant_type');
+  if (grant === null) throw oauthRefusal(400, 'invalid_request', 'grant_type is missing');
+  const client = namedClient(call, form, plant);
+  if (!client) throw oauthRefusal(401, 'invalid_client', 'client_id is missing');
+  if (grant === 'authorization_code') return codeGrant(form, client, tokens, codes);
+  // A public client has no secret to show; its refresh token is bound to its id (spec 4.1: "client_secret for the web flow only").
+  if (grant === 'refresh_token') return refreshGrant(form, client.application.id, tokens);
+  throw oauthRefusal(400, 'unsupported_grant_type', `${grant.slice(0, 60)} is not offered here`);
+}
+
+function codeGrant(form: URLSearchParams, client: NamedClient, tokens: TokenStore, codes: CodeBook): Answer {
+  const code = form.get('code');
+  if (code === null) throw oauthRefusal(400, 'invalid_request', 'code is missing');
+  const verifier = form.get('code_verifier');
+  if (verifier !== null && !VERIFIER.test(verifier)) {
+    throw oauthRefusal(400, 'invalid_request', 'code_verifier has 43 to 128 characters of A-Z, a-z, 0-9, -._~');
+  }
+  const given = codes.take(code);
+  if (!given || given.application !== client.application.id) {
+    throw oauthRefusal(400, 'invalid_grant', 'the code is unknown, used or old');
+  }
+  if (given.redirectUri !== form.get('redirect_uri')) {
+    throw oauthRefusal(400, 'invalid_grant', 'redirect_uri differs from the one at sign-in');
+  }
+  if (given.challenge === undefined) {
+    if (verifier !== null) throw oauthRefusal(400, 'invalid_grant', 'no code_challenge came at sign-in');
+    if (!client.proved) throw oauthRefusal(401, 'invalid_client', 'client_secret is missing');
+  } else if (verifier === null || !matchesChallenge(verifier, given.challenge)) {
+    throw oauthRefusal(400, 'invalid_grant', 'code_verifier does not match code_challenge');
+  }
+  return {
+    status: 200,
+    body: tokens.issue(given.user, given.application, 'authorization_code'),
+    headers: { 'cache-control': 'no-store', pragma: 'no-cache' },
+    story: 'a code is exchanged for tokens',
+  };
+}
+
+/** Spec 4.1: `Authorization: Bearer`, with PKCE also `client_id`, which must then be the token's. */
+function revokeAnswer(call: Call, plant: Plant, tokens: TokenStore): Answer {
+  const form = formBody(call);
+  const owner = call.bearer === undefined ? undefined : tokens.check(call.bearer);
+  const clientId = form.get('client_id');
+  if (clientId !== null && typeof owner === 'object') {
+    if (plant.get('client_applications', owner.application)?.client_id !== clientId) {
+      throw oauthRefusal(403, 'unauthorized_client', 'the token belongs to another client');
+    }
+  }
+  return revokeByBearer(call, form, tokens);
+}

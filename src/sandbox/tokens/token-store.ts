@@ -1,0 +1,222 @@
+import { createHash } from 'node:crypto';
+import { ACCESS_TOKEN_LIFE_S, REFRESH_TOKEN_LIFE_S, type TokenResponse } from '../../contract/tokens.ts';
+import type { SandboxClock } from '../sandbox-clock.ts';
+
+export interface TokenOptions {
+  /** Life of an access token in seconds of the sandbox; 660 per spec section 8. */
+  accessTokenLifeS?: number;
+  /** Life of a refresh token in seconds of the sandbox; 24 h per spec section 8. */
+  refreshTokenLifeS?: number;
+  /** `false`: a refresh answers with the refresh token it was given, as some servers do. */
+  rotateRefreshTokens?: boolean;
+  /** Makes tokens; random text unless told. */
+  makeToken?: () => string;
+}
+
+export type GrantKind = 'password' | 'refresh_token' | 'authorization_code';
+
+interface RefreshToken {
+  token: string;
+  expiresMs: number;
+  /** Used up by a rotation, or ended with its access token. */
+  ended: boolean;
+}
+
+export interface AccessToken {
+  id: number;
+  token: string;
+  user: number;
+  /** Client application, by id. */
+  application: number;
+  grant: GrantKind;
+  createdMs: number;
+  expiresMs: number;
+  revoked: boolean;
+  refresh: RefreshToken;
+}
+
+/** A token as tests and people see it: never the token itself. */
+export interface TokenView {
+  id: number;
+  user: number;
+  application: number;
+  grant: GrantKind;
+  createdMs: number;
+  expiresMs: number;
+  state: 'valid' | 'expired' | 'revoked';
+  refresh: 'valid' | 'expired' | 'ended';
+  /** First 12 hex digits of the SHA-256 of the access token: to recognise one without knowing it. */
+  fingerprint: string;
+}
+
+/** Memory: the oldest dead tokens fall away beyond this many. */
+const MOST_TOKENS = 20_000;
+
+/**
+ * Access and refresh tokens (spec 3.1). An access token is valid, then expired by time or revoked; it is never extended
+ * by use. A refresh token belongs to the access token it came with: revoking that one ends it, a refresh uses it up,
+ * 24 h end it. A replaced access token stays valid to its end, for the spec names no other: clients revoke it.
+ */
+export class TokenStore {
+  readonly #clock: SandboxClock;
+  readonly #options: Required<TokenOptions>;
+  readonly #access = new Map<string, AccessToken>();
+  readonly #byRefresh = new Map<string, AccessToken>();
+  #nextId = 1;
+  #issued = 0;
+  #revoked = 0;
+
+  constructor(clock: SandboxClock, options: TokenOptions, makeToken: () => string) {
+    this.#clock = clock;
+    this.#options = {
+      accessTokenLifeS: options.accessTokenLifeS ?? ACCESS_TOKEN_LIFE_S,
+      refreshTokenLifeS: options.refreshTokenLifeS ?? REFRESH_TOKEN_LIFE_S,
+      rotateRefreshTokens: options.rotateRefreshTokens ?? true,
+      makeToken: options.makeToken ?? makeToken,
+    };
+  }
+
+  /** Changes lives and rotation for tokens issued from now on. */
+  configure(options: Omit<TokenOptions, 'makeToken'>): void {
+    Object.assign(this.#options, options);
+  }
+
+  issue(user: number, application: number, grant: GrantKind): TokenResponse {
+    return this.#issue(user, application, grant, {
+      token: this.#options.makeToken(),
+      expiresMs: this.#clock.wallMs() + this.#options.refreshTokenLifeS * 1000,
+      ended: false,
+    });
+  }
+
+  /** The refresh grant; `undefined` where the refresh token is unknown, used, ended, expired or another client's. */
+  refresh(refreshToken: string, application: number): TokenResponse | undefined {
+    const old = this.#byRefresh.get(refreshToken);
+    if (!old || old.application !== application || old.refresh.ended) return undefined;
+    const nowMs = this.#clock.wallMs();
+    if (old.refresh.expiresMs <= nowMs) return undefined;
+    if (!this.#options.rotateRefreshTokens) {
+      return this.#issue(old.user, application, 'refresh_token', old.refresh);
+    }
+    old.refresh.ended = true;
+    return this.issue(old.user, application, 'refresh_token');
+  }
+
+  /** The access token's owner, or why it is none. */
+  check(token: string): { user: number; application: number } | 'unknown' | 'expired' | 'revoked' {
+    const found = this.#access.get(token);
+    if (!found) return 'unknown';
+    if (found.revoked) return 'revoked';
+    if (found.expiresMs <= this.#clock.wallMs()) return 'expired';
+    return { user: found.user, application: found.application };
+  }
+
+  /**
+   * Revokes an access token with its refresh token (spec 3.1), or a refresh token with its access token (RFC 7009).
+   * An expired access token cannot be revoked (beyond-the-spec), nor can another client's.
+   */
+  revoke(token: string, application: number): 'revoked' | 'nothing' | 'foreign' {
+    const found = this.#access.get(token) ?? this.#byRefresh.get(token);
+    if (!found) return 'nothing';
+    if (found.application !== application) return 'foreign';
+    const isAccess = found.token === token;
+    if (found.revoked || (isAccess && found.expiresMs <= this.#clock.wallMs())) return 'nothing';
+    found.revoked = true;
+    found.refresh.ended = true;
+    this.#revoked++;
+    return 'revoked';
+  }
+
+  /** Expires every access token now, and the refresh tokens too where told: faults on demand. */
+  expireAll(andRefreshTokens: boolean): void {
+    const nowMs = this.#clock.wallMs();
+    for (const token of this.#access.values()) {
+      token.expiresMs = Math.min(token.expiresMs, nowMs);
+      if (andRefreshTokens) token.refresh.expiresMs = Math.min(token.refresh.expiresMs, nowMs);
+    }
+  }
+
+  /** Revokes everything of everyone, as an operator who resets the service would. */
+  revokeAll(): void {
+    for (const token of this.#access.values()) {
+      token.revoked = true;
+      token.refresh.ended = true;
+    }
+  }
+
+  /** All tokens still remembered, oldest first. */
+  list(): TokenView[] {
+    const nowMs = this.#clock.wallMs();
+    return [...this.#access.values()].map((token) => ({
+      id: token.id,
+      user: token.user,
+      application: token.application,
+      grant: token.grant,
+      createdMs: token.createdMs,
+      expiresMs: token.expiresMs,
+      state: token.revoked ? 'revoked' : token.expiresMs <= nowMs ? 'expired' : 'valid',
+      refresh: token.refresh.ended ? 'ended' : token.refresh.expiresMs <= nowMs ? 'expired' : 'valid',
+      fingerprint: createHash('sha256').update(token.token).digest('hex').slice(0, 12),
+    }));
+  }
+
+  /** All tokens as they are, for the state file alone. */
+  snapshot(): AccessToken[] {
+    return [...this.#access.values()];
+  }
+
+  restore(tokens: readonly AccessToken[]): void {
+    // Without rotation several access tokens share one refresh token, which JSON has taken apart.
+    const refreshTokens = new Map<string, RefreshToken>();
+    for (const token of tokens) {
+      const refresh = refreshTokens.get(token.refresh.token) ?? token.refresh;
+      refreshTokens.set(refresh.token, refresh);
+      const restored = { ...token, refresh };
+      this.#access.set(token.token, restored);
+      this.#byRefresh.set(refresh.token, restored);
+      this.#nextId = Math.max(this.#nextId, token.id + 1);
+    }
+  }
+
+  counts(): { issued: number; revoked: number; alive: number } {
+    const alive = this.list().filter((token) => token.state === 'valid').length;
+    return { issued: this.#issued, revoked: this.#revoked, alive };
+  }
+
+  #issue(user: number, application: number, grant: GrantKind, refresh: RefreshToken): TokenResponse {
+    const nowMs = this.#clock.wallMs();
+    const lifeS = this.#options.accessTokenLifeS;
+    const token: AccessToken = {
+      id: this.#nextId++,
+      token: this.#options.makeToken(),
+      user,
+      application,
+      grant,
+      createdMs: nowMs,
+      expiresMs: nowMs + lifeS * 1000,
+      revoked: false,
+      refresh,
+    };
+    this.#access.set(token.token, token);
+    this.#byRefresh.set(refresh.token, token);
+    this.#issued++;
+    this.#forgetOldest();
+    return {
+      access_token: token.token,
+      token_type: 'Bearer',
+      // Told in the caller's seconds: a client does not run at the sandbox's speed.
+      expires_in: Math.max(1, Math.floor(lifeS / this.#clock.speed)),
+      refresh_token: refresh.token,
+      created_at: Math.floor(nowMs / 1000),
+    };
+  }
+
+  #forgetOldest(): void {
+    if (this.#access.size <= MOST_TOKENS) return;
+    for (const [name, token] of this.#access) {
+      if (this.#access.size <= MOST_TOKENS / 2) break;
+      this.#access.delete(name);
+      if (this.#byRefresh.get(token.refresh.token) === token) this.#byRefresh.delete(token.refresh.token);
+    }
+  }
+}

@@ -1,0 +1,107 @@
+import type { ThresholdReachedContent } from '../../contract/events.ts';
+import type { Plant } from '../plant/plant.ts';
+import type { Threshold, Unit } from '../plant/records.ts';
+import type { PostedPoint, PostedSeries } from './values-body.ts';
+
+export interface ThresholdReached {
+  asset: number;
+  content: ThresholdReachedContent;
+}
+
+/**
+ * Looks at posted values for those that reach a threshold (spec 6.3). "Is reached" is read as a crossing: the first
+ * value beyond, and again only after one came back within; `everyValue` tells each one beyond instead.
+ */
+export class ThresholdWatch {
+  readonly #plant: Plant;
+  readonly #everyValue: boolean;
+  readonly #beyond = new Set<string>();
+
+  constructor(plant: Plant, everyValue = false) {
+    this.#plant = plant;
+    this.#everyValue = everyValue;
+  }
+
+  /** What a post reached, in the order of the values' timestamps. */
+  reached(asset: number, posted: readonly PostedSeries[]): ThresholdReached[] {
+    const found: ThresholdReached[] = [];
+    for (const threshold of this.#plant.all('thresholds')) {
+      const instrumentation = this.#instrumentationFor(threshold, asset);
+      if (instrumentation === undefined) continue;
+      for (const series of posted) {
+        if (threshold.key !== undefined && threshold.key.toLowerCase() !== series.key) continue;
+        const place = `${threshold.id} ${asset} ${series.key}`;
+        for (const point of [...series.points].sort((a, b) => a.timestampMs - b.timestampMs)) {
+          const inUnit = this.#inThresholdUnit(point.value, series.unit, threshold);
+          const isBeyond = beyond(threshold, inUnit ?? point.value);
+          const wasBeyond = this.#beyond.has(place);
+          if (isBeyond) this.#beyond.add(place);
+          else this.#beyond.delete(place);
+          if (!isBeyond || (wasBeyond && !this.#everyValue)) continue;
+          found.push({ asset, content: this.#content(asset, instrumentation, threshold, series, point, inUnit) });
+        }
+      }
+    }
+    return found;
+  }
+
+  /** A threshold that was changed or taken away starts anew. */
+  forget(threshold: number): void {
+    for (const place of this.#beyond) if (place.startsWith(`${threshold} `)) this.#beyond.delete(place);
+  }
+
+  /** The instrumentation that the payload names; `undefined` where the threshold does not look at this asset. */
+  #instrumentationFor(threshold: Threshold, asset: number): number | undefined {
+    if (threshold.thresholdable_type === 'Instrumentation') {
+      const instrumentation = this.#plant.get('instrumentations', threshold.thresholdable_id);
+      return instrumentation?.assets.includes(asset) ? instrumentation.id : undefined;
+    }
+    if (!threshold.assets?.includes(asset)) return undefined;
+    return this.#plant.all('instrumentations').find((one) => one.assets.includes(asset))?.id;
+  }
+
+  /** The value in the threshold's unit; `undefined` where either has none or they cannot be turned into each other. */
+  #inThresholdUnit(value: number, unit: Unit | undefined, threshold: Threshold): number | undefined {
+    const target = this.#plant.all('units').find((one) => one.code === threshold.unit);
+    if (!unit || !target) return undefined;
+    if (unit.id === target.id) return value;
+    if (unit.quantity === undefined || unit.quantity !== target.quantity) return undefined;
+    const base = value * (unit.factor ?? 1) + (unit.offset ?? 0);
+    return (base - (target.offset ?? 0)) / (target.factor ?? 1);
+  }
+
+  #content(
+    asset: number,
+    instrumentation: number,
+    threshold: Threshold,
+    series: PostedSeries,
+    point: PostedPoint,
+    inUnit: number | undefined,
+  ): ThresholdReachedContent {
+    const target = this.#plant.all('units').find((one) => one.code === threshold.unit) ?? series.unit;
+    return {
+      asset: this.#plant.reference('assets', asset),
+      instrumentation: this.#plant.reference('instrumentations', instrumentation),
+      data: {
+        value: point.value,
+        key: series.key,
+        timestamp: new Date(point.timestampMs).toISOString(),
+        unit: { code: series.unit?.code ?? '', symbol: series.unit?.symbol ?? '' },
+      },
+      threshold: {
+        type: threshold.type,
+        name: threshold.name,
+        value: threshold.value,
+        unit: { code: target?.code ?? '', symbol: target?.symbol ?? '' },
+        thresholdable_type: threshold.thresholdable_type,
+        value_in_threshold_unit: inUnit ?? null,
+      },
+    };
+  }
+}
+
+function beyond(threshold: Threshold, value: number): boolean {
+  if (threshold.type === 'high') return value >= threshold.value;
+  if (threshold.type === 'low') return value <= threshold.value;
+  return Math.abs(value - threshold.value) >= (threshold.tolerance ?? 0);
+}

@@ -1,0 +1,105 @@
+import { MOST_BODY_BYTES, type ValuesBody } from '../../contract/values.ts';
+import { type Answer, type Call, idParam, jsonBody } from '../http/call.ts';
+import { page } from '../http/paging.ts';
+import { errorBody, notFound, Refusal, refusal } from '../http/refusal.ts';
+import type { Router } from '../http/router.ts';
+import type { PermissionBook } from '../permissions/permission-book.ts';
+import type { Plant } from '../plant/plant.ts';
+import type { SandboxClock } from '../sandbox-clock.ts';
+import type { StoredValue, ValueLedger } from './value-ledger.ts';
+import { type PostedSeries, readTimestamp, readValuesBody } from './values-body.ts';
+
+export interface ValuesRoom {
+  plant: Plant;
+  book: PermissionBook;
+  ledger: ValueLedger;
+  clock: SandboxClock;
+  /** A fault's say: refuses a body before it is looked at. Throws a `Refusal`. */
+  examine(asset: number, posted: readonly PostedSeries[]): void;
+  /** What was stored: thresholds and value events. */
+  stored(asset: number, posted: readonly PostedSeries[]): void;
+  /** `drop`: like the platform, 204 and what is not valid vanishes in silence. */
+  invalidValues: 'refuse' | 'drop';
+}
+
+/** Values in and back out. Reading is "not shown" in the spec; its form here is the sandbox's own. */
+export function addValuesEndpoints(router: Router, room: ValuesRoom): void {
+  router.add('POST', '/v1/assets/:id/values', (call) => postValues(call, room));
+  router.add('GET', '/v1/assets/:id/values', (call) => listLatest(call, room));
+  router.add('GET', '/v1/assets/:id/values/:key', (call) => listKey(call, room));
+}
+
+/** beyond-the-spec, "Posting values": 204 without a body; 413 over 500 kB; 404 without read permission, 403 without update. */
+function postValues(call: Call, room: ValuesRoom): Answer {
+  const id = idParam(call, 'id');
+  readable(call, room, id);
+  if (!room.book.may(call.caller.user, 'can_update', { type: 'Asset', id })) {
+    throw refusal(403, 'the user may not update this asset');
+  }
+  if (call.raw.length > MOST_BODY_BYTES) throw refusal(413, `the body is larger than ${MOST_BODY_BYTES} bytes`);
+  const { series, problems } = readValuesBody(jsonBody(call) as ValuesBody, room.plant, room.clock.wallMs());
+  if (problems.length > 0 && room.invalidValues === 'refuse') {
+    const errors = problems.map(({ attribute, message }) => ({ type: 'invalid', message, attribute }));
+    throw new Refusal(400, { errors });
+  }
+  room.examine(id, series);
+  room.ledger.record(id, series);
+  room.stored(id, series);
+  return { status: 204, story: storyOf(series, room.plant, id) };
+}
+
+function storyOf(series: readonly PostedSeries[], plant: Plant, asset: number): string {
+  const values = series.reduce((sum, one) => sum + one.points.length, 0);
+  const tags = plant.all('instrumentations').filter((one) => one.assets.includes(asset));
+  const name = tags[0]?.tag ?? plant.get('assets', asset)?.serial_number ?? String(asset);
+  return `${values} value${values === 1 ? '' : 's'} for ${name} (${series
+    .map((one) => one.key)
+    .join(', ')
+    .slice(0, 80)})`;
+}
+
+function readable(call: Call, room: ValuesRoom, id: number): void {
+  const seen = room.plant.get('assets', id) && room.book.may(call.caller.user, 'can_read', { type: 'Asset', id });
+  if (!seen) throw notFound(`asset ${id}`);
+}
+
+function listLatest(call: Call, room: ValuesRoom): Answer {
+  const id = idParam(call, 'id');
+  readable(call, room, id);
+  const latest = room.ledger
+    .series()
+    .filter((series) => series.asset === id)
+    .map(({ key }) => ({ key, ...shown(room.ledger.last(id, key)!) }));
+  const { items, pagination } = page(call, latest);
+  return { status: 200, body: { values: items, pagination } };
+}
+
+function listKey(call: Call, room: ValuesRoom): Answer {
+  const id = idParam(call, 'id');
+  readable(call, room, id);
+  const fromMs = time(call, 'from') ?? Number.NEGATIVE_INFINITY;
+  const toMs = time(call, 'to') ?? Number.POSITIVE_INFINITY;
+  const values = room.ledger
+    .list(id, call.params.key ?? '')
+    .filter((value) => value.timestampMs >= fromMs && value.timestampMs <= toMs);
+  const { items, pagination } = page(call, values);
+  return { status: 200, body: { data: items.map(shown), pagination } };
+}
+
+function time(call: Call, name: string): number | undefined {
+  const text = call.query.get(name);
+  if (text === null) return undefined;
+  const ms = readTimestamp(text);
+  if (ms === undefined) throw new Refusal(400, errorBody(400, 'is no ISO 8601 time', name));
+  return ms;
+}
+
+function shown(value: StoredValue) {
+  return {
+    timestamp: new Date(value.timestampMs).toISOString(),
+    value: value.value,
+    ...(value.status === undefined ? {} : { status: value.status }),
+    ...(value.group === undefined ? {} : { group: value.group }),
+    ...(value.unit === undefined ? {} : { unit: { code: value.unit } }),
+  };
+}

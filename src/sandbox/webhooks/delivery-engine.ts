@@ -1,0 +1,153 @@
+import type { SandboxClock } from '../sandbox-clock.ts';
+import { retryDelayMs } from './retry-schedule.ts';
+import { type SendWebhook, signatureHeaders } from './sender.ts';
+import type { Delivery, WebhookBook, WebhookRecord } from './webhook-book.ts';
+
+export interface DeliveryReport {
+  delivery: Delivery;
+  webhook: WebhookRecord;
+  answer: number | string;
+  /** Until the next attempt; `undefined` when there is none. */
+  nextInMs: number | undefined;
+}
+
+export interface DeliveryEngineOptions {
+  clock: SandboxClock;
+  book: WebhookBook;
+  send: SendWebhook;
+  /** Counts a call and its bytes against the subscription's quota; `false`: it is spent and nothing may be sent. */
+  spend(application: number, bytes: number): boolean;
+  report(report: DeliveryReport): void;
+  /** Spec 3.2: disabled after more than two weeks; the contact person is told. */
+  disabled(webhook: WebhookRecord): void;
+}
+
+const TWO_WEEKS_MS = 14 * 24 * 3600 * 1000;
+/** Sends under way at once to one address: a receiver that hangs must not hold a thousand sockets. */
+const MOST_AT_ONCE = 8;
+
+interface Lane {
+  underWay: number;
+  /** In the order in which they became due; a set, for the first of a hundred thousand leaves it in no time. */
+  ready: Set<Delivery>;
+  /** With `force_sorted_delivery`: the one that must be settled before the next may go. */
+  head: Delivery | undefined;
+}
+
+/**
+ * Delivers events (spec 3.3 and 6.1). A delivery is *pending* until a 2XX makes it *delivered*, or 16 attempts make it
+ * *failed*; a webhook that was disabled or deleted, or a spent quota, makes it *cancelled*. A resend starts the same
+ * schedule again. Waiting takes no timer of its own: all hang on the sandbox's clock.
+ */
+export class DeliveryEngine {
+  readonly #options: DeliveryEngineOptions;
+  readonly #lanes = new Map<number, Lane>();
+  #stopped = false;
+
+  constructor(options: DeliveryEngineOptions) {
+    this.#options = options;
+  }
+
+  enqueue(delivery: Delivery): void {
+    this.#ready(delivery);
+  }
+
+  /** Starts the schedule again; those that are pending are left alone (beyond-the-spec). Says how many were started. */
+  resend(deliveries: readonly Delivery[]): number {
+    let started = 0;
+    for (const delivery of deliveries) {
+      if (delivery.status === 'pending') continue;
+      delivery.status = 'pending';
+      delivery.attempts = 0;
+      this.#ready(delivery);
+      started++;
+    }
+    return started;
+  }
+
+  /** Goes on with what a state file brought back. */
+  resume(): void {
+    for (const delivery of this.#options.book.deliveries()) if (delivery.status === 'pending') this.#ready(delivery);
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    this.#lanes.clear();
+  }
+
+  #ready(delivery: Delivery): void {
+    this.#lane(delivery.webhook).ready.add(delivery);
+    // Asynchronous (spec 6.1): never inside the request that caused it.
+    setImmediate(() => this.#pump(delivery.webhook));
+  }
+
+  #lane(webhook: number): Lane {
+    const found = this.#lanes.get(webhook);
+    if (found) return found;
+    const lane: Lane = { underWay: 0, ready: new Set(), head: undefined };
+    this.#lanes.set(webhook, lane);
+    return lane;
+  }
+
+  #pump(id: number): void {
+    if (this.#stopped) return;
+    const lane = this.#lane(id);
+    for (;;) {
+      const webhook = this.#options.book.webhooks.get(id);
+      const sorted = webhook?.force_sorted_delivery === true;
+      if (lane.underWay >= (sorted ? 1 : MOST_AT_ONCE)) return;
+      if (sorted && lane.head !== undefined && !lane.ready.has(lane.head)) return;
+      const delivery = (sorted ? lane.head : undefined) ?? lane.ready.values().next().value;
+      if (!delivery) return;
+      lane.ready.delete(delivery);
+      lane.head = sorted ? delivery : undefined;
+      if (!webhook || webhook.disabled || !this.#options.spend(webhook.application, delivery.payload.length)) {
+        delivery.status = 'cancelled';
+        lane.head = undefined;
+        continue;
+      }
+      lane.underWay++;
+      void this.#attempt(delivery, webhook).finally(() => {
+        lane.underWay--;
+        this.#pump(id);
+      });
+    }
+  }
+
+  async #attempt(delivery: Delivery, webhook: WebhookRecord): Promise<void> {
+    const { clock, report } = this.#options;
+    const body = Buffer.from(delivery.payload, 'utf8');
+    delivery.lastSendMs = clock.wallMs();
+    delivery.attempts++;
+    const headers = {
+      'content-type': 'application/json',
+      'user-agent': 'tagferry-sandbox',
+      ...signatureHeaders(body, webhook.secret),
+    };
+    const answer = await this.#options.send({ url: webhook.url, body, headers });
+    if (this.#stopped) return;
+    delivery.lastAnswer = answer;
+    const lane = this.#lane(delivery.webhook);
+    if (typeof answer === 'number' && answer >= 200 && answer < 300) {
+      delivery.status = 'delivered';
+      webhook.failingSinceMs = undefined;
+      lane.head = undefined;
+      report({ delivery, webhook, answer, nextInMs: undefined });
+      return;
+    }
+    const nowMs = clock.wallMs();
+    webhook.failingSinceMs ??= nowMs;
+    const nextInMs = retryDelayMs(delivery.attempts, () => clock.random());
+    report({ delivery, webhook, answer, nextInMs });
+    if (nextInMs === undefined) {
+      delivery.status = 'failed';
+      lane.head = undefined;
+    } else {
+      clock.after(nextInMs, () => this.#ready(delivery));
+    }
+    if (nowMs - webhook.failingSinceMs > TWO_WEEKS_MS && !webhook.disabled) {
+      webhook.disabled = true;
+      this.#options.disabled(webhook);
+    }
+  }
+}

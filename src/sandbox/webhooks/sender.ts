@@ -1,0 +1,50 @@
+import { createHmac } from 'node:crypto';
+import { request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import { SIGNATURE_SHA1_HEADER, SIGNATURE_SHA256_HEADER } from '../../contract/webhooks.ts';
+import { codeOf, messageOf } from '../../errors.ts';
+
+export interface WebhookPost {
+  url: string;
+  body: Buffer;
+  headers: Record<string, string>;
+}
+
+/** One attempt: the status that the receiver answered, or why there was none. Never throws. */
+export type SendWebhook = (post: WebhookPost) => Promise<number | string>;
+
+/** Spec 6.1: both headers, hex HMAC of the raw body. */
+export function signatureHeaders(body: Buffer, secret: string): Record<string, string> {
+  return {
+    [SIGNATURE_SHA256_HEADER]: `sha256=${createHmac('sha256', secret).update(body).digest('hex')}`,
+    [SIGNATURE_SHA1_HEADER]: `sha1=${createHmac('sha1', secret).update(body).digest('hex')}`,
+  };
+}
+
+/** Sends by node:http(s), one connection an attempt. The timeout is the receiver's time, so it is not the sandbox's clock's. */
+export function httpSender(timeoutMs: number, certificateAuthority?: string): SendWebhook {
+  return (post) =>
+    new Promise((resolve) => {
+      const url = new URL(post.url);
+      const options = {
+        method: 'POST',
+        headers: { ...post.headers, 'content-length': post.body.length },
+        agent: false as const,
+        signal: AbortSignal.timeout(timeoutMs),
+        ...(certificateAuthority === undefined ? {} : { ca: certificateAuthority }),
+      };
+      const request = (url.protocol === 'https:' ? httpsRequest : httpRequest)(url, options, (response) => {
+        response.on('error', () => resolve('broken answer'));
+        response.resume();
+        resolve(response.statusCode ?? 'no status');
+      });
+      request.on('error', (error) => {
+        resolve(
+          error.name === 'AbortError' || error.name === 'TimeoutError'
+            ? 'timeout'
+            : (codeOf(error) ?? messageOf(error)),
+        );
+      });
+      request.end(post.body);
+    });
+}

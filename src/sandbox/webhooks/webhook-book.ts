@@ -1,0 +1,124 @@
+import type { DeliveryStatus, Webhook } from '../../contract/webhooks.ts';
+import { FAILED_EVENTS_KEPT_DAYS } from '../../contract/webhooks.ts';
+import type { SandboxClock } from '../sandbox-clock.ts';
+
+export interface WebhookRecord extends Webhook {
+  /** Client application, by id. */
+  application: number;
+  secret: string;
+  createdMs: number;
+  /** When deliveries began to fail without one success since; spec 3.2 disables after two weeks of that. */
+  failingSinceMs: number | undefined;
+}
+
+export interface Delivery {
+  id: number;
+  webhook: number;
+  status: DeliveryStatus;
+  eventType: string;
+  occurredAtMs: number;
+  createdMs: number;
+  /** JSON text, the same bytes at every attempt. */
+  payload: string;
+  /** Attempts of the schedule under way. */
+  attempts: number;
+  lastSendMs: number | undefined;
+  /** What the last attempt was answered: a status, or why there was none. */
+  lastAnswer: number | string | undefined;
+}
+
+const DAY_MS = 24 * 3600 * 1000;
+
+/** Webhooks and their deliveries. Settled deliveries fall away oldest first beyond `mostDeliveries`, failed ones after six months (spec 3.3). */
+export class WebhookBook {
+  readonly #clock: SandboxClock;
+  readonly #mostDeliveries: number;
+  readonly webhooks = new Map<number, WebhookRecord>();
+  readonly #deliveries = new Map<number, Delivery>();
+  #nextWebhook = 1;
+  #nextDelivery = 1;
+
+  constructor(clock: SandboxClock, mostDeliveries = 20_000) {
+    this.#clock = clock;
+    this.#mostDeliveries = mostDeliveries;
+  }
+
+  add(webhook: Omit<WebhookRecord, 'id' | 'createdMs' | 'failingSinceMs'>): WebhookRecord {
+    const id = this.#nextWebhook++;
+    const record = { ...webhook, id, createdMs: this.#clock.wallMs(), failingSinceMs: undefined };
+    this.webhooks.set(id, record);
+    return record;
+  }
+
+  remove(id: number): void {
+    this.webhooks.delete(id);
+    for (const delivery of this.#deliveries.values()) {
+      if (delivery.webhook === id) this.#deliveries.delete(delivery.id);
+    }
+  }
+
+  addDelivery(webhook: number, eventType: string, occurredAtMs: number, payload: string): Delivery {
+    const delivery: Delivery = {
+      id: this.#nextDelivery++,
+      webhook,
+      status: 'pending',
+      eventType,
+      occurredAtMs,
+      createdMs: this.#clock.wallMs(),
+      payload,
+      attempts: 0,
+      lastSendMs: undefined,
+      lastAnswer: undefined,
+    };
+    this.#deliveries.set(delivery.id, delivery);
+    if (this.#deliveries.size > this.#mostDeliveries) this.#forgetSettled();
+    return delivery;
+  }
+
+  delivery(id: number): Delivery | undefined {
+    this.#forgetOld();
+    return this.#deliveries.get(id);
+  }
+
+  /** Deliveries, oldest first; of one webhook where told. */
+  deliveries(webhook?: number): Delivery[] {
+    this.#forgetOld();
+    const all = [...this.#deliveries.values()];
+    return webhook === undefined ? all : all.filter((delivery) => delivery.webhook === webhook);
+  }
+
+  snapshot() {
+    return {
+      webhooks: [...this.webhooks.values()],
+      deliveries: [...this.#deliveries.values()],
+      nextWebhook: this.#nextWebhook,
+      nextDelivery: this.#nextDelivery,
+    };
+  }
+
+  restore(snapshot: ReturnType<WebhookBook['snapshot']>): void {
+    for (const webhook of snapshot.webhooks) this.webhooks.set(webhook.id, webhook);
+    for (const delivery of snapshot.deliveries) this.#deliveries.set(delivery.id, delivery);
+    this.#nextWebhook = snapshot.nextWebhook;
+    this.#nextDelivery = snapshot.nextDelivery;
+  }
+
+  /** Ids grow with time, so the map's order is that of creation. */
+  #forgetOld(): void {
+    const beforeMs = this.#clock.wallMs() - FAILED_EVENTS_KEPT_DAYS * DAY_MS;
+    for (const delivery of this.#deliveries.values()) {
+      if (delivery.createdMs > beforeMs) break;
+      if (delivery.status !== 'pending') this.#deliveries.delete(delivery.id);
+    }
+  }
+
+  #forgetSettled(): void {
+    let tooMany = this.#deliveries.size - Math.floor(this.#mostDeliveries * 0.9);
+    for (const delivery of this.#deliveries.values()) {
+      if (tooMany <= 0) break;
+      if (delivery.status === 'pending') continue;
+      this.#deliveries.delete(delivery.id);
+      tooMany--;
+    }
+  }
+}

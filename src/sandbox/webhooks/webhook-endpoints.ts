@@ -1,0 +1,176 @@
+import type { Webhook } from '../../contract/webhooks.ts';
+import { type Answer, type Call, idParam, isObject, objectBody } from '../http/call.ts';
+import { page } from '../http/paging.ts';
+import { notFound, refusal } from '../http/refusal.ts';
+import type { Router } from '../http/router.ts';
+import { readTimestamp } from '../values/values-body.ts';
+import type { DeliveryEngine } from './delivery-engine.ts';
+import { readWebhookBody } from './webhook-body.ts';
+import type { Delivery, WebhookBook, WebhookRecord } from './webhook-book.ts';
+
+export interface WebhookRoom {
+  book: WebhookBook;
+  engine: DeliveryEngine;
+  makeSecret(): string;
+  /** Which member holds the deliveries list: not shown, and seen both ways. */
+  deliveriesUnder: 'events' | 'webhook_events';
+}
+
+const BASE = '/v1/client_applications/:application/webhooks';
+
+/** Webhooks of a client application (spec 4.5; the operations it does not show follow beyond-the-spec). */
+export function addWebhookEndpoints(router: Router, room: WebhookRoom): void {
+  router.add('GET', BASE, (call) => list(call, room));
+  router.add('POST', BASE, (call) => create(call, room));
+  router.add('GET', `${BASE}/:webhook`, (call) => ({ status: 200, body: shown(found(call, room)) }));
+  router.add('PATCH', `${BASE}/:webhook`, (call) => change(call, room));
+  router.add('DELETE', `${BASE}/:webhook`, (call) => remove(call, room));
+  router.add('POST', `${BASE}/:webhook/reset_secret`, (call) => resetSecret(call, room));
+  router.add('GET', `${BASE}/:webhook/events`, (call) => listDeliveries(call, room));
+  router.add('POST', `${BASE}/:webhook/events`, (call) => resend(call, room));
+}
+
+/** Only the client application that the token was issued to is known to its bearer. */
+export function ownApplication(call: Call, param: string): number {
+  const id = idParam(call, param);
+  if (id !== call.caller.application) throw notFound(`client application ${id}`);
+  return id;
+}
+
+function found(call: Call, room: WebhookRoom): WebhookRecord {
+  const application = ownApplication(call, 'application');
+  const id = idParam(call, 'webhook');
+  const webhook = room.book.webhooks.get(id);
+  if (webhook?.application !== application) throw notFound(`webhook ${id}`);
+  return webhook;
+}
+
+/** Without the secret, which only creation and reset give. */
+function shown(webhook: WebhookRecord): Webhook {
+  return {
+    id: webhook.id,
+    url: webhook.url,
+    event_types: webhook.event_types,
+    properties: webhook.properties ?? {},
+    disabled: webhook.disabled,
+    force_sorted_delivery: webhook.force_sorted_delivery ?? false,
+  };
+}
+
+function list(call: Call, room: WebhookRoom): Answer {
+  const application = ownApplication(call, 'application');
+  const own = [...room.book.webhooks.values()].filter((webhook) => webhook.application === application);
+  const { items, pagination } = page(call, own.map(shown));
+  return { status: 200, body: { webhooks: items, pagination } };
+}
+
+function create(call: Call, room: WebhookRoom): Answer {
+  const application = ownApplication(call, 'application');
+  const { url, event_types, ...rest } = readWebhookBody(objectBody(call));
+  if (url === undefined) throw refusal(400, 'is missing', 'url');
+  if (event_types === undefined) throw refusal(400, 'is missing', 'event_types');
+  const webhook = room.book.add({
+    ...rest,
+    application,
+    url,
+    event_types,
+    disabled: rest.disabled ?? false,
+    secret: room.makeSecret(),
+  });
+  return {
+    status: 201,
+    body: { ...shown(webhook), secret: webhook.secret },
+    headers: { location: `${call.path.replace(/\/$/, '')}/${webhook.id}` },
+    story: `webhook ${webhook.id} is registered for ${event_types.length} event types`,
+  };
+}
+
+function change(call: Call, room: WebhookRoom): Answer {
+  const webhook = found(call, room);
+  const wanted = readWebhookBody(objectBody(call));
+  // Enabled again, the two weeks begin anew.
+  if (wanted.disabled === false) webhook.failingSinceMs = undefined;
+  Object.assign(webhook, wanted);
+  return { status: 204, story: `webhook ${webhook.id} is changed (${Object.keys(wanted).join(', ')})` };
+}
+
+function remove(call: Call, room: WebhookRoom): Answer {
+  const webhook = found(call, room);
+  room.book.remove(webhook.id);
+  return { status: 204, story: `webhook ${webhook.id} is deleted` };
+}
+
+function resetSecret(call: Call, room: WebhookRoom): Answer {
+  const webhook = found(call, room);
+  webhook.secret = room.makeSecret();
+  return { status: 200, body: { secret: webhook.secret }, story: `webhook ${webhook.id} gets a new secret` };
+}
+
+function listDeliveries(call: Call, room: WebhookRoom): Answer {
+  const webhook = found(call, room);
+  const chosen = inOrder(call, room.book.deliveries(webhook.id).filter(filterOf(call)));
+  const { items, pagination } = page(call, chosen);
+  return { status: 200, body: { [room.deliveriesUnder]: items.map(shownDelivery), pagination } };
+}
+
+function filterOf(call: Call): (delivery: Delivery) => boolean {
+  const status = call.query.get('status');
+  const type = call.query.get('event_type');
+  const at = time(call, 'occurred_at');
+  const from = time(call, 'occurred_at_from') ?? Number.NEGATIVE_INFINITY;
+  const to = time(call, 'occurred_at_to') ?? Number.POSITIVE_INFINITY;
+  return (delivery) =>
+    (status === null || status.split(',').includes(delivery.status)) &&
+    (type === null || type.split(',').includes(delivery.eventType)) &&
+    (at === undefined || at === delivery.occurredAtMs) &&
+    delivery.occurredAtMs >= from &&
+    delivery.occurredAtMs <= to;
+}
+
+/** `order_by`: a field, `-` before it for the other way round. Its exact values are not shown. */
+function inOrder(call: Call, deliveries: Delivery[]): Delivery[] {
+  const wanted = call.query.get('order_by') ?? 'id';
+  const field = wanted.replace(/^-/, '');
+  const orders: Record<string, (delivery: Delivery) => number> = {
+    id: (delivery) => delivery.id,
+    occurred_at: (delivery) => delivery.occurredAtMs,
+    last_send_at: (delivery) => delivery.lastSendMs ?? 0,
+  };
+  const value = orders[field];
+  if (!value) throw refusal(400, `is none of ${Object.keys(orders).join(', ')}`, 'order_by');
+  const sign = wanted.startsWith('-') ? -1 : 1;
+  return deliveries.sort((a, b) => sign * (value(a) - value(b) || a.id - b.id));
+}
+
+function time(call: Call, name: string): number | undefined {
+  const text = call.query.get(name);
+  if (text === null) return undefined;
+  const ms = readTimestamp(text);
+  if (ms === undefined) throw refusal(400, 'is no ISO 8601 time', name);
+  return ms;
+}
+
+function shownDelivery(delivery: Delivery) {
+  return {
+    id: delivery.id,
+    status: delivery.status,
+    payload: JSON.parse(delivery.payload) as unknown,
+    last_send_at: delivery.lastSendMs === undefined ? null : new Date(delivery.lastSendMs).toISOString(),
+    retries: Math.max(0, delivery.attempts - 1),
+  };
+}
+
+function resend(call: Call, room: WebhookRoom): Answer {
+  const webhook = found(call, room);
+  const list = objectBody(call).webhook_events;
+  if (!Array.isArray(list) || list.some((one) => !isObject(one) || !Number.isInteger(one.id))) {
+    throw refusal(400, 'is no list of {"id": number}', 'webhook_events');
+  }
+  const deliveries = list.map(({ id }) => {
+    const delivery = room.book.delivery(id as number);
+    if (delivery?.webhook !== webhook.id) throw notFound(`webhook event ${id}`);
+    return delivery;
+  });
+  const started = room.engine.resend(deliveries);
+  return { status: 204, story: `${started} event${started === 1 ? '' : 's'} asked for again` };
+}

@@ -1,0 +1,162 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { Visitor } from './visitor.ts';
+
+const COMMAND = `
+  const { Command } = await import('commander');
+  const { define } = await import(${JSON.stringify(join(import.meta.dirname, '../../src/commands/sandbox.ts'))});
+  const program = new Command('tagferry').exitOverride();
+  define(program);
+  await program.parseAsync(process.argv.slice(1), { from: 'user' }).catch((error) => {
+    process.stderr.write(error.message + '\\n');
+    process.exitCode = error.code === 'usage' ? 2 : 1;
+  });
+`;
+let folder: string;
+let child: ChildProcess | undefined;
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'sandbox-'));
+});
+afterEach(() => {
+  child?.kill('SIGKILL');
+  rmSync(folder, { recursive: true });
+});
+
+function run(...args: string[]) {
+  const started = spawn(process.execPath, ['--input-type=module', '-e', COMMAND, '--', 'sandbox', ...args], {
+    cwd: join(import.meta.dirname, '../..'),
+  });
+  child = started;
+  const output = { text: '' };
+  started.stdout.on('data', (chunk: Buffer) => {
+    output.text += chunk;
+  });
+  started.stderr.on('data', (chunk: Buffer) => {
+    output.text += chunk;
+  });
+  return { started, output, ended: once(started, 'exit') as Promise<[number | null]> };
+}
+
+const urlIn = async (output: { text: string }) => {
+  await vi.waitFor(() => expect(output.text).toContain('PLATFORM_URL='), { timeout: 20_000, interval: 20 });
+  return /PLATFORM_URL=(\S+)/.exec(output.text)![1]!;
+};
+
+describe('tagferry sandbox', () => {
+  it.each(['SIGINT', 'SIGTERM'] as const)(
+    'tells its credentials and a story, and ends with 0 on %s',
+    async (signal) => {
+      const { started, output, ended } = run('--listen', '127.0.0.1:0');
+      const visitor = new Visitor({ url: await urlIn(output) } as Sandbox);
+      visitor.token = (await visitor.login()).body.access_token;
+      await visitor.post(881, 'flow', [{ value: 1 }]);
+      await vi.waitFor(() => expect(output.text).toContain('Gateway: 1 value for FT-101 (flow): 204'), {
+        timeout: 5000,
+      });
+      expect(output.text).toContain('CLIENT_ID=sandbox-client');
+      expect(output.text).not.toContain(visitor.token);
+      started.kill(signal);
+      expect((await ended)[0]).toBe(0);
+    },
+  );
+
+  it('stays alive and reachable at its second address while the platform is offline', async () => {
+    const { started, output, ended } = run('--listen', '127.0.0.1:0', '--admin-port', '0');
+    const url = await urlIn(output);
+    const admin = /Behind the scenes: (\S+)\/sandbox/.exec(output.text)![1]!;
+    expect((await fetch(`${admin}/sandbox/offline`, { method: 'POST' })).status).toBe(202);
+    await vi.waitFor(() => expect(fetch(url)).rejects.toThrow(), { timeout: 5000 });
+    expect((await fetch(`${admin}/sandbox/online`, { method: 'POST' })).status).toBe(204);
+    expect((await fetch(`${url}/v1/assets/881`)).status).not.toBe(0);
+    started.kill('SIGTERM');
+    expect((await ended)[0]).toBe(0);
+  });
+
+  it('reads a seed of its own and says what is wrong with one', async () => {
+    const file = join(folder, 'seed.yaml');
+    writeFileSync(file, 'pumps:\n  - id: 1\n');
+    const wrong = run('--listen', '127.0.0.1:0', '--seed', file);
+    expect((await wrong.ended)[0]).toBe(2);
+    expect(wrong.output.text).toContain('holds pumps, which no sandbox knows');
+    writeFileSync(
+      file,
+      `users:
+  - { id: 1, email: gateway@sandbox.example, password: gateway-password, technical: true }
+client_applications:
+  - { id: 3, name: mine, client_id: sandbox-client, client_secret: sandbox-secret, technical_user: 1 }
+assets:
+  - { id: 7, serial_number: S7 }
+permissions:
+  - { user: 1, on: { Asset: 7 }, types: [can_read, can_update] }
+`,
+    );
+    const { output } = run('--listen', '127.0.0.1:0', '--seed', file);
+    const visitor = new Visitor({ url: await urlIn(output) } as Sandbox);
+    visitor.token = (await visitor.login()).body.access_token;
+    expect((await visitor.post(7, 'flow', [{ value: 1 }])).status).toBe(204);
+    expect((await visitor.post(881, 'flow', [{ value: 1 }])).status).toBe(404);
+  });
+
+  it('says at once that its address is taken, and ends with 1', async () => {
+    const other = new Sandbox();
+    await other.start();
+    const { ended, output } = run('--listen', new URL(other.url).host);
+    expect((await ended)[0]).toBe(1);
+    expect(output.text).toContain('cannot listen on');
+    await other.stop();
+  });
+
+  it('refuses what it cannot understand with 2', async () => {
+    for (const args of [
+      ['--listen', 'nowhere'],
+      ['--speed', 'fast'],
+      ['--values', 'some'],
+    ]) {
+      expect((await run(...args).ended)[0]).toBe(2);
+    }
+  });
+});
+
+describe('the state file', () => {
+  it('brings back values, tokens, permissions, webhooks, labels and time', async () => {
+    const stateFile = join(folder, 'state.json');
+    const first = new Sandbox({ stateFile });
+    await first.start();
+    const visitor = await Visitor.signedIn(first);
+    await visitor.post(881, 'flow', [{ timestamp: '2026-11-21T00:00:00.000Z', value: 1.5 }]);
+    await visitor.call('PATCH', '/v2/assets/881/display_labels', { flow: { name: 'Inlet' } });
+    await visitor.call('POST', '/v1/client_applications/3/webhooks', {
+      url: 'https://client.example/hook',
+      event_types: ['asset_appeared'],
+    });
+    first.takePermission({ type: 'Asset', id: 882 });
+    first.clock.advance(300_000);
+    const timeMs = first.clock.wallMs();
+    await first.stop();
+
+    const second = new Sandbox({ stateFile });
+    await second.start();
+    const again = new Visitor(second);
+    again.token = visitor.token;
+    expect((await again.get('/v1/client_applications/current')).status).toBe(200);
+    expect((await again.post(882, 'flow', [{ value: 1 }])).status).toBe(404);
+    expect(second.values.list(881, 'flow')).toMatchObject([{ value: 1.5, times: 1 }]);
+    expect(second.values.counts().posts).toBe(1);
+    expect(second.webhooks()).toHaveLength(1);
+    expect(second.labels.get('assets/881')).toEqual({ flow: { name: 'Inlet' } });
+    expect(second.clock.wallMs()).toBeGreaterThanOrEqual(timeMs);
+    await second.stop();
+  });
+
+  it('that cannot be read stops the start and is left as it is', async () => {
+    const stateFile = join(folder, 'state.json');
+    writeFileSync(stateFile, '{"version":');
+    await expect(new Sandbox({ stateFile }).start()).rejects.toMatchObject({ code: 'sandbox.state_unreadable' });
+  });
+});

@@ -1,0 +1,245 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
+import { basic, Visitor } from './visitor.ts';
+
+let sandbox: Sandbox;
+let visitor: Visitor;
+
+beforeEach(async () => {
+  sandbox = new Sandbox();
+  await sandbox.start();
+  visitor = new Visitor(sandbox);
+});
+afterEach(() => sandbox.stop());
+
+const alive = async (token: string) => {
+  visitor.token = token;
+  return (await visitor.get('/v1/client_applications/current')).status === 200;
+};
+
+describe('spec 2.1 and 3.1: access tokens', () => {
+  it('come by the password grant with every field of the token response', async () => {
+    const { status, body, headers } = await visitor.login();
+    expect(status).toBe(200);
+    expect(body).toEqual({
+      access_token: expect.any(String),
+      token_type: 'Bearer',
+      expires_in: 660,
+      refresh_token: expect.any(String),
+      created_at: Math.floor(sandbox.clock.wallMs() / 1000),
+    });
+    expect(headers.get('cache-control')).toBe('no-store');
+  });
+
+  it('end after 660 seconds, and use does not extend them', async () => {
+    const { access_token: token } = (await visitor.login()).body;
+    sandbox.clock.advance(600_000);
+    expect(await alive(token)).toBe(true);
+    sandbox.clock.advance(60_001);
+    expect(await alive(token)).toBe(false);
+  });
+
+  it('are answered 401 with WWW-Authenticate when missing, unknown or expired', async () => {
+    const reply = await visitor.get('/v1/client_applications/current');
+    expect(reply.status).toBe(401);
+    expect(reply.headers.get('www-authenticate')).toMatch(/^Bearer/);
+    expect(reply.body.errors[0]).toMatchObject({ type: 'unauthorized', message: expect.any(String) });
+  });
+
+  it('are told in the seconds of the caller when the sandbox runs faster', async () => {
+    const fast = new Sandbox({ speed: 10 });
+    await fast.start();
+    expect((await new Visitor(fast).login()).body.expires_in).toBe(66);
+    await fast.stop();
+  });
+});
+
+describe('spec 4.1: client authentication', () => {
+  it('works with a Basic header and with client_id and client_secret in the body', async () => {
+    const fields = {
+      grant_type: 'password',
+      username: SANDBOX_CREDENTIALS.technicalUsername,
+      password: SANDBOX_CREDENTIALS.technicalPassword,
+    };
+    const inBody = { client_id: SANDBOX_CREDENTIALS.clientId, client_secret: SANDBOX_CREDENTIALS.clientSecret };
+    expect((await visitor.form('/oauth/token', { ...fields, ...inBody }, {})).status).toBe(200);
+    expect((await visitor.form('/oauth/token', { ...fields, ...inBody })).status).toBe(400);
+    expect((await visitor.form('/oauth/token', fields, {})).status).toBe(401);
+  });
+
+  it('undoes the percent-encoding of RFC 6749 section 2.3.1', async () => {
+    sandbox.plant.get('client_applications', 3)!.client_secret = 'a b:c%d+e';
+    const reply = await visitor.form(
+      '/oauth/token',
+      {
+        grant_type: 'password',
+        username: SANDBOX_CREDENTIALS.technicalUsername,
+        password: SANDBOX_CREDENTIALS.technicalPassword,
+      },
+      basic(SANDBOX_CREDENTIALS.clientId, 'a+b%3Ac%25d%2Be'),
+    );
+    expect(reply.status).toBe(200);
+  });
+
+  it('refuses in the words of RFC 6749 section 5.2', async () => {
+    const password = { grant_type: 'password', username: 'x', password: 'y' };
+    const wrongClient = await visitor.form('/oauth/token', password, basic('nobody', 'x'));
+    expect([wrongClient.status, wrongClient.body.error]).toEqual([401, 'invalid_client']);
+    const wrongUser = await visitor.form('/oauth/token', password);
+    expect([wrongUser.status, wrongUser.body.error]).toEqual([400, 'invalid_grant']);
+    const wrongGrant = await visitor.form('/oauth/token', { grant_type: 'magic' });
+    expect([wrongGrant.status, wrongGrant.body.error]).toEqual([400, 'unsupported_grant_type']);
+    const nothing = await visitor.form('/oauth/token', {});
+    expect([nothing.status, nothing.body.error]).toEqual([400, 'invalid_request']);
+  });
+
+  it('spec 5.2: the password grant is not for people', async () => {
+    const person = { username: SANDBOX_CREDENTIALS.userEmail, password: SANDBOX_CREDENTIALS.userPassword };
+    const reply = await visitor.form('/oauth/token', { grant_type: 'password', ...person });
+    expect([reply.status, reply.body.error]).toEqual([400, 'invalid_grant']);
+  });
+});
+
+describe('spec 3.1: refresh and revocation', () => {
+  const refresh = (token: string) =>
+    visitor.form('/oauth/token', { grant_type: 'refresh_token', refresh_token: token });
+
+  it('a refresh gives a new pair and uses the old refresh token up', async () => {
+    const first = (await visitor.login()).body;
+    const second = await refresh(first.refresh_token);
+    expect(second.status).toBe(200);
+    expect(second.body.access_token).not.toBe(first.access_token);
+    expect(second.body.refresh_token).not.toBe(first.refresh_token);
+    expect((await refresh(first.refresh_token)).body.error).toBe('invalid_grant');
+    expect(await alive(first.access_token)).toBe(true);
+  });
+
+  it('an expired access token can be refreshed for 24 hours and no longer', async () => {
+    const first = (await visitor.login()).body;
+    sandbox.clock.advance(23 * 3_600_000);
+    const second = await refresh(first.refresh_token);
+    expect(second.status).toBe(200);
+    sandbox.clock.advance(24 * 3_600_000);
+    expect((await refresh(second.body.refresh_token)).status).toBe(400);
+  });
+
+  it('revoking ends the access token and its refresh token', async () => {
+    const pair = (await visitor.login()).body;
+    expect((await visitor.form('/oauth/revoke', { token: pair.access_token })).status).toBe(200);
+    expect(await alive(pair.access_token)).toBe(false);
+    expect((await refresh(pair.refresh_token)).status).toBe(400);
+  });
+
+  it('works with the Authorization header of the token itself', async () => {
+    const pair = (await visitor.login()).body;
+    const headers = { authorization: `Bearer ${pair.access_token}` };
+    expect((await visitor.form('/oauth/revoke', { token: pair.access_token }, headers)).status).toBe(200);
+    expect(await alive(pair.access_token)).toBe(false);
+  });
+
+  it('an expired access token cannot be revoked: its refresh token lives on', async () => {
+    const pair = (await visitor.login()).body;
+    sandbox.clock.advance(661_000);
+    await visitor.form('/oauth/revoke', { token: pair.access_token });
+    expect((await refresh(pair.refresh_token)).status).toBe(200);
+  });
+
+  it('without rotation revoking the predecessor ends the shared refresh token', async () => {
+    sandbox.tokens.configure({ rotateRefreshTokens: false });
+    const first = (await visitor.login()).body;
+    const second = (await refresh(first.refresh_token)).body;
+    expect(second.refresh_token).toBe(first.refresh_token);
+    await visitor.form('/oauth/revoke', { token: first.access_token });
+    expect((await refresh(second.refresh_token)).status).toBe(400);
+  });
+});
+
+describe('spec 5.3 and 5.4: a person signs in', () => {
+  const redirectUri = 'http://127.0.0.1:53211/callback';
+  const verifier = randomBytes(48).toString('base64url');
+  const challenge = createHash('sha256').update(verifier).digest('base64url');
+  const request = {
+    response_type: 'code',
+    client_id: SANDBOX_CREDENTIALS.clientId,
+    redirect_uri: redirectUri,
+    state: 'st<&>"ate',
+  };
+  const person = { username: SANDBOX_CREDENTIALS.userEmail, password: SANDBOX_CREDENTIALS.userPassword };
+
+  const codeFor = async (more: Record<string, string>) => {
+    const reply = await visitor.form('/app/id/sign_in', { ...request, ...person, ...more }, {});
+    expect(reply.status).toBe(302);
+    const location = new URL(reply.headers.get('location')!);
+    expect(location.href.startsWith(redirectUri)).toBe(true);
+    expect(location.searchParams.get('state')).toBe(request.state);
+    return location.searchParams.get('code')!;
+  };
+  const exchange = (fields: Record<string, string>) =>
+    visitor.form(
+      '/app/id/oauth/token',
+      {
+        grant_type: 'authorization_code',
+        client_id: SANDBOX_CREDENTIALS.clientId,
+        redirect_uri: redirectUri,
+        ...fields,
+      },
+      {},
+    );
+
+  it('shows a page that carries the request and escapes it', async () => {
+    const reply = await visitor.get(`/app/id/sign_in?${new URLSearchParams(request)}`);
+    expect(reply.status).toBe(200);
+    expect(reply.text).toContain('value="st&lt;&amp;&gt;&quot;ate"');
+  });
+
+  it('never redirects to an address that is not registered', async () => {
+    for (const redirect_uri of ['http://127.0.0.1:53211/other', 'https://evil.example/callback', 'nonsense']) {
+      const query = new URLSearchParams({ ...request, redirect_uri });
+      expect((await visitor.get(`/app/id/sign_in?${query}`)).status).toBe(400);
+      expect((await visitor.form('/app/id/sign_in', { ...request, ...person, redirect_uri }, {})).status).toBe(400);
+    }
+  });
+
+  it('with PKCE the code is exchanged by its verifier, without a secret, once', async () => {
+    const code = await codeFor({ code_challenge: challenge, code_challenge_method: 'S256' });
+    expect((await exchange({ code, code_verifier: verifier })).body.token_type).toBe('Bearer');
+    expect((await exchange({ code, code_verifier: verifier })).body.error).toBe('invalid_grant');
+  });
+
+  it('a wrong verifier, a short one and another redirect address are refused', async () => {
+    const pkce = { code_challenge: challenge, code_challenge_method: 'S256' };
+    const other = randomBytes(48).toString('base64url');
+    expect((await exchange({ code: await codeFor(pkce), code_verifier: other })).body.error).toBe('invalid_grant');
+    expect((await exchange({ code: await codeFor(pkce), code_verifier: 'short' })).body.error).toBe('invalid_request');
+    const elsewhere = { code: await codeFor(pkce), code_verifier: verifier, redirect_uri: 'http://127.0.0.1/callback' };
+    expect((await exchange(elsewhere)).body.error).toBe('invalid_grant');
+  });
+
+  it('without PKCE the client secret is needed', async () => {
+    expect((await exchange({ code: await codeFor({}) })).body.error).toBe('invalid_client');
+    const fields = { code: await codeFor({}), client_secret: SANDBOX_CREDENTIALS.clientSecret };
+    expect((await exchange(fields)).status).toBe(200);
+  });
+
+  it('the person’s tokens are refreshed without a secret and revoked by themselves with client_id', async () => {
+    const code = await codeFor({ code_challenge: challenge, code_challenge_method: 'S256' });
+    const first = (await exchange({ code, code_verifier: verifier })).body;
+    const client = { client_id: SANDBOX_CREDENTIALS.clientId };
+    const fields = { grant_type: 'refresh_token', refresh_token: first.refresh_token, ...client };
+    const second = (await visitor.form('/app/id/oauth/token', fields, {})).body;
+    const headers = { authorization: `Bearer ${second.access_token}` };
+    const revoked = await visitor.form('/app/id/oauth/revoke', { token: second.access_token, ...client }, headers);
+    expect(revoked.status).toBe(200);
+    expect(await alive(second.access_token)).toBe(false);
+  });
+
+  it('a technical user and a wrong password do not get past the page', async () => {
+    const technical = {
+      username: SANDBOX_CREDENTIALS.technicalUsername,
+      password: SANDBOX_CREDENTIALS.technicalPassword,
+    };
+    expect((await visitor.form('/app/id/sign_in', { ...request, ...technical }, {})).status).toBe(401);
+    expect((await visitor.form('/app/id/sign_in', { ...request, ...person, password: 'no' }, {})).status).toBe(401);
+  });
+});
