@@ -1,0 +1,51 @@
+import { TagferryError } from '../errors.ts';
+
+/** One value that cannot be taken. `index` counts the values of a request from 0; `field` is empty where the whole value is wrong. */
+export interface Problem {
+  index: number;
+  field: string;
+  problem: string;
+}
+
+/** An answer that lists a million problems helps nobody. */
+const MOST_LISTED = 100;
+
+/** The problems of one request: the first hundred in words, the rest as a number. */
+export class ProblemList {
+  readonly listed: Problem[] = [];
+  count = 0;
+
+  add(index: number, field: string, problem: string): void {
+    this.count++;
+    if (this.listed.length < MOST_LISTED) this.listed.push({ index, field, problem });
+  }
+
+  /** Whether another problem would still be written down: finding words may cost something. */
+  get hasRoom(): boolean {
+    return this.listed.length < MOST_LISTED;
+  }
+}
+
+/** Values of a request cannot be taken, so none of it is (422). */
+export class RefusedValues extends TagferryError {
+  readonly problems: readonly Problem[];
+  readonly count: number;
+
+  constructor(problems: ProblemList) {
+    const { count } = problems;
+    const values = count === 1 ? '1 value is' : `${count} values are`;
+    super(`${values} wrong; nothing of the request is stored`, {
+      code: 'intake.refused',
+      hint: 'Mend the values that `problems` names and send the whole request again.',
+    });
+    this.problems = problems.listed;
+    this.count = count;
+  }
+}
+
+/** The request cannot be read at all (400). */
+export class UnreadableValues extends TagferryError {
+  constructor(message: string, hint?: string) {
+    super(message, { code: 'intake.unreadable', ...(hint === undefined ? {} : { hint }) });
+  }
+}
