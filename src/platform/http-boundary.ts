@@ -1,0 +1,179 @@
+import type { Clock } from '../clock.ts';
+import { PlatformError } from '../errors.ts';
+import type { Sockets } from './dispatcher.ts';
+import { transportError } from './transport-errors.ts';
+
+/** One request as it goes out. `headers` are sent as they stand. */
+export interface HttpRequest {
+  method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+  url: URL;
+  headers?: Readonly<Record<string, string>>;
+  body?: Uint8Array | string;
+  signal?: AbortSignal | undefined;
+  /** Bound of the whole call, connection and answer included; `DEADLINE_MS` unless told. */
+  deadlineMs?: number;
+  /** Bound of the answer's text; 1 MiB unless told. */
+  mostAnswerBytes?: number;
+}
+
+/** An answer of any status. */
+export interface PlatformAnswer {
+  status: number;
+  /** A header's value by its name in any case; of several of one name the first. */
+  header(name: string): string | undefined;
+  /** The body as text, cut at the bound. */
+  text: string;
+  /** Whether the body was longer than the bound. */
+  truncated?: boolean;
+}
+
+export interface HttpBoundaryOptions {
+  sockets: Sockets;
+  clock: Clock;
+  /** `User-Agent` of every call. */
+  userAgent: string;
+  headersTimeoutMs?: number;
+  bodyTimeoutMs?: number;
+}
+
+/** A post of 480 kB over a 64 kbit/s link takes 60 s until the platform can begin to answer. */
+const HEADERS_TIMEOUT_MS = 90_000;
+/** Between two pieces of an answer. */
+const BODY_TIMEOUT_MS = 30_000;
+/** Of the whole call: against answers that drip. Less than the time that a renewed token leaves to its predecessor's calls. */
+const DEADLINE_MS = 120_000;
+/** A page of a hundred deliveries with their payloads stays below this. */
+const MOST_ANSWER_BYTES = 4 * 1024 * 1024;
+
+/**
+ * The one place where HTTP goes out: sockets are kept alive by origin, every wait is bounded, the answer's text is
+ * bounded, and everything that undici and Node throw arrives as a `PlatformError` with a stable code, retryable.
+ *
+ * An answer whose body is longer than its bound still counts: the status decides what became of a post.
+ */
+export class HttpBoundary {
+  readonly #options: HttpBoundaryOptions;
+  #inFlight = 0;
+  #closed = false;
+
+  constructor(options: HttpBoundaryOptions) {
+    this.#options = options;
+  }
+
+  /** Calls that have no answer yet. */
+  get inFlight(): number {
+    return this.#inFlight;
+  }
+
+  /** Sends one request and gives its answer, whatever the status. Throws `PlatformError` where there was none. */
+  async send(request: HttpRequest): Promise<PlatformAnswer> {
+    const { origin } = request.url;
+    if (this.#closed) throw transportError({ code: 'UND_ERR_CLOSED' }, origin);
+    if (request.signal?.aborted) throw abortedError(origin, request.signal.reason);
+    this.#inFlight++;
+    try {
+      return await this.#exchange(request);
+    } catch (error) {
+      throw transportError(error, origin, this.#options.sockets.proxyOf?.(request.url));
+    } finally {
+      this.#inFlight--;
+    }
+  }
+
+  /** Ends the sockets; calls under way fail as aborted. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    await this.#options.sockets.destroy();
+  }
+
+  #exchange(request: HttpRequest): Promise<PlatformAnswer> {
+    const { sockets, clock, userAgent } = this.#options;
+    const { url, signal } = request;
+    const mostBytes = request.mostAnswerBytes ?? MOST_ANSWER_BYTES;
+    const { promise, resolve, reject } = Promise.withResolvers<PlatformAnswer>();
+    let ended = false;
+    let abortSocket: ((reason: Error) => void) | undefined;
+    let answer: { status: number; headers: Headers } | undefined;
+    const chunks: Buffer[] = [];
+    let bytes = 0;
+
+    const end = (settle: () => void) => {
+      if (ended) return;
+      ended = true;
+      cancelDeadline();
+      signal?.removeEventListener('abort', onAbort);
+      settle();
+    };
+    const giveUp = (error: PlatformError) =>
+      end(() => {
+        reject(error);
+        abortSocket?.(error);
+      });
+    const onAbort = () => giveUp(abortedError(url.origin, signal?.reason));
+    const cancelDeadline = clock.after(request.deadlineMs ?? DEADLINE_MS, () =>
+      giveUp(transportError({ code: answer ? 'UND_ERR_BODY_TIMEOUT' : 'UND_ERR_HEADERS_TIMEOUT' }, url.origin)),
+    );
+    signal?.addEventListener('abort', onAbort, { once: true });
+    // undici frees the socket two turns of the loop after the answer: a caller that sends its next request before that
+    // would open another connection.
+    const finish = (truncated: boolean) =>
+      end(() => setImmediate(setImmediate, () => resolve(toAnswer(answer!, chunks, truncated))));
+
+    sockets.dispatch(
+      {
+        origin: url.origin,
+        path: url.pathname + url.search,
+        method: request.method,
+        headers: { 'user-agent': userAgent, accept: 'application/json', ...request.headers },
+        body: request.body ?? null,
+        headersTimeout: this.#options.headersTimeoutMs ?? HEADERS_TIMEOUT_MS,
+        bodyTimeout: this.#options.bodyTimeoutMs ?? BODY_TIMEOUT_MS,
+      },
+      {
+        onRequestStart(controller) {
+          // Given up while it waited for a socket: it must not go out any more.
+          if (ended) return controller.abort(abortedError(url.origin, undefined));
+          abortSocket = (reason) => controller.abort(reason);
+        },
+        onResponseStart(_controller, status, headers) {
+          // 1xx are no answers.
+          if (status >= 200) answer = { status, headers: headers as Headers };
+        },
+        onResponseData(controller, chunk) {
+          if (ended) return;
+          const room = mostBytes - bytes;
+          chunks.push(chunk.length > room ? chunk.subarray(0, room) : chunk);
+          bytes += Math.min(chunk.length, room);
+          if (chunk.length <= room) return;
+          finish(true);
+          controller.abort(new Error('the answer is longer than its bound'));
+        },
+        onResponseEnd: () => finish(false),
+        onResponseError: (_controller, error) => end(() => reject(error)),
+      },
+    );
+    return promise;
+  }
+}
+
+type Headers = Record<string, string | string[] | undefined>;
+
+function toAnswer(head: { status: number; headers: Headers }, chunks: Buffer[], truncated: boolean): PlatformAnswer {
+  return {
+    status: head.status,
+    header(name) {
+      const value = head.headers[name.toLowerCase()];
+      return Array.isArray(value) ? value[0] : value;
+    },
+    text: Buffer.concat(chunks).toString('utf8'),
+    ...(truncated ? { truncated } : {}),
+  };
+}
+
+function abortedError(origin: string, reason: unknown): PlatformError {
+  return new PlatformError(`${origin} is not waited for any more`, {
+    code: 'platform.aborted',
+    retryable: true,
+    cause: reason,
+  });
+}

@@ -1,0 +1,281 @@
+/**
+ * The budget of API calls: every call but `/oauth/*` takes one request from it.
+ *
+ * Two paces, one for the minute and one for the day, both of the same kind (GCRA: a token bucket written as one time).
+ * `#expectedMs` is when the next request stands if all were spread evenly; a request may come at most `tolerance`
+ * earlier. So count + 1 requests always span more than the window.
+ *
+ * A restart: nothing is persisted, so a fresh process knows only that the one before it made no request after this one
+ * started. It therefore starts as if the tolerance were used up, and waits one interval counted from its own start:
+ * the requests of both, merged, keep the pace, however often and whenever the agent is killed. At the default of 400 a
+ * minute that wait (155 ms) is over before the first token is there; at one a minute it cannot be shorter, because the
+ * last process may have posted the moment before it died. Where it is known that none ran, `quietSinceMs` says so.
+ *
+ * Calls that wait here (`acquire`) and the uplink, which asks (`tryTake`), take turns when both want the next request.
+ */
+import type { Clock } from '../clock.ts';
+
+/** `paid`: the caller has taken from the budget already. */
+export type RequestKind = 'live' | 'backlog' | 'probe' | 'other' | 'paid';
+
+export interface RequestBudgetOptions {
+  /** 0 is none. */
+  requestsPerMinute: number;
+  /** 0 is none. */
+  requestsPerDay: number;
+  /**
+   * Monotonic time since which no other process can have made requests for this installation: the start of this
+   * process; `-Infinity` where none ever ran. Unless told, the time of construction.
+   */
+  quietSinceMs?: number;
+}
+
+export interface RequestBudgetStats {
+  /** Requests in the last 60 s. */
+  minuteUsed: number;
+  minuteLimit: number;
+  /** Requests of this process in the last 24 h. */
+  dayUsed: number;
+  dayLimit: number;
+  /** What 24 h would use at the pace of the last hour. */
+  dayProjected: number;
+  /** Monotonic; the platform asked for a rest until then. `undefined` where it did not. */
+  restingUntilMs: number | undefined;
+  /** What the next request waits for. */
+  limitedBy: 'rest' | 'day' | 'minute' | undefined;
+  /** Monotonic time of the next request. */
+  nextAtMs: number;
+}
+
+const MINUTE_MS = 60_000;
+const HOUR_MS = 3_600_000;
+const DAY_MS = 86_400_000;
+/**
+ * A request reaches the platform some time after it was taken: a connection, a token, a slow disk lie between. The
+ * pace is so much slower than the budget that the count at the platform's door holds although these times vary.
+ */
+const WAY_MS = 1_750;
+/** How far a request may come before its even place: what lets a late timer be caught up. */
+const MINUTE_TOLERANCE_MS = 250;
+/** A day's pace may save up two hours, so that an outage costs nothing of the day. */
+const DAY_TOLERANCE_MS = 2 * HOUR_MS;
+/** Probes of held assets take a tenth of the budget at most. */
+const PROBE_SHARE = 10;
+/** A call that had the last request lets the uplink have this one, if it comes for it within so long. */
+const TURN_MS = 50;
+
+interface Waiter {
+  kind: RequestKind;
+  grant: () => void;
+}
+
+export class RequestBudget {
+  readonly #clock: Clock;
+  readonly #options: RequestBudgetOptions;
+  readonly #paces: Pace[] = [];
+  readonly #day: Pace | undefined;
+  readonly #probes: Pace | undefined;
+  readonly #minuteCount = new RecentCount(MINUTE_MS, 60);
+  readonly #hourCount = new RecentCount(HOUR_MS, 60);
+  readonly #dayCount = new RecentCount(DAY_MS, 96);
+  readonly #startedMs: number;
+  #restUntilMs = Number.NEGATIVE_INFINITY;
+  #waiters: Waiter[] = [];
+  #cancelPump: (() => void) | undefined;
+  #waiterHadLast = false;
+  #uplinkWants = false;
+
+  constructor(clock: Clock, options: RequestBudgetOptions) {
+    this.#clock = clock;
+    this.#options = options;
+    this.#startedMs = clock.monotonicMs();
+    const quietSinceMs = options.quietSinceMs ?? this.#startedMs;
+    const { requestsPerMinute, requestsPerDay } = options;
+    if (requestsPerMinute > 0) {
+      const span = MINUTE_MS + WAY_MS + MINUTE_TOLERANCE_MS;
+      this.#paces.push(new Pace(span / requestsPerMinute, MINUTE_TOLERANCE_MS, quietSinceMs));
+    }
+    if (requestsPerDay > 0) {
+      this.#day = new Pace((DAY_MS + WAY_MS + DAY_TOLERANCE_MS) / requestsPerDay, DAY_TOLERANCE_MS, quietSinceMs);
+      this.#paces.push(this.#day);
+    }
+    if (this.#paces.length > 0) {
+      const slowestMs = Math.max(...this.#paces.map((pace) => pace.intervalMs));
+      // The first probe waits for nothing beyond what every request waits for.
+      this.#probes = new Pace(slowestMs * PROBE_SHARE, 0, Number.NEGATIVE_INFINITY);
+    }
+  }
+
+  /** Whether there is any limit but the platform's own. */
+  get isLimited(): boolean {
+    return this.#paces.length > 0;
+  }
+
+  /** Takes a request where one is free now. */
+  tryTake(kind: RequestKind): boolean {
+    if (kind === 'paid') return true;
+    this.#serveWaiters();
+    if (this.nextAtMs(kind) > this.#clock.monotonicMs()) {
+      this.#uplinkWants = true;
+      return false;
+    }
+    this.#uplinkWants = false;
+    this.#waiterHadLast = false;
+    this.#take(kind);
+    return true;
+  }
+
+  /** Monotonic time at which a request of the kind is free; in the past where one is free now, `-Infinity` without limits. */
+  nextAtMs(kind: RequestKind): number {
+    if (kind === 'paid') return Number.NEGATIVE_INFINITY;
+    let atMs = this.#restUntilMs;
+    for (const pace of this.#paces) atMs = Math.max(atMs, pace.nextAtMs);
+    if (kind === 'probe' && this.#probes) atMs = Math.max(atMs, this.#probes.nextAtMs);
+    return atMs;
+  }
+
+  /** Waits for a request of the kind, first come first served. Rejects with the signal's reason. */
+  acquire(kind: RequestKind, signal?: AbortSignal): Promise<void> {
+    if (kind === 'paid') return Promise.resolve();
+    if (signal?.aborted) return Promise.reject(signal.reason);
+    return new Promise((resolve, reject) => {
+      const leave = () => {
+        this.#waiters = this.#waiters.filter((other) => other !== waiter);
+        reject(signal?.reason);
+      };
+      const waiter: Waiter = {
+        kind,
+        grant: () => {
+          signal?.removeEventListener('abort', leave);
+          resolve();
+        },
+      };
+      signal?.addEventListener('abort', leave, { once: true });
+      this.#waiters.push(waiter);
+      this.#serveWaiters();
+      this.#armPump();
+    });
+  }
+
+  /** The last request taken never left: its connection was refused. */
+  giveBack(): void {
+    const nowMs = this.#clock.monotonicMs();
+    for (const pace of this.#paces) pace.giveBack();
+    for (const count of [this.#minuteCount, this.#hourCount, this.#dayCount]) count.add(nowMs, -1);
+  }
+
+  /** Nothing is free before `monotonicMs`: the platform answered 429. A shorter rest never ends a longer one. */
+  restUntil(monotonicMs: number): void {
+    this.#restUntilMs = Math.max(this.#restUntilMs, monotonicMs);
+  }
+
+  stats(): RequestBudgetStats {
+    const nowMs = this.#clock.monotonicMs();
+    const nextAtMs = this.nextAtMs('live');
+    const observedMs = Math.min(HOUR_MS, Math.max(MINUTE_MS, nowMs - this.#startedMs));
+    return {
+      minuteUsed: this.#minuteCount.sum(nowMs),
+      minuteLimit: this.#options.requestsPerMinute,
+      dayUsed: this.#dayCount.sum(nowMs),
+      dayLimit: this.#options.requestsPerDay,
+      dayProjected: Math.round((this.#hourCount.sum(nowMs) * DAY_MS) / observedMs),
+      restingUntilMs: this.#restUntilMs > nowMs ? this.#restUntilMs : undefined,
+      limitedBy: this.#limitAt(nowMs, nextAtMs),
+      nextAtMs,
+    };
+  }
+
+  #limitAt(nowMs: number, nextAtMs: number): RequestBudgetStats['limitedBy'] {
+    if (nextAtMs <= nowMs) return undefined;
+    if (this.#restUntilMs >= nextAtMs) return 'rest';
+    return this.#day && this.#day.nextAtMs >= nextAtMs ? 'day' : 'minute';
+  }
+
+  #take(kind: RequestKind): void {
+    const nowMs = this.#clock.monotonicMs();
+    for (const pace of this.#paces) pace.take(nowMs);
+    if (kind === 'probe') this.#probes?.take(nowMs);
+    for (const count of [this.#minuteCount, this.#hourCount, this.#dayCount]) count.add(nowMs, 1);
+  }
+
+  /** Gives waiters what is free now, unless the last was theirs and the uplink wants this one. */
+  #serveWaiters(evenIfUplinkWants = false): void {
+    for (;;) {
+      if (this.#waiterHadLast && this.#uplinkWants && !evenIfUplinkWants) return;
+      const nowMs = this.#clock.monotonicMs();
+      const at = this.#waiters.findIndex((waiter) => this.nextAtMs(waiter.kind) <= nowMs);
+      if (at < 0) return;
+      const [waiter] = this.#waiters.splice(at, 1);
+      this.#waiterHadLast = true;
+      this.#take(waiter!.kind);
+      waiter!.grant();
+    }
+  }
+
+  #armPump(): void {
+    this.#cancelPump?.();
+    this.#cancelPump = undefined;
+    if (this.#waiters.length === 0) return;
+    const nowMs = this.#clock.monotonicMs();
+    let atMs = Math.min(...this.#waiters.map((waiter) => this.nextAtMs(waiter.kind)));
+    const yields = this.#waiterHadLast && this.#uplinkWants;
+    if (yields) atMs = Math.max(atMs, nowMs) + TURN_MS;
+    this.#cancelPump = this.#clock.after(Math.max(0, atMs - nowMs), () => {
+      this.#serveWaiters(yields);
+      this.#armPump();
+    });
+  }
+}
+
+/** Even spacing with a little tolerance: see the head of this file. */
+class Pace {
+  readonly intervalMs: number;
+  readonly #toleranceMs: number;
+  #expectedMs: number;
+
+  constructor(intervalMs: number, toleranceMs: number, quietSinceMs: number) {
+    this.intervalMs = intervalMs;
+    this.#toleranceMs = toleranceMs;
+    this.#expectedMs = quietSinceMs + intervalMs + toleranceMs;
+  }
+
+  get nextAtMs(): number {
+    return this.#expectedMs - this.#toleranceMs;
+  }
+
+  take(nowMs: number): void {
+    this.#expectedMs = Math.max(this.#expectedMs, nowMs) + this.intervalMs;
+  }
+
+  giveBack(): void {
+    this.#expectedMs -= this.intervalMs;
+  }
+}
+
+/** How many happened in the last while, in a fixed number of slots: for people, not for decisions. */
+class RecentCount {
+  readonly #slotMs: number;
+  readonly #counts: number[];
+  readonly #slots: number[];
+
+  constructor(windowMs: number, slots: number) {
+    this.#slotMs = windowMs / slots;
+    this.#counts = new Array<number>(slots).fill(0);
+    this.#slots = new Array<number>(slots).fill(-1);
+  }
+
+  add(nowMs: number, count: number): void {
+    const slot = Math.floor(nowMs / this.#slotMs);
+    const at = slot % this.#counts.length;
+    if (this.#slots[at] !== slot) {
+      this.#slots[at] = slot;
+      this.#counts[at] = 0;
+    }
+    this.#counts[at] = Math.max(0, this.#counts[at]! + count);
+  }
+
+  sum(nowMs: number): number {
+    const oldest = Math.floor(nowMs / this.#slotMs) - this.#counts.length;
+    return this.#counts.reduce((sum, count, at) => (this.#slots[at]! > oldest ? sum + count : sum), 0);
+  }
+}

@@ -1,0 +1,115 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pino } from 'pino';
+import type { Logger } from '../../src/logger.ts';
+import { PlatformClient } from '../../src/platform/client.ts';
+import { createDispatcher } from '../../src/platform/dispatcher.ts';
+import { HttpBoundary } from '../../src/platform/http-boundary.ts';
+import { Session } from '../../src/platform/session/session.ts';
+import { SessionFile } from '../../src/platform/session/session-file.ts';
+import type { SessionCredentials } from '../../src/platform/session/token-requests.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+import { TokenServer } from './token-server.ts';
+
+export const CLIENT_SECRET = 'client secret+ü:%';
+
+/** A session, its client and a strict platform on loopback, all on one clock that stands until it is moved. */
+export class SessionBench {
+  readonly clock = new ManualClock();
+  readonly server = new TokenServer(this.clock);
+  readonly folder = mkdtempSync(join(tmpdir(), 'tagferry-session-'));
+  readonly lines: Record<string, unknown>[] = [];
+  readonly renewals: string[] = [];
+  credentials: SessionCredentials = {
+    client: { clientId: 'client-id', clientSecret: CLIENT_SECRET, clientAuth: 'basic' },
+    user: { username: 'gateway@example.com', password: this.server.password },
+  };
+  readonly log: Logger = pino(
+    { level: 'trace' },
+    { write: (line: string) => void this.lines.push(JSON.parse(line) as Record<string, unknown>) },
+  );
+  readonly boundary = new HttpBoundary({
+    sockets: createDispatcher({ connections: 8 }),
+    clock: this.clock,
+    userAgent: 'tagferry/test',
+  });
+  readonly #sessions: Session[] = [];
+  readonly #abort = new AbortController();
+  session!: Session;
+  client!: PlatformClient;
+
+  /** Starts the server and makes a session that is not started yet. */
+  async open(): Promise<this> {
+    await this.server.start();
+    this.renewSession();
+    return this;
+  }
+
+  /** A new session as after a restart, on the same state folder. */
+  renewSession(): void {
+    const { clock, boundary, log } = this;
+    this.session = this.#makeSession();
+    this.#sessions.push(this.session);
+    this.client = new PlatformClient({ boundary, baseUrl: this.server.url, tokens: this.session, clock, log });
+  }
+
+  #makeSession(): Session {
+    const { clock, boundary, log } = this;
+    return new Session({
+      boundary,
+      baseUrl: this.server.url,
+      credentials: () => this.credentials,
+      file: new SessionFile(this.folder),
+      clock,
+      log,
+      onRenewal: (grant) => this.renewals.push(grant),
+    });
+  }
+
+  /** Starts the session and waits for its first token. */
+  async start(): Promise<void> {
+    await this.session.start(this.#abort.signal);
+    await this.session.whenValid(AbortSignal.timeout(10_000));
+    await this.quiet();
+  }
+
+  events(): string[] {
+    return this.lines.map((line) => String(line.event));
+  }
+
+  /** Waits until nothing is under way, on the wire or on the disk. */
+  async quiet(): Promise<void> {
+    let calm = 0;
+    await until(() => {
+      calm = this.boundary.inFlight === 0 && this.session.snapshot().state !== 'renewing' ? calm + 1 : 0;
+      return calm > 8;
+    });
+  }
+
+  /** Moves time on in steps, letting everything come to rest after each. */
+  async pass(ms: number, stepMs = 5_000, each: () => Promise<unknown> = async () => {}): Promise<void> {
+    for (let passed = 0; passed < ms; passed += stepMs) {
+      await this.clock.advance(Math.min(stepMs, ms - passed));
+      await this.quiet();
+      await each();
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#abort.abort();
+    await this.boundary.close();
+    // Not for their tokens: for what they still write.
+    for (const session of this.#sessions) await session.stop();
+    await this.server.stop();
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+}
+
+/** Waits for a condition, a turn of the loop at a time. */
+export async function until(condition: () => boolean): Promise<void> {
+  for (let turn = 0; !condition(); turn++) {
+    if (turn > 200_000) throw new Error('waited too long');
+    await new Promise((resolve) => (turn % 64 === 63 ? setTimeout(resolve, 1) : setImmediate(resolve)));
+  }
+}
