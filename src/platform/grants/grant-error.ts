@@ -1,0 +1,64 @@
+import { type ErrorFacts, PlatformError } from '../../errors.ts';
+
+/**
+ * What a token endpoint's answer means for what comes next:
+ * `refused`: these credentials, this code or this refresh token will not do; `rate_limited`: later; `unavailable`: the
+ * platform is not well; `unreadable`: something else than a token server answered, or something between.
+ */
+export type GrantFailure = 'refused' | 'rate_limited' | 'unavailable' | 'unreadable';
+
+/** A token request that was answered, but not with tokens. Its words are the platform's, without anything we sent. */
+export class GrantError extends PlatformError {
+  readonly failure: GrantFailure;
+  readonly status: number;
+  /** RFC 6749 section 5.2: `invalid_client`, `invalid_grant` and so on, where the answer named one. */
+  readonly oauthError: string | undefined;
+  /** `Retry-After`, in milliseconds, where the answer had one. */
+  readonly retryAfterMs: number | undefined;
+
+  constructor(
+    message: string,
+    facts: ErrorFacts & {
+      failure: GrantFailure;
+      status: number;
+      oauthError?: string | undefined;
+      retryAfterMs?: number | undefined;
+    },
+  ) {
+    super(message, facts);
+    this.failure = facts.failure;
+    this.status = facts.status;
+    this.oauthError = facts.oauthError;
+    this.retryAfterMs = facts.retryAfterMs;
+  }
+}
+
+const CODES: Record<GrantFailure, string> = {
+  refused: 'platform.sign_in_refused',
+  rate_limited: 'platform.rate_limited',
+  unavailable: 'platform.sign_in_unavailable',
+  unreadable: 'platform.sign_in_unreadable',
+};
+
+export function codeOfGrantFailure(failure: GrantFailure): string {
+  return CODES[failure];
+}
+
+/** What to do about an OAuth error code, by the grant that met it. */
+export function hintOf(grant: string, oauthError: string | undefined, status: number): string {
+  switch (oauthError) {
+    case 'invalid_client':
+      return 'Check CLIENT_ID and CLIENT_SECRET, and whether the platform wants CLIENT_AUTH=body; see that the connect subscription is active.';
+    case 'invalid_grant':
+      return grant === 'password'
+        ? 'Check TECHNICAL_USERNAME and TECHNICAL_PASSWORD: the technical user of the connect subscription, not a person.'
+        : 'Sign in again.';
+    case 'unauthorized_client':
+    case 'unsupported_grant_type':
+      return `The API key may not use the ${grant} grant: check that it is of type OAuth, or ask support to enable it.`;
+    default:
+      return status === 401 || status === 400
+        ? 'Check CLIENT_ID, CLIENT_SECRET, TECHNICAL_USERNAME and TECHNICAL_PASSWORD.'
+        : 'Check that PLATFORM_URL and IDENTITY_URL are the addresses of the platform, and what stands between.';
+  }
+}

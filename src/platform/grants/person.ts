@@ -1,0 +1,129 @@
+import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { IDENTITY_REVOKE_PATH, IDENTITY_TOKEN_PATH, SIGN_IN_PATH } from '../../contract/tokens.ts';
+import { PlatformError } from '../../errors.ts';
+import type { PlatformAnswer } from '../http-boundary.ts';
+import { addressOf, type FormRequest, formRequest } from './form-request.ts';
+import { processRevokeAnswer, processTokenAnswer, type Tokens } from './token-answer.ts';
+
+/**
+ * The grants of people on {web_url}/app/id (spec 4.1, 5.3, 5.4): the web flow with a client secret, PKCE without.
+ * Client credentials travel in the form here, as the spec's table has it.
+ */
+export interface PersonClient {
+  clientId: string;
+  /** Absent: PKCE. */
+  clientSecret?: string | undefined;
+}
+
+/** What a sign-in needs to remember between the redirect out and the redirect back. */
+export interface SignIn {
+  /** Where the browser goes. */
+  address: URL;
+  state: string;
+  redirectUri: string;
+  /** PKCE only. */
+  codeVerifier: string | undefined;
+}
+
+/** 64 random bytes are 86 characters of base64url: within 43 to 128, and all of them allowed (spec 5.4). */
+const VERIFIER_BYTES = 64;
+const STATE_BYTES = 32;
+
+/** Begins a sign-in: a fresh state, and with PKCE a fresh verifier with its S256 challenge (base64url, no padding). */
+export function beginSignIn(webUrl: string, client: PersonClient, redirectUri: string): SignIn {
+  const state = randomBytes(STATE_BYTES).toString('base64url');
+  const codeVerifier =
+    client.clientSecret === undefined ? randomBytes(VERIFIER_BYTES).toString('base64url') : undefined;
+  const address = addressOf(webUrl, SIGN_IN_PATH);
+  address.searchParams.set('response_type', 'code');
+  address.searchParams.set('client_id', client.clientId);
+  address.searchParams.set('redirect_uri', redirectUri);
+  address.searchParams.set('state', state);
+  if (codeVerifier !== undefined) {
+    address.searchParams.set('code_challenge', challengeOf(codeVerifier));
+    address.searchParams.set('code_challenge_method', 'S256');
+  }
+  return { address, state, redirectUri, codeVerifier };
+}
+
+/** RFC 7636 section 4.2. */
+export function challengeOf(codeVerifier: string): string {
+  return createHash('sha256').update(codeVerifier, 'ascii').digest('base64url');
+}
+
+/**
+ * The code in the address that the browser was sent back to. Throws `platform.sign_in_redirect` where `state` is not
+ * ours (compared in constant time), where the platform says no, or where there is no code.
+ */
+export function codeOfRedirect(redirect: URL, signIn: SignIn): string {
+  const { searchParams } = redirect;
+  const fail = (message: string, hint: string) =>
+    new PlatformError(message, { code: 'platform.sign_in_redirect', hint });
+  if (!sameText(searchParams.get('state') ?? '', signIn.state)) {
+    throw fail(
+      'the redirect does not carry the state of this sign-in',
+      'Start `tagferry login` again and use its address.',
+    );
+  }
+  const error = searchParams.get('error');
+  if (error !== null) {
+    const words = searchParams.get('error_description') ?? '';
+    const said = `${error} ${words}`
+      .replaceAll(/[\s\p{Cc}]+/gu, ' ')
+      .trim()
+      .slice(0, 200);
+    throw fail(`the sign-in was refused: ${said}`, 'Sign in again, with an account that may use this application.');
+  }
+  const code = searchParams.get('code');
+  if (!code) throw fail('the redirect carries no code', 'Paste the whole address that the browser was sent to.');
+  return code;
+}
+
+export function codeGrantRequest(webUrl: string, client: PersonClient, signIn: SignIn, code: string): FormRequest {
+  return identityRequest(webUrl, client, {
+    grant_type: 'authorization_code',
+    code,
+    redirect_uri: signIn.redirectUri,
+    ...(signIn.codeVerifier === undefined ? {} : { code_verifier: signIn.codeVerifier }),
+  });
+}
+
+export function personRefreshRequest(webUrl: string, client: PersonClient, refreshToken: string): FormRequest {
+  return identityRequest(webUrl, client, { grant_type: 'refresh_token', refresh_token: refreshToken });
+}
+
+/** For both grants of people. A refresh that answers without a refresh token leaves the old one in force. */
+export function processPersonAnswer(
+  answer: PlatformAnswer,
+  asked: FormRequest,
+  wallMs: number,
+  refreshToken?: string,
+): Tokens {
+  const grant = refreshToken === undefined ? 'authorization_code' : 'refresh_token';
+  const tokens = processTokenAnswer(answer, { grant, sent: asked.sent, wallMs });
+  return { ...tokens, refreshToken: tokens.refreshToken ?? refreshToken };
+}
+
+/** Spec 4.1: the bearer form; PKCE also names the client. */
+export function personRevokeRequest(webUrl: string, client: PersonClient, accessToken: string): FormRequest {
+  const form = new URLSearchParams({ token: accessToken });
+  if (client.clientSecret === undefined) form.set('client_id', client.clientId);
+  return formRequest(addressOf(webUrl, IDENTITY_REVOKE_PATH), form, { authorization: `Bearer ${accessToken}` });
+}
+
+export function processPersonRevocation(answer: PlatformAnswer, asked: FormRequest, wallMs: number): void {
+  processRevokeAnswer(answer, { sent: asked.sent, wallMs });
+}
+
+function identityRequest(webUrl: string, client: PersonClient, fields: Record<string, string>): FormRequest {
+  const form = new URLSearchParams({ ...fields, client_id: client.clientId });
+  if (client.clientSecret !== undefined) form.set('client_secret', client.clientSecret);
+  return formRequest(addressOf(webUrl, IDENTITY_TOKEN_PATH), form, {});
+}
+
+/** Constant-time comparison; lengths are no secret. */
+function sameText(a: string, b: string): boolean {
+  const left = createHash('sha256').update(a).digest();
+  const right = createHash('sha256').update(b).digest();
+  return timingSafeEqual(left, right);
+}

@@ -1,0 +1,62 @@
+import { REVOKE_PATH, TOKEN_PATH } from '../../contract/tokens.ts';
+import type { PlatformAnswer } from '../http-boundary.ts';
+import { authenticateClient, type ClientCredentials } from './client-credentials.ts';
+import { addressOf, type FormRequest, formRequest } from './form-request.ts';
+import { processRevokeAnswer, processTokenAnswer, type Tokens } from './token-answer.ts';
+
+/**
+ * The grants of devices and machines on {base_url} (spec 4.1, 5.2), each a pair: what to send, and what the answer
+ * means. They send nothing themselves.
+ */
+export interface TechnicalUser {
+  username: string;
+  password: string;
+}
+
+export function passwordGrantRequest(baseUrl: string, client: ClientCredentials, user: TechnicalUser): FormRequest {
+  return tokenRequest(baseUrl, TOKEN_PATH, client, {
+    grant_type: 'password',
+    username: user.username,
+    password: user.password,
+  });
+}
+
+export function processPasswordAnswer(answer: PlatformAnswer, asked: FormRequest, wallMs: number): Tokens {
+  return processTokenAnswer(answer, { grant: 'password', sent: asked.sent, wallMs });
+}
+
+export function refreshGrantRequest(baseUrl: string, client: ClientCredentials, refreshToken: string): FormRequest {
+  return tokenRequest(baseUrl, TOKEN_PATH, client, { grant_type: 'refresh_token', refresh_token: refreshToken });
+}
+
+/** An answer without a refresh token means that the old one goes on (RFC 6749 section 6). */
+export function processRefreshAnswer(
+  answer: PlatformAnswer,
+  asked: FormRequest,
+  refreshToken: string,
+  wallMs: number,
+): Tokens {
+  const tokens = processTokenAnswer(answer, { grant: 'refresh_token', sent: asked.sent, wallMs });
+  return { ...tokens, refreshToken: tokens.refreshToken ?? refreshToken };
+}
+
+/** Spec 4.1: the access token in `token`; its refresh token ends with it. */
+export function revokeRequest(baseUrl: string, client: ClientCredentials, token: string): FormRequest {
+  return tokenRequest(baseUrl, REVOKE_PATH, client, { token });
+}
+
+export function processRevocation(answer: PlatformAnswer, asked: FormRequest, wallMs: number): void {
+  processRevokeAnswer(answer, { sent: asked.sent, wallMs });
+}
+
+function tokenRequest(
+  baseUrl: string,
+  path: string,
+  client: ClientCredentials,
+  fields: Record<string, string>,
+): FormRequest {
+  const form = new URLSearchParams(fields);
+  const headers: Record<string, string> = {};
+  authenticateClient(client, form, headers);
+  return formRequest(addressOf(baseUrl, path), form, headers);
+}

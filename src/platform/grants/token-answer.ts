@@ -1,0 +1,134 @@
+import { ACCESS_TOKEN_LIFE_S } from '../../contract/tokens.ts';
+import { retryAfterMs } from '../../retry.ts';
+import type { PlatformAnswer } from '../http-boundary.ts';
+import { codeOfGrantFailure, GrantError, type GrantFailure, hintOf } from './grant-error.ts';
+
+/** A token response (spec 2.1) as the client uses it. `created_at` is not among it: clocks differ. */
+export interface Tokens {
+  accessToken: string;
+  /** Absent where the server gave none: then the next token comes from a login. */
+  refreshToken: string | undefined;
+  /** Life of the access token from the moment of the answer. */
+  expiresInMs: number;
+}
+
+/** What stands in a header as it is; longer ones no server takes. */
+const BEARER_TEXT = /^[\x21-\x7e]{1,8192}$/;
+/** A token that claims to live longer than a day is renewed after one. */
+const LONGEST_LIFE_S = 24 * 3600;
+/** The most of the platform's words that goes into a message. */
+const MOST_WORDS = 200;
+
+/**
+ * Reads what a token endpoint answered; throws `GrantError` for everything that is no token response.
+ * `sent` are the secrets of the request: should the platform repeat one in its words, it is taken out.
+ */
+export function processTokenAnswer(
+  answer: PlatformAnswer,
+  context: { grant: string; sent: readonly string[]; wallMs: number },
+): Tokens {
+  const body = jsonObjectOf(answer.text);
+  if (answer.status !== 200 && answer.status !== 201) throw refusalOf(answer, body, context);
+  const unreadable = (what: string) => {
+    const type = answer.header('content-type')?.split(';')[0] ?? 'no content type';
+    return failure(
+      'unreadable',
+      `the token endpoint answered ${answer.status}, but ${what} (${type})`,
+      answer,
+      context,
+    );
+  };
+  if (body === undefined) throw unreadable('not in JSON');
+  const { access_token: access, refresh_token: refresh, token_type: type, expires_in: life } = body;
+  if (typeof access !== 'string' || !BEARER_TEXT.test(access)) throw unreadable('without a usable access token');
+  if (type !== undefined && (typeof type !== 'string' || type.toLowerCase() !== 'bearer')) {
+    throw unreadable('with a token that is no bearer token');
+  }
+  return {
+    accessToken: access,
+    refreshToken: typeof refresh === 'string' && BEARER_TEXT.test(refresh) ? refresh : undefined,
+    expiresInMs: lifeMs(life),
+  };
+}
+
+/** Reads what a revocation endpoint answered: whether the token is now known to be dead. Its body is not specified. */
+export function processRevokeAnswer(
+  answer: PlatformAnswer,
+  context: { sent: readonly string[]; wallMs: number },
+): void {
+  if (answer.status >= 200 && answer.status < 300) return;
+  throw refusalOf(answer, jsonObjectOf(answer.text), { ...context, grant: 'revoke' });
+}
+
+function lifeMs(life: unknown): number {
+  const seconds = typeof life === 'string' && /^\d{1,9}$/.test(life) ? Number(life) : life;
+  const known = typeof seconds === 'number' && Number.isFinite(seconds) && seconds > 0;
+  return Math.min(known ? seconds : ACCESS_TOKEN_LIFE_S, LONGEST_LIFE_S) * 1000;
+}
+
+interface Context {
+  grant: string;
+  sent: readonly string[];
+  wallMs: number;
+}
+
+function refusalOf(answer: PlatformAnswer, body: Record<string, unknown> | undefined, context: Context): GrantError {
+  const { status } = answer;
+  const oauthError = typeof body?.error === 'string' ? cleaned(body.error, context.sent) : undefined;
+  const words = typeof body?.error_description === 'string' ? cleaned(body.error_description, context.sent) : undefined;
+  const said = [oauthError, words].filter((part) => part !== undefined).join(': ');
+  const message = `the token endpoint answered ${status}${said ? ` (${said})` : ''} to the ${context.grant} grant`;
+  return failure(failureOf(status, body, oauthError), message, answer, context, oauthError);
+}
+
+/** By status, then by whether a token server said it: a portal's 403 in HTML says nothing about the credentials. */
+function failureOf(status: number, body: unknown, oauthError: string | undefined): GrantFailure {
+  if (status === 429) return 'rate_limited';
+  if (status >= 500 || status === 408) return 'unavailable';
+  if (status === 401) return 'refused';
+  if (oauthError === 'temporarily_unavailable' || oauthError === 'server_error') return 'unavailable';
+  if (status >= 400 && oauthError !== undefined) return 'refused';
+  // The API's own error body instead of OAuth's: still the platform that speaks.
+  if ((status === 400 || status === 403) && body !== undefined) return 'refused';
+  return 'unreadable';
+}
+
+function failure(
+  kind: GrantFailure,
+  message: string,
+  answer: PlatformAnswer,
+  context: Context,
+  oauthError?: string,
+): GrantError {
+  return new GrantError(message, {
+    code: codeOfGrantFailure(kind),
+    failure: kind,
+    status: answer.status,
+    oauthError,
+    retryAfterMs: retryAfterMs(answer.header('retry-after'), context.wallMs),
+    // Later, with the same credentials: only a person can make a refused login succeed, but a person may do it anywhere.
+    retryable: kind !== 'refused',
+    ...(kind === 'refused' || kind === 'unreadable' ? { hint: hintOf(context.grant, oauthError, answer.status) } : {}),
+  });
+}
+
+/** The platform's words on one line, bounded, without anything that was sent as a secret. */
+function cleaned(words: string, sent: readonly string[]): string {
+  let text = words;
+  for (const secret of sent) if (secret !== '') text = text.replaceAll(secret, '[…]');
+  return text
+    .replaceAll(/[\s\p{Cc}]+/gu, ' ')
+    .trim()
+    .slice(0, MOST_WORDS);
+}
+
+function jsonObjectOf(text: string): Record<string, unknown> | undefined {
+  try {
+    const parsed: unknown = JSON.parse(text);
+    return typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed)
+      ? (parsed as Record<string, unknown>)
+      : undefined;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,210 @@
+import { describe, expect, it } from 'vitest';
+import { authenticateClient, basicCredentials } from '../../src/platform/grants/client-credentials.ts';
+import { GrantError } from '../../src/platform/grants/grant-error.ts';
+import {
+  beginSignIn,
+  challengeOf,
+  codeGrantRequest,
+  codeOfRedirect,
+  personRefreshRequest,
+  personRevokeRequest,
+  processPersonAnswer,
+} from '../../src/platform/grants/person.ts';
+import {
+  passwordGrantRequest,
+  processPasswordAnswer,
+  processRefreshAnswer,
+  processRevocation,
+  refreshGrantRequest,
+  revokeRequest,
+} from '../../src/platform/grants/technical-user.ts';
+import type { PlatformAnswer } from '../../src/platform/http-boundary.ts';
+
+const BASE = 'https://api.example.com/base/';
+const client = { clientId: 'key', clientSecret: 'secret', clientAuth: 'basic' as const };
+const user = { username: 'gateway@example.com', password: 'p&ss=wörd +' };
+
+const formOf = (body: unknown) => new URLSearchParams(String(body));
+const answerOf = (status: number, text: string, headers: Record<string, string> = {}): PlatformAnswer => ({
+  status,
+  text,
+  header: (name) => headers[name.toLowerCase()],
+});
+const TOKENS = { access_token: 'a1', token_type: 'Bearer', expires_in: 660, refresh_token: 'r1', created_at: 1 };
+
+function failureOf(run: () => unknown): GrantError {
+  try {
+    run();
+  } catch (error) {
+    if (error instanceof GrantError) return error;
+    throw error;
+  }
+  throw new Error('nothing was thrown');
+}
+
+describe('client credentials', () => {
+  it('are form-encoded each for itself in the Basic header, as RFC 6749 section 2.3.1 says', () => {
+    const header = basicCredentials('a:b c', 'ü%+&/');
+    expect(Buffer.from(header.slice(6), 'base64').toString()).toBe('a%3Ab+c:%C3%BC%25%2B%26%2F');
+    const plain = basicCredentials('0oa-1.x_y', 'Zm9v-1_2.3');
+    expect(Buffer.from(plain.slice(6), 'base64').toString()).toBe('0oa-1.x_y:Zm9v-1_2.3');
+  });
+
+  it('stand in the form where CLIENT_AUTH is body, and then in no header', () => {
+    const form = new URLSearchParams();
+    const headers = {};
+    authenticateClient({ ...client, clientAuth: 'body' }, form, headers);
+    expect(form.toString()).toBe('client_id=key&client_secret=secret');
+    expect(headers).toEqual({});
+  });
+});
+
+describe('the grants of the technical user', () => {
+  it('go to {base_url}/oauth as the spec writes them', () => {
+    const login = passwordGrantRequest(BASE, client, user).request;
+    expect(String(login.url)).toBe('https://api.example.com/base/oauth/token');
+    expect(login.headers).toMatchObject({
+      'content-type': 'application/x-www-form-urlencoded',
+      authorization: `Basic ${Buffer.from('key:secret').toString('base64')}`,
+    });
+    expect(Object.fromEntries(formOf(login.body))).toEqual({ grant_type: 'password', ...user });
+    const refresh = refreshGrantRequest(BASE, { ...client, clientAuth: 'body' }, 'r1').request;
+    expect(Object.fromEntries(formOf(refresh.body))).toEqual({
+      grant_type: 'refresh_token',
+      refresh_token: 'r1',
+      client_id: 'key',
+      client_secret: 'secret',
+    });
+    const revoke = revokeRequest(BASE, client, 'a1').request;
+    expect(String(revoke.url)).toBe('https://api.example.com/base/oauth/revoke');
+    expect(Object.fromEntries(formOf(revoke.body))).toEqual({ token: 'a1' });
+  });
+
+  it('take expires_in as a number or as text, and the specified life where it is unusable', () => {
+    const asked = passwordGrantRequest(BASE, client, user);
+    const life = (expires: unknown) =>
+      processPasswordAnswer(answerOf(200, JSON.stringify({ ...TOKENS, expires_in: expires })), asked, 0).expiresInMs;
+    expect(life(300)).toBe(300_000);
+    expect(life('120')).toBe(120_000);
+    for (const bad of [undefined, null, 'soon', 0, -5, {}]) expect(life(bad)).toBe(660_000);
+    expect(life(1e12)).toBe(86_400_000);
+  });
+
+  it('keep the refresh token that was sent where a refresh answers with none', () => {
+    const asked = refreshGrantRequest(BASE, client, 'r1');
+    const { refresh_token: _, ...without } = TOKENS;
+    expect(processRefreshAnswer(answerOf(200, JSON.stringify(without)), asked, 'r1', 0).refreshToken).toBe('r1');
+    expect(processRefreshAnswer(answerOf(200, JSON.stringify(TOKENS)), asked, 'r0', 0).refreshToken).toBe('r1');
+  });
+
+  const cases: [string, PlatformAnswer, string, boolean][] = [
+    ['invalid_grant', answerOf(400, '{"error":"invalid_grant"}'), 'refused', false],
+    ['invalid_client', answerOf(401, '{"error":"invalid_client"}'), 'refused', false],
+    ['a bare 401', answerOf(401, ''), 'refused', false],
+    ["the API's error body", answerOf(400, '{"errors":[{"type":"x","message":"wrong password"}]}'), 'refused', false],
+    ['429', answerOf(429, '', { 'retry-after': '7' }), 'rate_limited', true],
+    ['503', answerOf(503, '<html>'), 'unavailable', true],
+    ["a portal's 403 in HTML", answerOf(403, '<html>'), 'unreadable', true],
+    ['404', answerOf(404, '<html>'), 'unreadable', true],
+    ['a redirect', answerOf(302, ''), 'unreadable', true],
+    ['HTML with 200', answerOf(200, '<html>', { 'content-type': 'text/html' }), 'unreadable', true],
+    ['an empty answer', answerOf(200, ''), 'unreadable', true],
+    ['a list', answerOf(200, '[]'), 'unreadable', true],
+    ['a token with a line break', answerOf(200, '{"access_token":"a\\nb"}'), 'unreadable', true],
+    ['another token type', answerOf(200, '{"access_token":"a","token_type":"mac"}'), 'unreadable', true],
+  ];
+  for (const [what, answer, failure, retryable] of cases) {
+    it(`mean by ${what}: ${failure}`, () => {
+      const asked = passwordGrantRequest(BASE, client, user);
+      const error = failureOf(() => processPasswordAnswer(answer, asked, 0));
+      expect(error).toMatchObject({ failure, retryable });
+      if (failure === 'refused' || failure === 'unreadable') expect(error.hint).toBeTruthy();
+    });
+  }
+
+  it("bring the platform's words without what was sent, on one line and bounded", () => {
+    const asked = passwordGrantRequest(BASE, client, user);
+    const words = `no\n${user.password} and secret ${'x'.repeat(1_000)}`;
+    const body = JSON.stringify({ error: 'invalid_grant', error_description: words });
+    const error = failureOf(() => processPasswordAnswer(answerOf(400, body), asked, 0));
+    expect(error.message).toContain('invalid_grant: no […] and […]');
+    expect(error.message).not.toContain(user.password);
+    expect(error.message.length).toBeLessThan(400);
+    expect(error.retryAfterMs).toBeUndefined();
+  });
+
+  it('count any 2xx to a revocation as done, whatever its body', () => {
+    const asked = revokeRequest(BASE, client, 'a1');
+    for (const text of ['', '{}', '<html>']) processRevocation(answerOf(200, text), asked, 0);
+    expect(failureOf(() => processRevocation(answerOf(403, '{"error":"x"}'), asked, 0)).failure).toBe('refused');
+  });
+});
+
+describe('the sign-in of a person', () => {
+  const WEB = 'https://web.example.com';
+  const REDIRECT = 'http://127.0.0.1:4711/back';
+
+  it('with PKCE carries an S256 challenge and exchanges the code without a secret', () => {
+    const signIn = beginSignIn(WEB, { clientId: 'key' }, REDIRECT);
+    const query = signIn.address.searchParams;
+    expect(signIn.address.pathname).toBe('/app/id/sign_in');
+    expect(signIn.codeVerifier).toMatch(/^[A-Za-z0-9\-._~]{43,128}$/);
+    expect(query.get('code_challenge')).toBe(challengeOf(signIn.codeVerifier!));
+    expect(query.get('code_challenge_method')).toBe('S256');
+    expect(query.get('redirect_uri')).toBe(REDIRECT);
+    const { request } = codeGrantRequest(WEB, { clientId: 'key' }, signIn, 'the-code');
+    expect(String(request.url)).toBe('https://web.example.com/app/id/oauth/token');
+    expect(Object.fromEntries(formOf(request.body))).toEqual({
+      grant_type: 'authorization_code',
+      client_id: 'key',
+      code: 'the-code',
+      code_verifier: signIn.codeVerifier,
+      redirect_uri: REDIRECT,
+    });
+    expect(request.headers).not.toHaveProperty('authorization');
+  });
+
+  it('makes the challenge of RFC 7636 appendix B', () => {
+    expect(challengeOf('dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk')).toBe(
+      'E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM',
+    );
+  });
+
+  it('with a client secret is the web flow', () => {
+    const web = { clientId: 'key', clientSecret: 'secret' };
+    const signIn = beginSignIn(WEB, web, REDIRECT);
+    expect(signIn.address.searchParams.has('code_challenge')).toBe(false);
+    const form = formOf(codeGrantRequest(WEB, web, signIn, 'c').request.body);
+    expect(form.get('client_secret')).toBe('secret');
+    expect(form.has('code_verifier')).toBe(false);
+    expect(formOf(personRefreshRequest(WEB, web, 'r').request.body).get('client_secret')).toBe('secret');
+  });
+
+  it('takes the code only from a redirect with its own state', () => {
+    const signIn = beginSignIn(WEB, { clientId: 'key' }, REDIRECT);
+    const back = (query: Record<string, string>) => new URL(`${REDIRECT}?${new URLSearchParams(query)}`);
+    expect(codeOfRedirect(back({ code: 'c', state: signIn.state }), signIn)).toBe('c');
+    const code = 'platform.sign_in_redirect';
+    for (const query of [
+      { code: 'c', state: `${signIn.state}x` },
+      { code: 'c', state: '' },
+      { state: signIn.state },
+      { error: 'access_denied', state: signIn.state },
+    ]) {
+      expect(() => codeOfRedirect(back(query as Record<string, string>), signIn)).toThrow(
+        expect.objectContaining({ code }),
+      );
+    }
+    expect(beginSignIn(WEB, { clientId: 'key' }, REDIRECT).state).not.toBe(signIn.state);
+  });
+
+  it('ends by the bearer form, which names the client where there is no secret', () => {
+    const pkce = personRevokeRequest(WEB, { clientId: 'key' }, 'a1').request;
+    expect(pkce.headers).toMatchObject({ authorization: 'Bearer a1' });
+    expect(Object.fromEntries(formOf(pkce.body))).toEqual({ token: 'a1', client_id: 'key' });
+    const web = personRevokeRequest(WEB, { clientId: 'key', clientSecret: 's' }, 'a1').request;
+    expect(Object.fromEntries(formOf(web.body))).toEqual({ token: 'a1' });
+    const asked = personRefreshRequest(WEB, { clientId: 'key' }, 'r0');
+    expect(processPersonAnswer(answerOf(200, '{"access_token":"a"}'), asked, 0, 'r0').refreshToken).toBe('r0');
+  });
+});
