@@ -1,0 +1,75 @@
+import { fullJitterMs } from '../../retry.ts';
+
+/** When things of the session are due. All times are monotonic milliseconds; nothing here knows a wall clock. */
+
+/** Renewal lies somewhere in this part of a token's life: at 660 s between 396 and 495 s, so gateways that started together drift apart. */
+const RENEW_FROM = 0.6;
+const RENEW_SPREAD = 0.15;
+
+export function renewAtMs(issuedAtMs: number, lifeMs: number, random: () => number): number {
+  return issuedAtMs + lifeMs * (RENEW_FROM + RENEW_SPREAD * random());
+}
+
+/** A token is handed out only while this much of its life is left, so that it is valid when it arrives over a slow link. */
+export function usableUntilMs(expiresAtMs: number, lifeMs: number): number {
+  return expiresAtMs - Math.min(60_000, lifeMs / 10);
+}
+
+/** A replaced token that calls still use is revoked now at the latest: an expired one cannot be revoked. */
+export function revokeByMs(expiresAtMs: number, lifeMs: number): number {
+  return expiresAtMs - Math.min(30_000, lifeMs / 20);
+}
+
+/**
+ * Which grant the next renewal uses. A refresh token that would not see the renewal after this one is left alone: the
+ * password login comes before its end (spec 8), not after.
+ */
+export function nextGrant(
+  token: { refreshToken: string | undefined; refreshUntilMs: number; lifeMs: number } | undefined,
+  nowMs: number,
+): 'password' | 'refresh_token' {
+  if (token?.refreshToken === undefined) return 'password';
+  return nowMs + token.lifeMs < token.refreshUntilMs ? 'refresh_token' : 'password';
+}
+
+/** A run of failures of one kind. */
+export interface Trouble {
+  /** `refused`: a person has to mend something. `away`: it mends itself. */
+  kind: 'refused' | 'away';
+  sinceMs: number;
+  /** How many failures, this one included. */
+  failures: number;
+  /** The wait before this failure; 0 before the first. */
+  lastDelayMs: number;
+}
+
+const REFUSED_FIRST_MS = 5_000;
+const REFUSED_CAP_MS = 60_000;
+const REFUSED_PATIENCE_MS = 15 * 60_000;
+const REFUSED_SLOW_CAP_MS = 3_600_000;
+/** With an attempt's own 20 s a platform that was away is tried more often than every 60 s, as INTERFACE.md promises. */
+const AWAY = { baseMs: 1_000, capMs: 30_000 };
+const AWAY_FLOOR_MS = 500;
+/** Longer rests than this are not believed. */
+const LONGEST_REST_MS = 15 * 60_000;
+
+/** How long to wait after a failure. INTERFACE.md: refused 5 s, doubling to 60 s; after 15 minutes doubling on to 1 h. */
+export function retryDelayMs(trouble: Trouble, nowMs: number, random: () => number, askedMs?: number): number {
+  if (trouble.kind === 'refused') return refusedDelayMs(trouble, nowMs);
+  const waitMs = fullJitterMs(trouble.failures - 1, AWAY, random, AWAY_FLOOR_MS);
+  return Math.max(waitMs, Math.min(askedMs ?? 0, LONGEST_REST_MS));
+}
+
+function refusedDelayMs(trouble: Trouble, nowMs: number): number {
+  if (trouble.lastDelayMs === 0) return REFUSED_FIRST_MS;
+  const patient = nowMs - trouble.sinceMs < REFUSED_PATIENCE_MS;
+  return Math.min(trouble.lastDelayMs * 2, patient ? REFUSED_CAP_MS : REFUSED_SLOW_CAP_MS);
+}
+
+/**
+ * How long to wait before another token is asked for, where the platform answered 401 to tokens that never worked:
+ * the first is replaced at once, the others ever more slowly, else each call would make a login.
+ */
+export function unprovenDelayMs(unproven: number): number {
+  return unproven <= 1 ? 0 : Math.min(REFUSED_FIRST_MS * 2 ** (unproven - 2), REFUSED_CAP_MS);
+}

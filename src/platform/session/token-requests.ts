@@ -1,0 +1,85 @@
+import type { Clock } from '../../clock.ts';
+import { codeOf } from '../../errors.ts';
+import type { ClientCredentials } from '../grants/client-credentials.ts';
+import type { FormRequest } from '../grants/form-request.ts';
+import { GrantError } from '../grants/grant-error.ts';
+import {
+  passwordGrantRequest,
+  processPasswordAnswer,
+  processRefreshAnswer,
+  processRevocation,
+  refreshGrantRequest,
+  revokeRequest,
+  type TechnicalUser,
+} from '../grants/technical-user.ts';
+import type { Tokens } from '../grants/token-answer.ts';
+import type { HttpBoundary, PlatformAnswer } from '../http-boundary.ts';
+
+/** What the technical user signs in with. Read anew at each request, so that a reload takes effect. */
+export interface SessionCredentials {
+  client: ClientCredentials;
+  user: TechnicalUser;
+}
+
+/** The session's three requests, sent. */
+export class TokenRequests {
+  readonly #boundary: Pick<HttpBoundary, 'send'>;
+  readonly #baseUrl: string;
+  readonly #credentials: () => SessionCredentials;
+  readonly #clock: Clock;
+
+  constructor(
+    boundary: Pick<HttpBoundary, 'send'>,
+    baseUrl: string,
+    credentials: () => SessionCredentials,
+    clock: Clock,
+  ) {
+    this.#boundary = boundary;
+    this.#baseUrl = baseUrl;
+    this.#credentials = credentials;
+    this.#clock = clock;
+  }
+
+  async login(signal: AbortSignal): Promise<Tokens> {
+    const { client, user } = this.#credentials();
+    const asked = passwordGrantRequest(this.#baseUrl, client, user);
+    return processPasswordAnswer(await this.#send(asked, signal), asked, this.#clock.wallMs());
+  }
+
+  async refresh(refreshToken: string, signal: AbortSignal): Promise<Tokens> {
+    const asked = refreshGrantRequest(this.#baseUrl, this.#credentials().client, refreshToken);
+    const answer = await this.#send(asked, signal);
+    return processRefreshAnswer(answer, asked, refreshToken, this.#clock.wallMs());
+  }
+
+  async revoke(token: string, signal: AbortSignal): Promise<void> {
+    const asked = revokeRequest(this.#baseUrl, this.#credentials().client, token);
+    processRevocation(await this.#send(asked, signal), asked, this.#clock.wallMs());
+  }
+
+  #send(asked: FormRequest, signal: AbortSignal): Promise<PlatformAnswer> {
+    return this.#boundary.send({ ...asked.request, signal });
+  }
+}
+
+const NEVER_SENT = new Set([
+  'platform.connection_refused',
+  'platform.dns',
+  'platform.unreachable',
+  'platform.tls',
+  'platform.proxy',
+]);
+
+/**
+ * Whether the refresh token is certainly as good as before: the request never reached the platform, or it was turned
+ * away for its rate. Everything else may have used it up: an answer that was lost is one that we did not read.
+ */
+export function refreshTokenSurvives(error: unknown): boolean {
+  if (error instanceof GrantError) return error.failure === 'rate_limited';
+  return NEVER_SENT.has(codeOf(error) ?? '');
+}
+
+/** Whether the platform said no to who we are, rather than being away. */
+export function isSignInRefused(error: unknown): boolean {
+  return error instanceof GrantError && error.failure === 'refused';
+}

@@ -1,0 +1,133 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { CLIENT_SECRET, SessionBench } from './session-bench.ts';
+import { refuse } from './token-server.ts';
+
+let bench: SessionBench;
+
+beforeEach(async () => {
+  bench = await new SessionBench().open();
+});
+afterEach(() => bench.close());
+
+/** Seconds between one login and the next. */
+function gapsS(askedMs: readonly number[]): number[] {
+  return askedMs.slice(1).map((at, index) => Math.round((at - askedMs[index]!) / 1000));
+}
+
+describe('a sign-in that is refused', () => {
+  it('is tried again after 5 s, doubling to 60 s, and after 15 minutes doubling on to 1 h', async () => {
+    const asked: number[] = [];
+    bench.server.password = 'another';
+    bench.server.faults.push((seen) => {
+      if (seen.path === '/oauth/token') asked.push(bench.clock.monotonicMs());
+      return false;
+    });
+    await bench.session.start(new AbortController().signal);
+    await bench.quiet();
+    await bench.pass(6 * 3_600_000, 1_000);
+    const gaps = gapsS(asked);
+    expect(gaps.slice(0, 5)).toEqual([5, 10, 20, 40, 60]);
+    const slow = gaps.findIndex((gap) => gap > 61);
+    const secondsBefore = gaps.slice(0, slow).reduce((sum, gap) => sum + gap, 0);
+    expect(secondsBefore).toBeGreaterThanOrEqual(900);
+    expect(secondsBefore).toBeLessThan(961);
+    expect(gaps.slice(slow, slow + 6)).toEqual([120, 240, 480, 960, 1920, 3600]);
+    expect(gaps.at(-1)).toBe(3600);
+  });
+
+  it('is said once with what to do, then summarised', async () => {
+    bench.server.password = 'another';
+    await bench.session.start(new AbortController().signal);
+    await bench.quiet();
+    await bench.pass(3_600_000, 1_000);
+    const said = bench.lines.filter((line) => line.event === 'session.refused');
+    expect(said).toHaveLength(1);
+    expect(said[0]).toMatchObject({ level: 50, code: 'platform.sign_in_refused' });
+    expect(said[0]!.hint).toContain('TECHNICAL_PASSWORD');
+    const summaries = bench.lines.filter((line) => line.event === 'session.still_failing');
+    expect(summaries.length).toBeGreaterThan(0);
+    expect(summaries.length).toBeLessThanOrEqual(4);
+  });
+
+  it('names the client credentials where the platform answers invalid_client', async () => {
+    bench.server.faults.push((seen, response) => {
+      if (seen.path !== '/oauth/token') return false;
+      refuse(response, 'invalid_client', 401);
+      return true;
+    });
+    await bench.session.start(new AbortController().signal);
+    await bench.quiet();
+    expect(bench.session.snapshot().lastError?.hint).toContain('CLIENT_SECRET');
+    expect(bench.session.snapshot().retryInMs).toBe(5_000);
+  });
+
+  it('is tried at once by tryNow and by renewNow, with the credentials of now', async () => {
+    bench.credentials.user.password = 'wrong';
+    await bench.session.start(new AbortController().signal);
+    await bench.quiet();
+    await bench.pass(100_000, 1_000);
+    await expect(bench.session.renewNow()).rejects.toMatchObject({ code: 'platform.sign_in_refused' });
+    bench.credentials.user.password = bench.server.password;
+    bench.session.tryNow();
+    await bench.session.whenValid(AbortSignal.timeout(10_000));
+    expect(bench.session.snapshot()).toMatchObject({ state: 'valid', usable: true, lastError: undefined, failures: 0 });
+    const call = { method: 'GET', path: '/v1/assets', kind: 'other' } as const;
+    expect((await bench.client.request(call)).status).toBe(200);
+  });
+
+  it('makes calls fail fast, retryable, with the hint of the cause', async () => {
+    bench.server.password = 'another';
+    await bench.session.start(new AbortController().signal);
+    await bench.quiet();
+    const call = bench.client.request({ method: 'GET', path: '/v1/assets', kind: 'other' });
+    const hint = expect.stringContaining('TECHNICAL_PASSWORD');
+    await expect(call).rejects.toMatchObject({ code: 'platform.no_session', retryable: true, hint });
+  });
+});
+
+describe('secrets', () => {
+  it('stand in no log line and in no error, whatever the platform answers', async () => {
+    const errors: unknown[] = [];
+    const echo = (seen: { form: URLSearchParams; headers: { authorization?: string | undefined } }) =>
+      `you sent ${[...seen.form.values()].join(' ')} with ${seen.headers.authorization}`;
+    bench.server.faults.push((seen, response) => {
+      // A platform that repeats what it was sent.
+      if (seen.path === '/oauth/token' && bench.server.seen.length % 3 === 1) {
+        const body = { error: 'invalid_grant', error_description: echo(seen) };
+        response.writeHead(400, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+        return true;
+      }
+      if (seen.path === '/oauth/token' && bench.server.seen.length % 3 === 2) {
+        response.writeHead(200, { 'content-type': 'text/html' }).end(echo(seen));
+        return true;
+      }
+      return false;
+    });
+    bench.session.onChange(() => errors.push(bench.session.snapshot()));
+    await bench.session.start(new AbortController().signal);
+    await bench.quiet();
+    for (let turn = 0; turn < 12; turn++) {
+      await bench.session.renewNow().catch((error) => errors.push(error));
+      const call = { method: 'GET', path: '/v1/assets', kind: 'other' } as const;
+      await bench.client.request(call).catch((error) => errors.push(error));
+    }
+    await bench.session.stop();
+    const text = JSON.stringify(bench.lines) + errors.map((error) => inspectAll(error)).join('\n');
+    const basic = bench.server.seen[0]!.headers.authorization!.replace('Basic ', '');
+    const secrets = [bench.server.password, CLIENT_SECRET, encodeURIComponent(CLIENT_SECRET), basic];
+    secrets.push(...bench.server.tokens.flatMap((token) => [token.access, token.refresh]));
+    expect(bench.server.tokens.length).toBeGreaterThan(2);
+    expect(errors.length).toBeGreaterThan(10);
+    for (const secret of secrets) expect(text.includes(secret)).toBe(false);
+  });
+});
+
+function inspectAll(error: unknown): string {
+  const parts: string[] = [];
+  for (let at: unknown = error, depth = 0; at && depth < 6; depth++) {
+    const fields = at instanceof Error ? { ...at, message: at.message, stack: at.stack } : at;
+    parts.push(JSON.stringify(fields));
+    at = (at as { cause?: unknown }).cause;
+  }
+  return parts.join('\n');
+}
