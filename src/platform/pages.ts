@@ -1,0 +1,55 @@
+import { pageCountOf } from '../contract/paging.ts';
+import { MOST_PER_PAGE } from '../contract/webhooks.ts';
+import { type PlatformCall, type PlatformClient, unreadable } from './client.ts';
+
+/** A list that claims more pages than this has lost count: a million entries at 100 a page. */
+const MOST_PAGES = 10_000;
+
+export interface ListOptions {
+  query?: PlatformCall['query'];
+  signal?: AbortSignal | undefined;
+  perPage?: number;
+  kind?: PlatformCall['kind'];
+}
+
+/**
+ * Entries of a list, page after page as they are asked for (`page`, `page_count`). Where an answer has no `pagination` it
+ * is taken for the whole list. `members` are the names under which the entries may stand, in order of preference.
+ *
+ * The last page is known by `page_count` alone: an answer that is shorter than asked may be a server's own bound. A page
+ * without entries ends the list too, whatever the count says.
+ */
+export async function* listEntries<Entry>(
+  client: PlatformClient,
+  path: string,
+  members: readonly string[],
+  options: ListOptions = {},
+): AsyncGenerator<Entry, void, undefined> {
+  for (let page = 1; page <= MOST_PAGES; page++) {
+    const query = { ...options.query, page, per_page: options.perPage ?? MOST_PER_PAGE };
+    const { kind = 'other', signal } = options;
+    const call: PlatformCall = { method: 'GET', path, query, kind, signal };
+    const body = await client.call<unknown>(call);
+    const entries = entriesOf(body, members);
+    if (entries === undefined) throw unreadable(call, `no list named ${members.join(' or ')}`);
+    yield* entries as Entry[];
+    const pages = pageCountOf(body);
+    if (pages === undefined || page >= pages || entries.length === 0) return;
+  }
+}
+
+/** All entries of a list at once: for lists that people look at. */
+export async function allEntries<Entry>(entries: AsyncIterable<Entry>): Promise<Entry[]> {
+  const all: Entry[] = [];
+  for await (const entry of entries) all.push(entry);
+  return all;
+}
+
+function entriesOf(body: unknown, members: readonly string[]): unknown[] | undefined {
+  if (Array.isArray(body)) return body;
+  for (const member of members) {
+    const entries = (body as Record<string, unknown> | null | undefined)?.[member];
+    if (Array.isArray(entries)) return entries;
+  }
+  return undefined;
+}

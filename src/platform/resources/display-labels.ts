@@ -1,0 +1,38 @@
+import {
+  type DisplayLabelsV1,
+  type DisplayLabelsV2,
+  displayLabelsPath,
+  type LabelledCollection,
+} from '../../contract/labels.ts';
+import type { PlatformClient } from '../client.ts';
+
+/** Display labels of assets and instrumentations (spec 4.4, 2.6). */
+export class DisplayLabels {
+  readonly #client: PlatformClient;
+
+  constructor(client: PlatformClient) {
+    this.#client = client;
+  }
+
+  /** v2: key to label. Gives what the platform answered, which carries the labels too where it follows the spec. */
+  async change(
+    collection: LabelledCollection,
+    id: number,
+    labels: DisplayLabelsV2,
+    signal?: AbortSignal,
+  ): Promise<DisplayLabelsV2 | undefined> {
+    const path = displayLabelsPath(2, collection, id);
+    return this.#client.call({ method: 'PATCH', path, body: labels, kind: 'other', signal });
+  }
+
+  /** v1 (deprecated): key to name. */
+  async changeV1(
+    collection: LabelledCollection,
+    id: number,
+    labels: DisplayLabelsV1,
+    signal?: AbortSignal,
+  ): Promise<void> {
+    const path = displayLabelsPath(1, collection, id);
+    await this.#client.answered({ method: 'PATCH', path, body: labels, kind: 'other', signal });
+  }
+}

@@ -1,0 +1,271 @@
+import type { ServerResponse } from 'node:http';
+import { gunzipSync } from 'node:zlib';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { CallRefusal, meaningOf } from '../../src/platform/call-refusal.ts';
+import { PlatformClient, type PlatformClientOptions } from '../../src/platform/client.ts';
+import { allEntries, listEntries } from '../../src/platform/pages.ts';
+import type { RequestAllowance } from '../../src/platform/request-allowance.ts';
+import { postValues, valuesPath } from '../../src/platform/values.ts';
+import { SessionBench, until } from './session-bench.ts';
+import { json, type SeenRequest } from './token-server.ts';
+
+let bench: SessionBench;
+
+beforeEach(async () => {
+  bench = await new SessionBench().open();
+  await bench.start();
+});
+afterEach(() => bench.close());
+
+/** A budget that counts what was taken, given back and rested. */
+class CountingBudget implements RequestAllowance {
+  taken: string[] = [];
+  givenBack = 0;
+  restMs: number[] = [];
+  async acquire(kind: string): Promise<void> {
+    this.taken.push(kind);
+  }
+  giveBack(): void {
+    this.givenBack++;
+  }
+  restUntil(atMs: number): void {
+    this.restMs.push(atMs - bench.clock.monotonicMs());
+  }
+}
+
+function clientOf(options: Partial<PlatformClientOptions> = {}): PlatformClient {
+  const { boundary, clock, log, session: tokens } = bench;
+  return new PlatformClient({ boundary, baseUrl: bench.server.url, tokens, clock, log, ...options });
+}
+
+/** Answers every API call with this. */
+function answering(answer: (response: ServerResponse, seen: SeenRequest) => void): void {
+  bench.server.faults.push((seen, response) => {
+    if (seen.path.startsWith('/oauth/')) return false;
+    answer(response, seen);
+    return true;
+  });
+}
+
+const list = { method: 'GET', path: '/v1/things', kind: 'other' } as const;
+const calls = () => bench.server.seen.filter((seen) => !seen.path.startsWith('/oauth/'));
+
+async function thrownBy(call: Promise<unknown>): Promise<CallRefusal> {
+  try {
+    await call;
+  } catch (error) {
+    return error as CallRefusal;
+  }
+  throw new Error('nothing was thrown');
+}
+
+describe('a call', () => {
+  it('carries token, API key header, query and JSON, and gives any status with its text', async () => {
+    const client = clientOf({ apiKey: { header: 'API-Key', clientId: 'the-key' } });
+    answering((response) => json(response, 418, { ok: 1 }));
+    const answer = await client.request({
+      method: 'PATCH',
+      path: '/v2/things/1',
+      query: { a: 'b c', left: undefined, n: 3 },
+      body: { hello: 'wörld' },
+      kind: 'other',
+    });
+    expect(answer).toMatchObject({ status: 418, text: '{"ok":1}' });
+    const [seen] = calls();
+    expect(seen!.headers).toMatchObject({
+      authorization: `Bearer ${bench.server.tokens[0]!.access}`,
+      'api-key': 'the-key',
+      'content-type': 'application/json',
+    });
+    expect(seen!.body).toBe('{"hello":"wörld"}');
+  });
+
+  it('takes from the budget by its kind, and gives back what never reached the platform', async () => {
+    const budget = new CountingBudget();
+    const client = clientOf({ budget });
+    await client.request(list);
+    await client.request({ ...list, kind: 'paid' });
+    expect(budget.taken).toEqual(['other']);
+    await bench.server.stop();
+    const refused = { code: 'platform.connection_refused' };
+    await expect(client.request(list)).rejects.toMatchObject(refused);
+    await expect(client.request({ ...list, kind: 'paid' })).rejects.toMatchObject(refused);
+    expect(budget.givenBack).toBe(1);
+    await bench.server.start();
+    answering((response) => void response.destroy());
+    await expect(client.request(list)).rejects.toMatchObject({ code: 'platform.connection_reset' });
+    expect(budget.givenBack).toBe(1);
+  });
+
+  it('pays for the repeat after a 401', async () => {
+    const budget = new CountingBudget();
+    const client = clientOf({ budget });
+    await client.request({ ...list, kind: 'paid' });
+    bench.server.tokens[0]!.revokedMs = 0;
+    expect((await client.request({ ...list, kind: 'paid' })).status).toBe(200);
+    expect(budget.taken).toEqual(['live']);
+    expect(calls()).toHaveLength(3);
+  });
+
+  it('gives the second 401 as it is', async () => {
+    answering((response) => json(response, 401, {}));
+    expect((await clientOf().request(list)).status).toBe(401);
+    expect(calls()).toHaveLength(2);
+  });
+
+  it('rests by Retry-After, else until the next minute of the platform and up to 10 s more', async () => {
+    const budget = new CountingBudget();
+    const client = clientOf({ budget });
+    answering((response) => {
+      const headers = calls().length === 1 ? { 'retry-after': '7' } : { date: 'Sat, 21 Nov 2026 10:00:45 GMT' };
+      json(response, 429, {}, headers as Record<string, string>);
+    });
+    await client.request(list);
+    await client.request(list);
+    expect(budget.restMs[0]).toBe(7_000);
+    expect(budget.restMs[1]).toBeGreaterThanOrEqual(15_000);
+    expect(budget.restMs[1]).toBeLessThanOrEqual(25_000);
+  });
+
+  it("tells how far the platform's clock is from this one", async () => {
+    const client = clientOf();
+    answering((response) => json(response, 200, {}, { date: new Date(bench.clock.wallMs() + 90_000).toUTCString() }));
+    await client.request(list);
+    expect(client.platformClock.offsetMs()).toBe(90_000);
+    await bench.clock.advance(5_000);
+    bench.clock.jumpWall(-60_000);
+    expect(client.platformClock.offsetMs()).toBe(150_000);
+  });
+
+  it('ends at once when its signal fires during a renewal, which goes on', async () => {
+    const held = Promise.withResolvers<void>();
+    bench.server.faults.push(async (seen) => {
+      if (seen.path === '/oauth/token') await held.promise;
+      return false;
+    });
+    const lease = await bench.session.lease();
+    lease.refused();
+    lease.release();
+    const abort = new AbortController();
+    const call = clientOf().request({ ...list, signal: abort.signal });
+    abort.abort(new Error('stopping'));
+    await expect(call).rejects.toThrow('stopping');
+    await until(() => bench.server.count('/oauth/token') === 2);
+    held.resolve();
+    await bench.session.whenValid(AbortSignal.timeout(10_000));
+  });
+});
+
+describe('errors of calls', () => {
+  it("are typed, with the platform's words, the status and a hint", async () => {
+    const errors = [{ type: 'invalid', message: 'must be\na number', attribute: 'id' }, { type: 'other' }, null, 7];
+    answering((response) => json(response, 400, { errors }));
+    const error = await thrownBy(clientOf().call(list));
+    expect(error).toBeInstanceOf(CallRefusal);
+    expect(error).toMatchObject({ status: 400, code: 'platform.invalid', retryable: false });
+    expect(error.message).toBe('the platform answered 400 (invalid) to GET /v1/things: id: must be a number; other');
+    expect(error.hint).toBeTruthy();
+  });
+
+  it('are decided by the status alone', () => {
+    const retryable = [401, 402, 408, 425, 429, 500, 502, 503, 504, 599];
+    const final = [302, 400, 403, 404, 405, 409, 413, 422];
+    for (const status of retryable) expect(meaningOf(status).retryable, String(status)).toBe(true);
+    for (const status of final) expect(meaningOf(status).retryable, String(status)).toBe(false);
+    expect(meaningOf(422).code).toBe(meaningOf(400).code);
+  });
+
+  it('do not repeat a body that is no JSON', async () => {
+    answering((response) => response.writeHead(200).end('secret-in-a-page'));
+    const error = await thrownBy(clientOf().call(list));
+    expect(error.code).toBe('platform.unreadable');
+    expect(String(error.stack) + String(error.cause)).not.toContain('secret-in-a-page');
+  });
+});
+
+describe('a list', () => {
+  const pages = (count: number, pagination: boolean) =>
+    answering((response, seen) => {
+      const page = calls().length;
+      const things = [{ id: page * 2 - 1 }, { id: page * 2 }];
+      json(response, 200, { things, ...(pagination ? { pagination: { page, page_count: count } } : {}) });
+      expect(seen.path).toBe('/v1/things');
+    });
+  const ids = async () =>
+    (await allEntries(listEntries<{ id: number }>(clientOf(), '/v1/things', ['things']))).map((one) => one.id);
+
+  it('is followed page by page to its page_count', async () => {
+    pages(3, true);
+    expect(await ids()).toEqual([1, 2, 3, 4, 5, 6]);
+    expect(calls()).toHaveLength(3);
+  });
+
+  it('is one page where the platform does not page', async () => {
+    pages(3, false);
+    expect(await ids()).toEqual([1, 2]);
+  });
+
+  it('asks for no more pages than the caller takes', async () => {
+    pages(100, true);
+    for await (const thing of listEntries<{ id: number }>(clientOf(), '/v1/things', ['things'])) {
+      if (thing.id === 3) break;
+    }
+    expect(calls()).toHaveLength(2);
+  });
+
+  it('ends with a page that holds nothing, whatever the count says', async () => {
+    answering((response) => json(response, 200, { things: [], pagination: { page_count: 9_999_999 } }));
+    expect(await ids()).toEqual([]);
+    expect(calls()).toHaveLength(1);
+  });
+
+  it('is an error where the answer holds no list', async () => {
+    answering((response) => json(response, 200, { others: [] }));
+    await expect(ids()).rejects.toMatchObject({ code: 'platform.unreadable' });
+  });
+});
+
+describe('deprecated calls', () => {
+  const v1 = { method: 'PATCH', path: '/v1/assets/5/display_labels', body: {}, kind: 'other' } as const;
+
+  it('warn once for each area, with the sunset date', async () => {
+    const client = clientOf();
+    await client.request(v1);
+    await client.request({ ...v1, path: '/v1/instrumentations/6/display_labels' });
+    const warnings = bench.lines.filter((line) => line.event === 'platform.deprecated');
+    expect(warnings).toHaveLength(1);
+    expect(warnings[0]).toMatchObject({ area: 'display-labels', sunset: '2027-03-01' });
+  });
+
+  it('are not made any more after their sunset, and name the v2 form', async () => {
+    const client = clientOf();
+    bench.clock.jumpWall(Date.UTC(2027, 2, 2) - 1 - bench.clock.wallMs());
+    await client.request(v1);
+    bench.clock.jumpWall(1);
+    const error = await thrownBy(client.request(v1));
+    expect(error).toMatchObject({ code: 'platform.sunset', retryable: false });
+    expect(error.hint).toContain('/v2/');
+    await client.request({ ...v1, path: '/v2/assets/5/display_labels' });
+    // Values are v1 and not deprecated.
+    await client.request({ ...v1, path: '/v1/assets/5/values' });
+  });
+});
+
+describe('posting values', () => {
+  it('fills VALUES_PATH and sends the bytes as they are, or compressed', async () => {
+    const body = new TextEncoder().encode('{"values":[]}');
+    const template = '/v1/assets/{asset_id}/values';
+    await postValues(clientOf(), template, 881, body, { kind: 'live' });
+    await postValues(clientOf(), template, 882, body, { kind: 'live', gzip: true });
+    const [plain, compressed] = calls();
+    expect(plain).toMatchObject({ method: 'POST', path: '/v1/assets/881/values', body: '{"values":[]}' });
+    expect(compressed!.headers['content-encoding']).toBe('gzip');
+    expect(gunzipSync(compressed!.bytes).toString()).toBe('{"values":[]}');
+  });
+
+  it('says which asset lacks the instrumentation that VALUES_PATH wants', () => {
+    const template = '/v1/instrumentations/{instrumentation_id}/assets/{asset_id}/values';
+    expect(valuesPath(template, 881, 4711)).toBe('/v1/instrumentations/4711/assets/881/values');
+    expect(() => valuesPath(template, 881)).toThrow(/asset 881/);
+  });
+});
