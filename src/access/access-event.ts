@@ -1,0 +1,68 @@
+import { ACCESS_EVENT_TYPES } from '../contract/events.ts';
+
+export type ObjectKind = 'asset' | 'instrumentation' | 'node';
+
+/** What an event says about access (spec 6.3), as far as holds go by it. */
+export type AccessEvent =
+  | {
+      kind: 'visibility';
+      object: ObjectKind;
+      id: number;
+      gone: boolean;
+      /** Platform's clock; `undefined` where the event does not say. */
+      occurredAtMs: number | undefined;
+      /** Whose permission it was, where the event says so. */
+      user: number | undefined;
+    }
+  /** An asset was assigned to an instrumentation, and inherits its permissions (spec 2.2). */
+  | { kind: 'associated'; asset: number; instrumentation: number };
+
+/** The event as the inbox has it. */
+export interface ArrivedAccessEvent {
+  eventType: string;
+  occurredAtMs: number | undefined;
+  /** JSON text as received. */
+  payload: string;
+}
+
+/**
+ * Reads what concerns access; `undefined` for every other event. The end of an association is none of it: an asset that is
+ * lost by it gets its own `asset_disappeared`, and one that is seen by another path stays.
+ */
+export function readAccessEvent(event: ArrivedAccessEvent): AccessEvent | undefined {
+  const isVisibility = (ACCESS_EVENT_TYPES as readonly string[]).includes(event.eventType);
+  const isAssociation = event.eventType === 'asset_instrumentation_association_created';
+  if (!isVisibility && !isAssociation) return undefined;
+  const content = contentOf(event.payload);
+  if (isAssociation) {
+    const asset = idOf(content.asset);
+    const instrumentation = idOf(content.instrumentation);
+    if (asset === undefined || instrumentation === undefined) return undefined;
+    return { kind: 'associated', asset, instrumentation };
+  }
+  const [object, change] = event.eventType.split('_') as [ObjectKind, 'appeared' | 'disappeared'];
+  const id = idOf(content[object]);
+  if (id === undefined) return undefined;
+  return {
+    kind: 'visibility',
+    object,
+    id,
+    gone: change === 'disappeared',
+    occurredAtMs: event.occurredAtMs,
+    user: idOf(content.user),
+  };
+}
+
+function contentOf(payload: string): Record<string, unknown> {
+  try {
+    const { content } = JSON.parse(payload) as { content?: unknown };
+    return typeof content === 'object' && content !== null ? (content as Record<string, unknown>) : {};
+  } catch {
+    return {};
+  }
+}
+
+function idOf(reference: unknown): number | undefined {
+  const id = (reference as { id?: unknown } | null | undefined)?.id;
+  return Number.isSafeInteger(id) ? (id as number) : undefined;
+}

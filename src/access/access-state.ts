@@ -1,0 +1,224 @@
+import type { Tag } from '../config/tags.ts';
+import type { AccessEvent, ObjectKind } from './access-event.ts';
+import type { HoldChange, LoadedHolds } from './hold-table.ts';
+import { type AccessObject, isAssetGone, isInstrumentationGone, nextVisibility, type Refusal } from './visibility.ts';
+
+/** The hold table in memory, and what follows from it and from tags.yaml: which assets and series are held. No I/O, no clock. */
+export type HoldCause = 'answered_403' | 'answered_404' | 'asset_disappeared' | 'instrumentation_disappeared';
+
+/** The series that the agent knows: `SeriesCatalogue` of the buffer fits. */
+export interface SeriesOfAssets {
+  ofAsset(asset: number): readonly { id: number; key: string; group: string | undefined }[];
+  /** Grows when a series is added. */
+  readonly size: number;
+}
+
+/** Keys of holds that came and went: `asset 881`, `instrumentation 4711`. */
+export interface HoldDifference {
+  held: readonly string[];
+  released: readonly string[];
+}
+
+export interface DescribedHold {
+  key: string;
+  kind: 'asset' | 'instrumentation';
+  id: number;
+  cause: HoldCause;
+  sinceMs: number;
+  tags: string[];
+}
+
+/** Last events that are remembered of objects that are there; above it the oldest go. Lost ones are never forgotten. */
+const MOST_OBJECTS = 50_000;
+const FORGET_AT_ONCE = 1_000;
+
+export class AccessState {
+  readonly #series: SeriesOfAssets;
+  readonly #objects = new Map<string, AccessObject>();
+  readonly #refusals = new Map<number, Refusal>();
+  #tags: readonly Tag[] = [];
+  #tagsByAsset = new Map<number, Tag[]>();
+  #held = new Set<string>();
+  #heldAssets = new Set<number>();
+  #seriesHeld: { size: number; ids: readonly number[] } | undefined;
+
+  constructor(tags: Iterable<Tag>, series: SeriesOfAssets) {
+    this.#series = series;
+    this.#take(tags);
+  }
+
+  get heldAssets(): ReadonlySet<number> {
+    return this.#heldAssets;
+  }
+
+  load(loaded: LoadedHolds): HoldDifference {
+    return this.commit(loaded);
+  }
+
+  setTags(tags: Iterable<Tag>): HoldDifference {
+    this.#take(tags);
+    return this.#rebuild();
+  }
+
+  /** What an event changes, and the assets it brings back; `undefined` where it is not newer than what is known. */
+  decide(
+    event: Extract<AccessEvent, { kind: 'visibility' }>,
+    wallMs: number,
+  ): { change: HoldChange; assets: number[] } | undefined {
+    const next = nextVisibility(this.object(event.object, event.id), event, wallMs);
+    if (!next) return undefined;
+    const assets = event.gone ? [] : this.#assetsOf(event.object, event.id);
+    const released = assets.filter((asset) => this.#refusals.has(asset));
+    return { change: { objects: [next], released, forgotten: this.#tooMany() }, assets };
+  }
+
+  /** What a 2xx for a probe of these holds changes. A tag's hold is released only where one of its series was in the post. */
+  proved(keys: readonly string[], asset: number, series: readonly number[]): HoldChange | undefined {
+    const objects: AccessObject[] = [];
+    const posted = new Set(series);
+    for (const key of new Set(keys)) {
+      const { kind, id } = this.parse(key);
+      const object = this.object(kind, id);
+      if (!object?.gone || object.proved) continue;
+      const inPost =
+        kind === 'asset' ||
+        this.seriesOfInstrumentation(id).some((one) => one.asset === asset && one.series.some((s) => posted.has(s)));
+      if (inPost) objects.push({ ...object, proved: true });
+    }
+    const released = this.#refusals.has(asset) ? [asset] : [];
+    return objects.length + released.length === 0 ? undefined : { objects, released };
+  }
+
+  /** Takes a change over. */
+  commit(change: HoldChange): HoldDifference {
+    for (const one of change.forgotten ?? []) this.#objects.delete(`${one.kind} ${one.id}`);
+    for (const one of change.objects ?? []) this.#objects.set(`${one.kind} ${one.id}`, one);
+    for (const one of change.refusals ?? []) this.#refusals.set(one.asset, one);
+    for (const asset of change.released ?? []) this.#refusals.delete(asset);
+    return this.#rebuild();
+  }
+
+  object(kind: ObjectKind, id: number): AccessObject | undefined {
+    return this.#objects.get(`${kind} ${id}`);
+  }
+
+  refusal(asset: number): Refusal | undefined {
+    return this.#refusals.get(asset);
+  }
+
+  keys(): Iterable<string> {
+    return this.#held;
+  }
+
+  parse(key: string): { kind: 'asset' | 'instrumentation'; id: number } {
+    const [kind, id] = key.split(' ') as ['asset' | 'instrumentation', string];
+    return { kind, id: Number(id) };
+  }
+
+  causeOf(key: string): HoldCause {
+    const { kind, id } = this.parse(key);
+    if (kind === 'instrumentation') return 'instrumentation_disappeared';
+    return this.isRefusedOnly(key) ? `answered_${this.#refusals.get(id)!.status}` : 'asset_disappeared';
+  }
+
+  /** Held by an answer alone. Where the asset also disappeared, that is the cause: its event is what will end it. */
+  isRefusedOnly(key: string): boolean {
+    const { kind, id } = this.parse(key);
+    return kind === 'asset' && this.#refusals.has(id) && !this.#isGone(id);
+  }
+
+  /** Recomputed when a hold or the number of series changed. */
+  heldSeries(): readonly number[] {
+    if (this.#seriesHeld?.size === this.#series.size) return this.#seriesHeld.ids;
+    const ids = new Set<number>();
+    for (const key of this.#held) {
+      const { kind, id } = this.parse(key);
+      if (kind !== 'instrumentation') continue;
+      for (const one of this.seriesOfInstrumentation(id)) for (const series of one.series) ids.add(series);
+    }
+    this.#seriesHeld = { size: this.#series.size, ids: [...ids] };
+    return this.#seriesHeld.ids;
+  }
+
+  /**
+   * The series of the tags that name an instrumentation, by asset. By key and group, whatever the unit: a unit that a reload
+   * changed made another series of the same value.
+   */
+  seriesOfInstrumentation(instrumentation: number): { asset: number; series: number[] }[] {
+    const byAsset = new Map<number, Set<number>>();
+    for (const tag of this.#tags) {
+      if (tag.instrumentation !== instrumentation) continue;
+      const wanted = new Set([...tag.values.values()].map((value) => `${value.key}|${value.group ?? ''}`));
+      for (const series of this.#series.ofAsset(tag.asset)) {
+        if (!wanted.has(`${series.key}|${series.group ?? ''}`)) continue;
+        byAsset.set(tag.asset, (byAsset.get(tag.asset) ?? new Set()).add(series.id));
+      }
+    }
+    return [...byAsset].map(([asset, series]) => ({ asset, series: [...series] }));
+  }
+
+  describe(): DescribedHold[] {
+    const holds = [...this.#held].map((key) => {
+      const { kind, id } = this.parse(key);
+      const cause = this.causeOf(key);
+      const isAnswer = cause === 'answered_403' || cause === 'answered_404';
+      const sinceMs = (isAnswer ? this.#refusals.get(id)?.sinceMs : this.object(kind, id)?.sinceMs) ?? 0;
+      const tags = this.#tags.filter((tag) => tag[kind] === id).map((tag) => tag.name);
+      return { key, kind, id, cause, sinceMs, tags };
+    });
+    return holds.sort((one, other) => one.sinceMs - other.sinceMs);
+  }
+
+  lostNodes(): AccessObject[] {
+    return [...this.#objects.values()].filter((object) => object.kind === 'node' && object.gone);
+  }
+
+  #take(tags: Iterable<Tag>): void {
+    this.#tags = [...tags];
+    this.#tagsByAsset = Map.groupBy(this.#tags, (tag) => tag.asset);
+  }
+
+  #assetsOf(kind: ObjectKind, id: number): number[] {
+    if (kind === 'asset') return [id];
+    if (kind === 'node') return [];
+    return [...new Set(this.#tags.filter((tag) => tag.instrumentation === id).map((tag) => tag.asset))];
+  }
+
+  #isGone(asset: number): boolean {
+    const object = this.object('asset', asset);
+    if (!object?.gone) return false;
+    const instrumentations = (this.#tagsByAsset.get(asset) ?? [])
+      .filter((tag) => tag.instrumentation !== undefined)
+      .map((tag) => this.object('instrumentation', tag.instrumentation!))
+      .filter((one) => one !== undefined);
+    return isAssetGone(object, instrumentations);
+  }
+
+  #rebuild(): HoldDifference {
+    const held = new Set<string>();
+    const heldAssets = new Set<number>(this.#refusals.keys());
+    for (const object of this.#objects.values()) {
+      if (!object.gone) continue;
+      if (object.kind === 'asset' && this.#isGone(object.id)) heldAssets.add(object.id);
+      if (object.kind === 'instrumentation' && isInstrumentationGone(object)) held.add(`instrumentation ${object.id}`);
+    }
+    for (const asset of heldAssets) held.add(`asset ${asset}`);
+    const difference = {
+      held: [...held].filter((key) => !this.#held.has(key)),
+      released: [...this.#held].filter((key) => !held.has(key)),
+    };
+    this.#held = held;
+    this.#heldAssets = heldAssets;
+    this.#seriesHeld = undefined;
+    return difference;
+  }
+
+  #tooMany(): { kind: ObjectKind; id: number }[] {
+    if (this.#objects.size < MOST_OBJECTS) return [];
+    return [...this.#objects.values()]
+      .filter((object) => !object.gone)
+      .sort((one, other) => (one.occurredAtMs ?? 0) - (other.occurredAtMs ?? 0))
+      .slice(0, FORGET_AT_ONCE)
+      .map(({ kind, id }) => ({ kind, id }));
+  }
+}

@@ -1,0 +1,115 @@
+import { crc32 } from 'node:zlib';
+import type { Database } from '../database.ts';
+import type { ObjectKind } from './access-event.ts';
+import type { AccessObject, Refusal } from './visibility.ts';
+
+/**
+ * What this technical user may see, on disk: the last access event of every object and the assets that were refused. Synchronous;
+ * lives in the store thread, in the inbox's database.
+ *
+ * Invariants: a change is one transaction; every row carries a checksum. A row that does not fit it is deleted and counted
+ * when it is read: without it a refused asset is refused once more, and a lost one is found again by its next answer.
+ * A crash leaves the state before or after a change.
+ */
+export interface HoldChange {
+  objects?: readonly AccessObject[];
+  refusals?: readonly Refusal[];
+  /** Assets that are not refused any more. */
+  released?: readonly number[];
+  /** Objects whose last event need not be known any more. */
+  forgotten?: readonly { kind: ObjectKind; id: number }[];
+}
+
+export interface LoadedHolds {
+  objects: AccessObject[];
+  refusals: Refusal[];
+  /** Rows that were deleted because they did not fit their checksum. */
+  damaged: number;
+}
+
+interface ObjectRow {
+  kind: ObjectKind;
+  id: number;
+  gone: number;
+  occurred_ms: number | null;
+  since_ms: number;
+  proved: number;
+  sum: number;
+}
+
+interface RefusalRow {
+  asset: number;
+  status: number;
+  since_ms: number;
+  sum: number;
+}
+
+export class HoldTable {
+  readonly #database: Database;
+
+  constructor(database: Database) {
+    this.#database = database;
+  }
+
+  open(): void {
+    this.#database.exec(`
+      CREATE TABLE IF NOT EXISTS access_object (
+        kind TEXT NOT NULL, id INTEGER NOT NULL, gone INTEGER NOT NULL, occurred_ms REAL, since_ms REAL NOT NULL,
+        proved INTEGER NOT NULL, sum INTEGER NOT NULL, PRIMARY KEY (kind, id)) WITHOUT ROWID;
+      CREATE TABLE IF NOT EXISTS access_refusal (
+        asset INTEGER PRIMARY KEY, status INTEGER NOT NULL, since_ms REAL NOT NULL, sum INTEGER NOT NULL);
+    `);
+  }
+
+  /** Everything, once at the start. */
+  load(): LoadedHolds {
+    const database = this.#database;
+    let damaged = 0;
+    const objects: AccessObject[] = [];
+    for (const row of database.prepare<[], ObjectRow>('SELECT * FROM access_object').all()) {
+      const object = {
+        kind: row.kind,
+        id: row.id,
+        gone: row.gone === 1,
+        occurredAtMs: row.occurred_ms,
+        sinceMs: row.since_ms,
+        proved: row.proved === 1,
+      };
+      if (row.sum === sumOf(object)) objects.push(object);
+      else
+        damaged += database
+          .prepare('DELETE FROM access_object WHERE kind = ? AND id = ?')
+          .run(row.kind, row.id).changes;
+    }
+    const refusals: Refusal[] = [];
+    for (const row of database.prepare<[], RefusalRow>('SELECT * FROM access_refusal').all()) {
+      const refusal = { asset: row.asset, status: row.status as 403 | 404, sinceMs: row.since_ms };
+      if (row.sum === sumOf(refusal)) refusals.push(refusal);
+      else damaged += database.prepare('DELETE FROM access_refusal WHERE asset = ?').run(row.asset).changes;
+    }
+    return { objects, refusals, damaged };
+  }
+
+  /** One transaction: on disk when it returns. Throws the driver's error; then nothing changed. */
+  save(change: HoldChange): void {
+    const database = this.#database;
+    const putObject = database.prepare('INSERT OR REPLACE INTO access_object VALUES (?, ?, ?, ?, ?, ?, ?)');
+    const putRefusal = database.prepare('INSERT OR REPLACE INTO access_refusal VALUES (?, ?, ?, ?)');
+    const release = database.prepare('DELETE FROM access_refusal WHERE asset = ?');
+    const forget = database.prepare('DELETE FROM access_object WHERE kind = ? AND id = ?');
+    database.transaction(() => {
+      for (const one of change.forgotten ?? []) forget.run(one.kind, one.id);
+      for (const one of change.objects ?? []) {
+        const { kind, id, gone, occurredAtMs, sinceMs, proved } = one;
+        putObject.run(kind, id, gone ? 1 : 0, occurredAtMs, sinceMs, proved ? 1 : 0, sumOf(one));
+      }
+      for (const one of change.refusals ?? []) putRefusal.run(one.asset, one.status, one.sinceMs, sumOf(one));
+      for (const asset of change.released ?? []) release.run(asset);
+    })();
+  }
+}
+
+function sumOf(row: AccessObject | Refusal): number {
+  if ('asset' in row) return crc32(`${row.asset} ${row.status} ${row.sinceMs}`);
+  return crc32(`${row.kind} ${row.id} ${row.gone} ${row.occurredAtMs} ${row.sinceMs} ${row.proved}`);
+}

@@ -1,0 +1,329 @@
+import type { Clock } from '../clock.ts';
+import type { Tag } from '../config/tags.ts';
+import { codeOf } from '../errors.ts';
+import type { Logger } from '../logger.ts';
+import { type ArrivedAccessEvent, readAccessEvent } from './access-event.ts';
+import { AccessState, type HoldCause, type HoldDifference, type SeriesOfAssets } from './access-state.ts';
+import type { HoldChange, LoadedHolds } from './hold-table.ts';
+import { ProbeSchedule } from './probe-schedule.ts';
+import type { AccessObject, Refusal } from './visibility.ts';
+
+/**
+ * Which assets and tags wait because this technical user may not see them now (INTERFACE.md, "Held assets").
+ *
+ * An asset is held because it was answered 403 or 404, or because it disappeared; the series of a tag because its instrumentation
+ * disappeared. What releases: the object's `…_appeared`, an instrumentation's for the assets that tags.yaml maps to it, or a 2xx
+ * for a probe.
+ *
+ * Invariants: an event acts only after it is on disk (`apply`), an answer acts at once and is on disk as soon as the disk
+ * allows. Whatever order events come in, the same holds come out. An event's hold is released by the
+ * answer to a probe alone: a post that was under way when the event came says nothing about now. The memory here is the table's mirror; a crash loses at most the refusals and
+ * releases of the last moment, which the next answers repeat.
+ */
+export interface HoldStore {
+  load(): Promise<LoadedHolds>;
+  save(change: HoldChange): Promise<void>;
+}
+
+export interface HoldsOptions {
+  store: HoldStore;
+  tags: Iterable<Tag>;
+  series: SeriesOfAssets;
+  clock: Clock;
+  logger: Logger;
+  /** A tenth of the request budget, in probes a minute; `Infinity` where there is no budget. */
+  probesPerMinute: () => number;
+  /**
+   * This technical user's id on the platform, where it is known: events about another user are then ignored. Where it is not,
+   * every event counts: the webhook belongs to this user's subscription, and a hold that was not meant costs a quarter of an hour.
+   */
+  userId?: () => number | undefined;
+}
+
+export interface AssetProbe {
+  asset: number;
+  /** Only these: the asset's other series are not held. */
+  onlySeries?: readonly number[];
+}
+
+/** One line of `status`. Times are ISO 8601 by the wall clock. */
+export interface HoldLine {
+  kind: 'asset' | 'instrumentation';
+  id: number;
+  cause: HoldCause;
+  since: string;
+  last_probe: string | null;
+  next_probe_in_seconds: number | null;
+  tags: string[];
+}
+
+const REFUSED_EVERY_MS = 2 * 60_000;
+const GONE_EVERY_MS = 15 * 60_000;
+/** After a start: soon, but not all gateways of a site in the same second. */
+const REFUSED_FIRST_MS = { from: 5_000, to: 60_000 };
+const GONE_FIRST_MS = { from: 2 * 60_000, to: 5 * 60_000 };
+/** A post that was under way when the asset appeared may still be refused; so long the first refusal is not believed. */
+const APPEARED_GRACE_MS = 10_000;
+
+export class Holds {
+  readonly #options: HoldsOptions;
+  readonly #state: AccessState;
+  readonly #schedule = new ProbeSchedule();
+  readonly #listeners = new Set<(change: HoldDifference) => void>();
+  /** Probes that were handed out and not answered: asset to hold keys. */
+  readonly #outstanding = new Map<number, Set<string>>();
+  /** Until when (monotonic) one refusal of an asset that has just appeared is not believed. */
+  readonly #grace = new Map<number, number>();
+  /** Where an instrumentation's probe goes next: its tags in turn. */
+  readonly #turn = new Map<string, number>();
+  #saving: Promise<unknown> = Promise.resolve();
+
+  constructor(options: HoldsOptions) {
+    this.#options = options;
+    this.#state = new AccessState(options.tags, options.series);
+  }
+
+  /** Reads the table; nothing is held before. Throws `StoreError`. */
+  async start(): Promise<void> {
+    const { clock, logger, store } = this.#options;
+    const loaded = await store.load();
+    if (loaded.damaged > 0) {
+      logger.warn(
+        { event: 'access.damaged', rows: loaded.damaged },
+        'holds that did not fit their checksum were dropped',
+      );
+    }
+    const difference = this.#state.load(loaded);
+    const nowMs = clock.monotonicMs();
+    for (const key of difference.held) {
+      const everyMs = this.#everyMs(key);
+      const { from, to } = everyMs === REFUSED_EVERY_MS ? REFUSED_FIRST_MS : GONE_FIRST_MS;
+      this.#schedule.set(key, everyMs, from + clock.random() * (to - from), nowMs);
+    }
+    this.#announce(difference);
+  }
+
+  /** Waits until what was decided is on disk, as far as the disk takes it. */
+  async stop(): Promise<void> {
+    await this.#saving;
+  }
+
+  /**
+   * What an event of the inbox means for holds; events of other types mean nothing. Resolves when it is on disk and acts; throws
+   * `StoreError`, and then nothing has changed. Events may come in any order, and more than once.
+   */
+  async apply(event: ArrivedAccessEvent): Promise<void> {
+    const read = readAccessEvent(event);
+    if (!read) return;
+    if (read.kind === 'associated') {
+      // The asset inherits what the instrumentation may: one post finds out.
+      this.#hasten(assetKey(read.asset));
+      return;
+    }
+    const { userId, clock } = this.#options;
+    const user = userId?.();
+    if (user !== undefined && read.user !== undefined && read.user !== user) return;
+    await this.#inTurn(async () => {
+      const outcome = this.#state.decide(read, clock.wallMs());
+      if (!outcome) return;
+      await this.#options.store.save(outcome.change);
+      if (!read.gone) this.#believeAppeared(outcome.assets);
+      this.#became(this.#state.commit(outcome.change));
+      if (read.object === 'node' && !read.gone) for (const key of this.#schedule.keys()) this.#hasten(key);
+    });
+  }
+
+  isHeld(asset: number): boolean {
+    return this.#state.heldAssets.has(asset);
+  }
+
+  /** Series that wait because of their tag's instrumentation; their assets' other series do not. */
+  heldSeries(): readonly number[] {
+    return this.#state.heldSeries();
+  }
+
+  /** For `tagferry_assets_held`. */
+  heldCount(): number {
+    return this.#state.heldAssets.size;
+  }
+
+  /**
+   * Which holds to try now, each with one post of kind `probe`. What is given out counts as tried, whether or not there is a value
+   * to post.
+   */
+  dueProbes(nowMonotonicMs: number): AssetProbe[] {
+    const probes: AssetProbe[] = [];
+    for (const key of this.#schedule.take(nowMonotonicMs, this.#spacingMs())) {
+      const probe = this.#probeOf(key);
+      if (!probe) continue;
+      const outstanding = this.#outstanding.get(probe.asset) ?? new Set();
+      this.#outstanding.set(probe.asset, outstanding.add(key));
+      probes.push(probe);
+    }
+    return probes;
+  }
+
+  /** When `dueProbes` may next have something (monotonic); `undefined` while nothing is held. */
+  nextProbeAtMs(): number | undefined {
+    return this.#schedule.nextAtMs();
+  }
+
+  /** The platform answered 403 or 404 to a post. Acts at once; never throws. */
+  async refused(asset: number, status: 403 | 404, series?: readonly number[]): Promise<void> {
+    this.#outstanding.delete(asset);
+    const graceUntil = this.#grace.get(asset);
+    this.#grace.delete(asset);
+    if (graceUntil !== undefined && this.#options.clock.monotonicMs() < graceUntil) return;
+    if (this.isHeld(asset)) return;
+    // A probe of a tag: its hold stays. Whether the asset as a whole is refused, its other posts will say.
+    const tagHeld = new Set(this.heldSeries());
+    if (series?.length && series.every((id) => tagHeld.has(id))) return;
+    const refusal: Refusal = { asset, status, sinceMs: this.#options.clock.wallMs() };
+    this.#became(this.#state.commit({ refusals: [refusal] }));
+    await this.#saveLater(() => (this.#state.refusal(asset) ? { refusals: [this.#state.refusal(asset)!] } : undefined));
+  }
+
+  /**
+   * The platform answered 2xx to a post. Releases what the post was a probe of, and an asset that was held by its answers alone;
+   * never throws.
+   */
+  async delivered(asset: number, series: readonly number[]): Promise<void> {
+    const keys = [...(this.#outstanding.get(asset) ?? [])];
+    this.#outstanding.delete(asset);
+    // A refusal is undone by any 2xx, since nothing but an answer made it: the uplink also tries of its own accord after an outage.
+    if (keys.length > 0 || this.#state.isRefusedOnly(assetKey(asset))) keys.push(assetKey(asset));
+    if (keys.length === 0) return;
+    const change = this.#state.proved(keys, asset, series);
+    if (!change) return;
+    this.#became(this.#state.commit(change));
+    const objects = (change.objects ?? []).map(({ kind, id }) => ({ kind, id }));
+    await this.#saveLater(() => ({
+      // As they are when their turn comes: an event may have come meanwhile.
+      objects: objects.map(({ kind, id }) => this.#state.object(kind, id)).filter((one) => one !== undefined),
+      released: this.#state.refusal(asset) ? [] : [asset],
+    }));
+  }
+
+  /** Tags as they stand after a reload. */
+  setTags(tags: Iterable<Tag>): void {
+    this.#became(this.#state.setTags(tags));
+  }
+
+  /** Tells of every change of what is held; returns what takes the listener back. Hold keys: `asset 881`, `instrumentation 4711`. */
+  onChange(listener: (change: HoldDifference) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** For `status`, oldest first. */
+  list(): HoldLine[] {
+    const { clock } = this.#options;
+    const nowMs = clock.monotonicMs();
+    return this.#state.describe().map((hold) => {
+      const probe = this.#schedule.get(hold.key);
+      return {
+        kind: hold.kind,
+        id: hold.id,
+        cause: hold.cause,
+        since: isoOf(hold.sinceMs),
+        last_probe: probe?.lastAtMs === undefined ? null : isoOf(clock.wallMs() - (nowMs - probe.lastAtMs)),
+        next_probe_in_seconds: probe ? Math.max(0, Math.round((probe.nextAtMs - nowMs) / 1000)) : null,
+        tags: hold.tags,
+      };
+    });
+  }
+
+  /** Nodes that disappeared: known for people; their assets have events of their own. */
+  lostNodes(): AccessObject[] {
+    return this.#state.lostNodes();
+  }
+
+  #everyMs(key: string): number {
+    return this.#state.isRefusedOnly(key) ? REFUSED_EVERY_MS : GONE_EVERY_MS;
+  }
+
+  #spacingMs(): number {
+    const perMinute = this.#options.probesPerMinute();
+    return Number.isFinite(perMinute) && perMinute > 0 ? 60_000 / perMinute : 0;
+  }
+
+  #hasten(key: string): void {
+    this.#schedule.hasten(key, this.#options.clock.monotonicMs());
+  }
+
+  #believeAppeared(assets: readonly number[]): void {
+    const untilMs = this.#options.clock.monotonicMs() + APPEARED_GRACE_MS;
+    for (const asset of assets) this.#grace.set(asset, untilMs);
+    if (this.#grace.size < 1_000) return;
+    const nowMs = this.#options.clock.monotonicMs();
+    for (const [asset, endMs] of this.#grace) if (endMs <= nowMs) this.#grace.delete(asset);
+  }
+
+  #probeOf(key: string): AssetProbe | undefined {
+    const hold = this.#state.parse(key);
+    if (hold.kind === 'asset') return { asset: hold.id };
+    const choices = this.#state.seriesOfInstrumentation(hold.id);
+    if (choices.length === 0) return undefined;
+    const turn = this.#turn.get(key) ?? 0;
+    this.#turn.set(key, turn + 1);
+    const choice = choices[turn % choices.length]!;
+    return { asset: choice.asset, onlySeries: choice.series };
+  }
+
+  /** The schedule follows what is held, the log says it, listeners hear of it. */
+  #became(difference: HoldDifference): void {
+    const nowMs = this.#options.clock.monotonicMs();
+    for (const key of [...difference.held, ...difference.released]) {
+      // An answer to an earlier probe says nothing about a hold that came after it.
+      for (const keys of this.#outstanding.values()) keys.delete(key);
+    }
+    for (const key of difference.released) {
+      this.#schedule.delete(key);
+      this.#turn.delete(key);
+    }
+    for (const key of this.#state.keys()) {
+      const everyMs = this.#everyMs(key);
+      this.#schedule.set(key, everyMs, everyMs, nowMs);
+    }
+    this.#announce(difference);
+  }
+
+  #announce(difference: HoldDifference): void {
+    const { logger } = this.#options;
+    for (const key of difference.held) {
+      const { kind, id } = this.#state.parse(key);
+      const cause = this.#state.causeOf(key);
+      logger.warn({ event: 'access.held', [kind]: id, cause }, 'values wait: access was lost');
+    }
+    for (const key of difference.released) {
+      const { kind, id } = this.#state.parse(key);
+      logger.info({ event: 'access.released', [kind]: id }, 'values flow again: access is back');
+    }
+    if (difference.held.length + difference.released.length === 0) return;
+    for (const listener of this.#listeners) listener(difference);
+  }
+
+  /** Writes after what is being written; the disk's refusal is logged, since memory holds and the next answer repeats it. */
+  async #saveLater(change: () => HoldChange | undefined): Promise<void> {
+    await this.#inTurn(async () => {
+      const now = change();
+      if (now) await this.#options.store.save(now);
+    }).catch((error) => {
+      this.#options.logger.warn({ event: 'access.unsaved', code: codeOf(error) }, 'a hold cannot be written');
+    });
+  }
+
+  #inTurn(work: () => Promise<void>): Promise<void> {
+    const done = this.#saving.then(work);
+    this.#saving = done.catch(() => {});
+    return done;
+  }
+}
+
+export function assetKey(asset: number): string {
+  return `asset ${asset}`;
+}
+
+function isoOf(ms: number): string {
+  return new Date(Math.min(8.64e15, Math.max(-8.64e15, ms))).toISOString();
+}

@@ -1,0 +1,106 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { onTestFinished } from 'vitest';
+import { HoldTable } from '../../src/access/hold-table.ts';
+import { type HoldStore, Holds, type HoldsOptions } from '../../src/access/holds.ts';
+import type { Tag, TagValue } from '../../src/config/tags.ts';
+import { type Database, openDatabase } from '../../src/database.ts';
+import { silentLogger } from '../../src/logger.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+
+/** A real table in a file of its own, and holds on it with a clock that is moved by hand. */
+export const START_MS = Date.UTC(2026, 10, 21);
+
+export function tag(name: string, asset: number, instrumentation: number | undefined, ...keys: string[]): Tag {
+  const values = new Map<string, TagValue>(keys.map((key) => [key, { key }]));
+  return { name, asset, ...(instrumentation === undefined ? {} : { instrumentation }), values };
+}
+
+/** FT-101 and FT-102 share asset 881; only FT-101 names instrumentation 4711. */
+export const TAGS = [
+  tag('FT-101', 881, 4711, 'flow', 'temperature'),
+  tag('FT-102', 881, undefined, 'level'),
+  tag('PT-200', 882, 4712, 'pressure'),
+  tag('GW-01', 900, undefined, 'load'),
+];
+
+export class SeriesList {
+  readonly list: { id: number; asset: number; key: string; group: string | undefined }[] = [
+    { id: 1, asset: 881, key: 'flow', group: undefined },
+    { id: 2, asset: 881, key: 'temperature', group: undefined },
+    { id: 3, asset: 881, key: 'level', group: undefined },
+    { id: 4, asset: 882, key: 'pressure', group: undefined },
+    { id: 5, asset: 900, key: 'load', group: undefined },
+  ];
+
+  ofAsset(asset: number) {
+    return this.list.filter((one) => one.asset === asset);
+  }
+
+  get size() {
+    return this.list.length;
+  }
+}
+
+export interface Plant {
+  holds: Holds;
+  clock: ManualClock;
+  series: SeriesList;
+  table: HoldTable;
+  database: Database;
+  /** Holds as the next start of the daemon finds them. */
+  restart: (more?: Partial<HoldsOptions>) => Promise<Holds>;
+}
+
+export function storeOf(table: HoldTable): HoldStore {
+  return {
+    load: async () => table.load(),
+    save: async (change) => table.save(change),
+  };
+}
+
+export async function buildPlant(more: Partial<HoldsOptions> = {}): Promise<Plant> {
+  const folder = mkdtempSync(join(tmpdir(), 'tagferry-access-'));
+  const database = openDatabase(join(folder, 'inbox.db'));
+  onTestFinished(() => {
+    database.close();
+    rmSync(folder, { recursive: true });
+  });
+  const table = new HoldTable(database);
+  table.open();
+  const clock = new ManualClock(START_MS);
+  const series = new SeriesList();
+  const restart = async (changed: Partial<HoldsOptions> = {}) => {
+    const holds = new Holds({
+      store: storeOf(table),
+      tags: TAGS,
+      series,
+      clock,
+      logger: silentLogger(),
+      probesPerMinute: () => Number.POSITIVE_INFINITY,
+      ...more,
+      ...changed,
+    });
+    await holds.start();
+    return holds;
+  };
+  return { holds: await restart(), clock, series, table, database, restart };
+}
+
+/** An access event that occurred so many seconds after the start. */
+export function accessEvent(eventType: string, id: number, atSeconds: number | undefined, user?: number) {
+  const kind = eventType.split('_')[0]!;
+  const occurredAtMs = atSeconds === undefined ? undefined : START_MS + atSeconds * 1000;
+  const content = {
+    [kind]: { id, href: `https://api.example/v1/${kind}s/${id}` },
+    ...(user ? { user: { id: user } } : {}),
+  };
+  return { eventType, occurredAtMs, payload: JSON.stringify({ event_type: eventType, content }) };
+}
+
+export function association(asset: number, instrumentation: number, change: 'created' | 'destroyed') {
+  const eventType = `asset_instrumentation_association_${change}`;
+  const content = { asset: { id: asset }, instrumentation: { id: instrumentation } };
+  return { eventType, occurredAtMs: START_MS, payload: JSON.stringify({ event_type: eventType, content }) };
+}
