@@ -1,0 +1,39 @@
+/** What an absurd payload may cost: no event of spec 6.3 comes near. */
+const MOST_MATCHES = 10_000;
+const MOST_SEGMENTS = 32;
+
+/**
+ * Every value that a dotted path leads to: `data.value`, `values.0.key`. At an array a number takes that member, anything
+ * else looks into every member ("any"). A member whose own name holds dots (specification keys do) is found as well.
+ * Only own members count, so `__proto__` and the like lead nowhere.
+ */
+export function valuesAt(root: unknown, path: string): unknown[] {
+  const found: unknown[] = [];
+  const segments = path.split('.');
+  if (segments.length <= MOST_SEGMENTS) collect(root, segments, found);
+  return found;
+}
+
+function collect(node: unknown, segments: readonly string[], found: unknown[]): void {
+  if (found.length >= MOST_MATCHES) return;
+  if (segments.length === 0) {
+    found.push(node);
+    return;
+  }
+  if (Array.isArray(node)) {
+    const [first, ...rest] = segments as [string, ...string[]];
+    if (/^\d{1,9}$/.test(first)) {
+      if (Number(first) < node.length) collect(node[Number(first)], rest, found);
+    } else {
+      for (const member of node) collect(member, segments, found);
+    }
+    return;
+  }
+  if (typeof node !== 'object' || node === null) return;
+  for (let taken = 1; taken <= segments.length; taken++) {
+    const name = segments.slice(0, taken).join('.');
+    if (Object.hasOwn(node, name)) {
+      collect((node as Record<string, unknown>)[name], segments.slice(taken), found);
+    }
+  }
+}

@@ -1,0 +1,259 @@
+import type { Clock } from '../clock.ts';
+import type { Reaction } from '../config/reactions.ts';
+import { codeOf, messageOf } from '../errors.ts';
+import type { Logger } from '../logger.ts';
+import { type Backoff, fullJitterMs } from '../retry.ts';
+import { type ActionResult, nameActions, type Perform } from './action.ts';
+import type { Cooldowns } from './cooldowns.ts';
+import type { EventFacts } from './event-facts.ts';
+import type { Attempt, InboxEvent, Journal } from './journal.ts';
+import type { Progress } from './progress.ts';
+import { judgeAge, matches } from './rules.ts';
+import type { Turns } from './turns.ts';
+
+/** What becomes of an event after one run of its reactions. */
+export type EventVerdict =
+  | { state: 'done' | 'dead' }
+  | { state: 'failed'; retryInMs: number }
+  /** The daemon stops: nothing is written, so that it runs again at the next start. */
+  | { state: 'interrupted' };
+
+/** What becomes of one reaction of it; `skipped` ones are done as well. */
+type ReactionOutcome = 'done' | 'expired' | 'cooldown' | 'failed' | 'dead' | 'waiting' | 'interrupted';
+
+export interface EventRunOptions {
+  clock: Clock;
+  logger: Logger;
+  journal: Pick<Journal, 'recordAttempt'>;
+  cooldowns: Cooldowns;
+  turns: Turns;
+  perform: Perform;
+  /** A clock to judge age by; `undefined` while none can be trusted. See `judgeAge`. */
+  trustedNowMs: () => number | undefined;
+  /** How often an action is tried. */
+  mostTries: number;
+  /** Outcomes, for `tagferry_reactions_total{name,outcome}`. */
+  onOutcome: (reaction: string, outcome: 'done' | 'failed' | 'dead' | 'expired' | 'cooldown') => void;
+}
+
+/** Between tries of an action: a dashboard that restarts is back in a minute or two. */
+const RETRY: Backoff = { baseMs: 2_000, capMs: 60_000 };
+const RETRY_FLOOR_MS = 500;
+/** How soon a reaction looks again whether its turn has come, or the clock. */
+const LOOK_AGAIN_MS = 2_000;
+const SLOWEST_LOOK_MS = 30_000;
+
+/**
+ * Runs the reactions of one event once. Reactions run side by side, the actions of one in their order; a failure stops
+ * none of the others. Never throws.
+ */
+export class EventRun {
+  readonly #options: EventRunOptions;
+  readonly #event: InboxEvent;
+  readonly #facts: EventFacts;
+  readonly #progress: Progress;
+  readonly #signal: AbortSignal;
+
+  constructor(options: EventRunOptions, event: InboxEvent, facts: EventFacts, progress: Progress, signal: AbortSignal) {
+    this.#options = options;
+    this.#event = event;
+    this.#facts = facts;
+    this.#progress = progress;
+    this.#signal = signal;
+  }
+
+  async run(reactions: readonly Reaction[]): Promise<EventVerdict> {
+    const outcomes = await Promise.all(
+      reactions.filter((one) => matches(one, this.#facts)).map((one) => this.#runReaction(one)),
+    );
+    if (outcomes.includes('interrupted')) return { state: 'interrupted' };
+    if (outcomes.includes('failed')) return { state: 'failed', retryInMs: this.#retryInMs(reactions) };
+    if (outcomes.includes('waiting')) return { state: 'failed', retryInMs: this.#lookAgainInMs() };
+    return { state: outcomes.includes('dead') ? 'dead' : 'done' };
+  }
+
+  async #runReaction(reaction: Reaction): Promise<ReactionOutcome> {
+    const over = this.#whatItCameTo(reaction);
+    if (over !== undefined) return over;
+    const reason = await this.#reasonAgainst(reaction);
+    if (reason === 'waiting') return 'waiting';
+    if (reason !== undefined) {
+      // Said once: a reaction that had begun and is now too old is over as well.
+      await this.#record(reaction.name, '', { outcome: reason }, 0);
+      this.#log(reason === 'expired' ? 'warn' : 'info', `reaction.${reason}`, reaction, {}, SKIPPED[reason]);
+      this.#options.onOutcome(reaction.name, reason);
+      return reason;
+    }
+    const beganMs = this.#options.clock.monotonicMs();
+    const firstTime = !this.#progress.hasBegun(reaction.name);
+    const outcome = await this.#runActions(reaction);
+    // After the actions, not before: a crash in between must not leave a cooldown that swallows the repeat. Events of one
+    // object run one after another, so none slips in meanwhile.
+    if (firstTime && this.#progress.hasBegun(reaction.name)) await this.#beginCooldown(reaction, beganMs);
+    if (outcome === 'done' || outcome === 'failed' || outcome === 'dead') {
+      this.#options.onOutcome(reaction.name, outcome);
+      if (outcome === 'done') this.#log('info', 'reaction.done', reaction, {}, 'a reaction has run');
+    }
+    return outcome;
+  }
+
+  /** A reaction that is over stays so while the event comes back for another one: skipped is skipped, given up is given up. */
+  #whatItCameTo(reaction: Reaction): 'done' | 'dead' | undefined {
+    if (this.#progress.isSkipped(reaction.name)) return 'done';
+    if (!this.#progress.hasBegun(reaction.name)) return undefined;
+    const names = nameActions(reaction.actions).filter((name) => !this.#progress.isDone(reaction.name, name));
+    if (names.length === 0) return 'done';
+    return names.every((name) => this.#isGivenUp(reaction, name)) ? 'dead' : undefined;
+  }
+
+  #isGivenUp(reaction: Reaction, name: string): boolean {
+    return this.#progress.failures(reaction.name, name) >= this.#options.mostTries;
+  }
+
+  async #reasonAgainst(reaction: Reaction): Promise<'expired' | 'cooldown' | 'waiting' | undefined> {
+    if (this.#event.replayed) return undefined;
+    const { clock, trustedNowMs } = this.#options;
+    const waitedMs = clock.monotonicMs() - this.#progress.firstSeenMs;
+    const age = judgeAge(reaction.maxAgeMs, this.#event.occurredAtMs, trustedNowMs(), waitedMs);
+    if (age === 'too-old') return 'expired';
+    if (age === 'unknown') return 'waiting';
+    if (this.#progress.hasBegun(reaction.name)) return undefined;
+    try {
+      const rests = await this.#options.cooldowns.rests(reaction.name, this.#facts.object, reaction.cooldownMs);
+      return rests ? 'cooldown' : undefined;
+    } catch (error) {
+      // A disk that cannot be read must not keep a valve open.
+      this.#log('warn', 'reaction.journal', reaction, { code: codeOf(error) }, 'the journal cannot be read');
+      return undefined;
+    }
+  }
+
+  async #runActions(reaction: Reaction): Promise<ReactionOutcome> {
+    const names = nameActions(reaction.actions);
+    const { turns } = this.#options;
+    const object = this.#facts.object;
+    let worst: ReactionOutcome = 'done';
+    for (const [index, action] of reaction.actions.entries()) {
+      const name = names[index]!;
+      if (this.#progress.isDone(reaction.name, name)) continue;
+      if (this.#isGivenUp(reaction, name)) {
+        worst = worseOf(worst, 'dead');
+        continue;
+      }
+      if (turns.isTaken(reaction.name, object, name, this.#event.id)) {
+        worst = worseOf(worst, 'waiting');
+        continue;
+      }
+      if (this.#signal.aborted) return 'interrupted';
+      const startedMs = this.#options.clock.monotonicMs();
+      const result = await this.#perform(reaction, action);
+      await this.#record(reaction.name, name, result, this.#options.clock.monotonicMs() - startedMs);
+      if (result.outcome === 'interrupted') return 'interrupted';
+      if (result.outcome === 'done') {
+        turns.done(reaction.name, object, name, this.#event.id);
+        continue;
+      }
+      worst = worseOf(worst, this.#afterFailure(reaction, name, result));
+    }
+    return worst;
+  }
+
+  async #perform(reaction: Reaction, action: Reaction['actions'][number]): Promise<ActionResult> {
+    try {
+      return await this.#options.perform(action, {
+        reaction: reaction.name,
+        event: this.#facts,
+        signal: this.#signal,
+      });
+    } catch (error) {
+      return { outcome: 'failed', detail: messageOf(error) };
+    }
+  }
+
+  #afterFailure(reaction: Reaction, name: string, result: ActionResult): 'failed' | 'dead' {
+    const tries = this.#progress.failures(reaction.name, name);
+    const fields = { action: name, detail: result.detail, tries };
+    const object = this.#facts.object;
+    if (tries >= this.#options.mostTries) {
+      this.#options.turns.done(reaction.name, object, name, this.#event.id);
+      this.#log('error', 'reaction.dead', reaction, fields, 'an action was given up; `tagferry events replay` runs it');
+      return 'dead';
+    }
+    this.#options.turns.take(reaction.name, object, name, this.#event.id);
+    this.#log('warn', 'reaction.failed', reaction, fields, 'an action failed and will be tried again');
+    return 'failed';
+  }
+
+  #retryInMs(reactions: readonly Reaction[]): number {
+    let fewest = Number.POSITIVE_INFINITY;
+    for (const reaction of reactions) {
+      for (const name of nameActions(reaction.actions)) {
+        const failures = this.#progress.failures(reaction.name, name);
+        if (failures > 0 && !this.#progress.isDone(reaction.name, name)) fewest = Math.min(fewest, failures);
+      }
+    }
+    const attempt = Number.isFinite(fewest) ? fewest - 1 : 0;
+    return fullJitterMs(attempt, RETRY, () => this.#options.clock.random(), RETRY_FLOOR_MS);
+  }
+
+  /** Soon at first, then less often: each look is two commits. */
+  #lookAgainInMs(): number {
+    const waitedMs = this.#options.clock.monotonicMs() - this.#progress.firstSeenMs;
+    return Math.min(SLOWEST_LOOK_MS, LOOK_AGAIN_MS + waitedMs / 4);
+  }
+
+  /** A journal that cannot be written stops no action: the event stays open, and runs again after a crash. */
+  async #record(reaction: string, action: string, result: { outcome: string; detail?: string }, tookMs: number) {
+    const attempt: Attempt = {
+      reaction,
+      action,
+      outcome: result.outcome,
+      ...(result.detail === undefined ? {} : { detail: result.detail.slice(0, 500) }),
+      durationMs: Math.round(tookMs),
+      atMs: this.#options.clock.wallMs(),
+    };
+    this.#progress.note(attempt);
+    try {
+      await this.#options.journal.recordAttempt(this.#event.id, attempt);
+    } catch (error) {
+      this.#options.logger.warn(
+        { event: 'reaction.journal', inbox_id: this.#event.id, reaction, code: codeOf(error) },
+        'the journal cannot be written',
+      );
+    }
+  }
+
+  async #beginCooldown(reaction: Reaction, beganMs: number): Promise<void> {
+    try {
+      await this.#options.cooldowns.begin(reaction.name, this.#facts.object, reaction.cooldownMs, beganMs);
+    } catch (error) {
+      this.#log('warn', 'reaction.journal', reaction, { code: codeOf(error) }, 'the journal cannot be written');
+    }
+  }
+
+  #log(level: 'info' | 'warn' | 'error', event: string, reaction: Reaction, fields: object, message: string): void {
+    this.#options.logger[level](
+      {
+        event,
+        reaction: reaction.name,
+        inbox_id: this.#event.id,
+        event_type: this.#event.eventType,
+        object: this.#facts.object,
+        ...fields,
+      },
+      message,
+    );
+  }
+}
+
+const SKIPPED = {
+  expired: 'an event was too old for a reaction and is only logged',
+  cooldown: 'a reaction rests',
+} as const;
+
+/** From harmless to what decides the event's state. */
+const ORDER: readonly ReactionOutcome[] = ['done', 'dead', 'waiting', 'failed'];
+
+function worseOf(one: ReactionOutcome, other: ReactionOutcome): ReactionOutcome {
+  return ORDER.indexOf(one) >= ORDER.indexOf(other) ? one : other;
+}

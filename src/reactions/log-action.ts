@@ -1,0 +1,40 @@
+import type { Action } from '../config/reactions.ts';
+import type { Logger } from '../logger.ts';
+import type { ActionContext, ActionResult } from './action.ts';
+import { valuesAt } from './content-path.ts';
+
+/** Writes the event's main fields to the log. Never the whole payload: personal data stays out of the journal. */
+export function logEvent(
+  action: Extract<Action, { kind: 'log' }>,
+  context: ActionContext,
+  logger: Logger,
+): ActionResult {
+  const { event } = context;
+  const first = (path: string) => {
+    const value = valuesAt(event.content, path)[0];
+    if (typeof value === 'string') return value.slice(0, 200);
+    return typeof value === 'number' ? value : undefined;
+  };
+  logger[action.level](
+    {
+      event: 'reaction.log',
+      reaction: context.reaction,
+      inbox_id: event.id,
+      event_type: event.eventType,
+      occurred_at: isoOf(event.occurredAtMs),
+      asset: event.assets[0],
+      instrumentation: event.instrumentations[0],
+      tag: first('instrumentation.tag'),
+      key: first('data.key'),
+      value: first('data.value'),
+      threshold: first('threshold.name'),
+      threshold_type: first('threshold.type'),
+    },
+    'a reaction met its event',
+  );
+  return { outcome: 'done' };
+}
+
+function isoOf(ms: number | undefined): string | undefined {
+  return ms === undefined || Math.abs(ms) > 8.64e15 ? undefined : new Date(ms).toISOString();
+}

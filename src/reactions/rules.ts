@@ -1,0 +1,83 @@
+import type { Condition, Reaction } from '../config/reactions.ts';
+import { valuesAt } from './content-path.ts';
+import type { EventFacts } from './event-facts.ts';
+
+/** Decimal numbers as the platform writes them in text (`asset_value_created` sends its value so, spec 6.3). */
+const DECIMAL = /^[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?$/;
+
+/** Whether a reaction is meant by an event: its type is in `on` and every condition holds. */
+export function matches(reaction: Reaction, event: EventFacts): boolean {
+  const typeFits = reaction.on === '*' || reaction.on.includes(event.eventType);
+  return typeFits && reaction.conditions.every((condition) => holds(condition, event));
+}
+
+function holds(condition: Condition, event: EventFacts): boolean {
+  switch (condition.kind) {
+    case 'tag':
+      return namesTag(condition, event);
+    case 'equals':
+      return equalsAny(valuesAt(event.content, condition.path), condition.anyOf);
+    case 'range':
+      return valuesAt(event.content, condition.path).some((value) => isWithin(value, condition));
+  }
+}
+
+/**
+ * Where tag and event both name an instrumentation, it alone decides: an asset may serve several of them, and a threshold of
+ * another one is not this tag's. Else the asset.
+ */
+function namesTag(tag: { asset: number; instrumentation?: number }, event: EventFacts): boolean {
+  if (tag.instrumentation !== undefined && event.instrumentations.length > 0) {
+    return event.instrumentations.includes(tag.instrumentation);
+  }
+  return event.assets.includes(tag.asset);
+}
+
+/** A member that is missing counts as null: the platform may leave out what it has nothing to say about. */
+function equalsAny(found: readonly unknown[], wanted: readonly (string | number | boolean | null)[]): boolean {
+  if (found.length === 0) return wanted.includes(null);
+  return found.some((value) => wanted.some((one) => isEqual(value, one)));
+}
+
+function isEqual(value: unknown, wanted: string | number | boolean | null): boolean {
+  if (typeof wanted === 'number') return numberOf(value) === wanted;
+  return value === wanted;
+}
+
+/** Both bounds are exclusive: `above: 20` does not hold at 20. */
+function isWithin(value: unknown, bounds: { above?: number; below?: number }): boolean {
+  const number = numberOf(value);
+  if (number === undefined) return false;
+  if (bounds.above !== undefined && !(number > bounds.above)) return false;
+  return bounds.below === undefined || number < bounds.below;
+}
+
+function numberOf(value: unknown): number | undefined {
+  if (typeof value === 'number') return value;
+  return typeof value === 'string' && value.length <= 64 && DECIMAL.test(value) ? Number(value) : undefined;
+}
+
+export type AgeVerdict = 'fresh' | 'too-old' | 'unknown';
+
+/**
+ * Whether an event is young enough for a rule. `nowMs` is a clock that can be trusted (synchronised, or told by the platform's
+ * `Date`), `undefined` as long as there is none.
+ *
+ * Without one the age is `unknown`, and neither answer would be right at once: after a boot in 1970 the catch-up may bring a
+ * week-old alarm that must not move a valve, and the alarm of this minute must not be swallowed. So the event waits for
+ * the clock. `waitedMs` (monotonic, since the event was first looked at) bounds the wait: an event that has waited
+ * longer than it may be old is too old, whatever the clock will say.
+ */
+export function judgeAge(
+  maxAgeMs: number,
+  occurredAtMs: number | undefined,
+  nowMs: number | undefined,
+  waitedMs: number,
+): AgeVerdict {
+  if (maxAgeMs <= 0) return 'fresh';
+  if (waitedMs > maxAgeMs) return 'too-old';
+  // The inbox takes no event without a readable time for recognised; should one come, it cannot prove that it is young.
+  if (occurredAtMs === undefined) return 'too-old';
+  if (nowMs === undefined) return 'unknown';
+  return nowMs - occurredAtMs > maxAgeMs ? 'too-old' : 'fresh';
+}

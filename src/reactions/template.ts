@@ -1,0 +1,58 @@
+import { valuesAt } from './content-path.ts';
+
+const PLACE = /\{\{\s*([^{}]{1,200}?)\s*\}\}/g;
+const ONLY_PLACE = /^\{\{\s*([^{}]{1,200}?)\s*\}\}$/;
+const MOST_DEPTH = 16;
+
+/**
+ * Fills `{{content.data.value}}` in a text. Paths start in the payload (`event_type`, `occurred_at`, `content.…`); the first
+ * value found is taken, a missing one leaves nothing.
+ */
+export function fillText(text: string, envelope: unknown): string {
+  return text.replaceAll(PLACE, (_, path: string) => textOf(valuesAt(envelope, path)[0]));
+}
+
+/**
+ * Fills the strings of a YAML value, however deep. A string that is one template and nothing else keeps the value's type:
+ * `"{{content.data.value}}"` becomes the number, null where it is missing.
+ */
+export function fillValue(value: unknown, envelope: unknown, depth = 0): unknown {
+  if (depth > MOST_DEPTH) return null;
+  if (typeof value === 'string') {
+    const only = ONLY_PLACE.exec(value);
+    return only ? (valuesAt(envelope, only[1]!)[0] ?? null) : fillText(value, envelope);
+  }
+  if (Array.isArray(value)) return value.map((member) => fillValue(member, envelope, depth + 1));
+  if (typeof value === 'object' && value !== null) {
+    return Object.fromEntries(
+      Object.entries(value).map(([name, member]) => [name, fillValue(member, envelope, depth + 1)]),
+    );
+  }
+  return value;
+}
+
+/**
+ * Fills an MQTT topic. What an event brings in stays one level and one name: separators, wildcards and control characters
+ * become `_`, so that no event chooses where it is published.
+ */
+export function fillTopic(topic: string, envelope: unknown): string {
+  return topic.replaceAll(PLACE, (_, path: string) =>
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: a topic may hold none of them (MQTT 3.1.1 section 1.5.3)
+    textOf(valuesAt(envelope, path)[0]).replaceAll(/[/+#\u0000-\u001f\u007f]/g, '_'),
+  );
+}
+
+/** The body of a `post` or a message: the event as received where the rule gives none. */
+export function fillBody(
+  body: unknown,
+  event: { payload: string; envelope: unknown },
+): { text: string; isJson: boolean } {
+  if (body === undefined) return { text: event.payload, isJson: true };
+  if (typeof body === 'string') return { text: fillText(body, event.envelope), isJson: false };
+  return { text: JSON.stringify(fillValue(body, event.envelope)), isJson: true };
+}
+
+function textOf(value: unknown): string {
+  if (value === undefined || value === null) return '';
+  return typeof value === 'object' ? JSON.stringify(value) : String(value);
+}

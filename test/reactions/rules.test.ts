@@ -1,0 +1,153 @@
+import { describe, expect, it } from 'vitest';
+import type { Condition, Reaction } from '../../src/config/reactions.ts';
+import { EVENT_TYPES } from '../../src/contract/events.ts';
+import { valuesAt } from '../../src/reactions/content-path.ts';
+import { judgeAge, matches } from '../../src/reactions/rules.ts';
+import { fillBody, fillTopic, fillValue } from '../../src/reactions/template.ts';
+import { factsOf } from './parts/facts.ts';
+
+function rule(on: Reaction['on'], ...conditions: Condition[]): Reaction {
+  return { name: 'rule', on, conditions, cooldownMs: 0, maxAgeMs: 0, actions: [] };
+}
+
+describe('on', () => {
+  it('takes a list of types, and "*" takes every one of the 23', () => {
+    for (const type of EVENT_TYPES) {
+      expect(matches(rule('*'), factsOf(type))).toBe(true);
+      expect(matches(rule([type]), factsOf(type))).toBe(true);
+      expect(matches(rule(['no_such_type']), factsOf(type))).toBe(false);
+    }
+  });
+});
+
+describe('a condition', () => {
+  const event = factsOf('threshold_reached');
+  const equals = (path: string, ...anyOf: (string | number | boolean | null)[]) =>
+    matches(rule('*', { kind: 'equals', path, anyOf }), event);
+  const range = (path: string, bounds: { above?: number; below?: number }) =>
+    matches(rule('*', { kind: 'range', path, ...bounds }), event);
+
+  it('compares members that its path leads to, from content on', () => {
+    expect(equals('threshold.type', 'high')).toBe(true);
+    expect(equals('threshold.type', 'low', 'high')).toBe(true);
+    expect(equals('threshold.type', 'HIGH')).toBe(false);
+    expect(equals('content.threshold.type', 'high')).toBe(false);
+    expect(equals('data.value', 25.4)).toBe(true);
+    expect(equals('data.value', '25.4')).toBe(false);
+    expect(equals('__proto__', null)).toBe(true);
+    expect(equals('constructor.name', 'Object')).toBe(false);
+  });
+
+  it('takes a member that is null or missing for null', () => {
+    expect(equals('threshold.value_in_threshold_unit', null)).toBe(true);
+    expect(equals('threshold.no_such_member', null)).toBe(true);
+    expect(equals('threshold.no_such_member', 'x')).toBe(false);
+    expect(equals('threshold.type', null)).toBe(false);
+  });
+
+  it('has exclusive bounds', () => {
+    expect(range('data.value', { above: 25.3 })).toBe(true);
+    expect(range('data.value', { above: 25.4 })).toBe(false);
+    expect(range('data.value', { above: 20, below: 25.4 })).toBe(false);
+    expect(range('data.value', { above: 20, below: 30 })).toBe(true);
+    expect(range('data.key', { above: 0 })).toBe(false);
+    expect(range('nothing', { below: 10 })).toBe(false);
+  });
+
+  it('reads a number that the platform sends as text', () => {
+    const value = factsOf('asset_value_created', { asset: { id: 1 }, value: { key: 'flow', value: '25.40' } });
+    expect(matches(rule('*', { kind: 'range', path: 'value.value', above: 25 }), value)).toBe(true);
+    expect(matches(rule('*', { kind: 'equals', path: 'value.value', anyOf: [25.4] }), value)).toBe(true);
+    const word = factsOf('asset_value_created', { asset: { id: 1 }, value: { key: 'flow', value: '' } });
+    expect(matches(rule('*', { kind: 'range', path: 'value.value', below: 25 }), word)).toBe(false);
+  });
+
+  it('looks into lists by index or into every member, and finds names that hold dots', () => {
+    const content = {
+      values: [
+        { key: 'a', data: [{ value: 1 }, { value: 9 }] },
+        { key: 'b', data: [] },
+      ],
+    };
+    expect(valuesAt(content, 'values.data.value')).toEqual([1, 9]);
+    expect(valuesAt(content, 'values.0.data.1.value')).toEqual([9]);
+    expect(valuesAt(content, 'values.7.key')).toEqual([]);
+    expect(valuesAt(content, 'values.key')).toEqual(['a', 'b']);
+    const specified = { asset: { specifications: { 'eh.pcps.ph': { value: '7' } } } };
+    expect(valuesAt(specified, 'asset.specifications.eh.pcps.ph.value')).toEqual(['7']);
+  });
+});
+
+describe('a tag', () => {
+  const names = (asset: number, instrumentation?: number): Condition => ({
+    kind: 'tag',
+    tag: 'T',
+    asset,
+    ...(instrumentation === undefined ? {} : { instrumentation }),
+  });
+  const fits = (condition: Condition, type: string, content?: unknown) =>
+    matches(rule('*', condition), factsOf(type, content));
+
+  it('is decided by the instrumentation alone where both name one, else by the asset', () => {
+    const both = { asset: { id: 881 }, instrumentation: { id: 4711 } };
+    expect(fits(names(999, 4711), 'threshold_reached', both)).toBe(true);
+    expect(fits(names(881, 4712), 'threshold_reached', both)).toBe(false);
+    expect(fits(names(881), 'threshold_reached', both)).toBe(true);
+    expect(fits(names(881, 4712), 'asset_updated', { asset: { id: 881 } })).toBe(true);
+    expect(fits(names(882), 'asset_updated', { asset: { id: 881 } })).toBe(false);
+    expect(fits(names(881), 'node_appeared', { node: { id: 881 } })).toBe(false);
+  });
+
+  it('is found among the assets and instrumentations of a new event', () => {
+    expect(fits(names(1, 4711), 'event_created')).toBe(true);
+    expect(fits(names(881, 5), 'event_created')).toBe(false);
+    expect(fits(names(881), 'event_created')).toBe(true);
+  });
+});
+
+describe('age', () => {
+  it('is judged by a clock that can be trusted, and waits for one no longer than the event may be old', () => {
+    const now = Date.UTC(2026, 10, 21);
+    expect(judgeAge(600_000, now - 600_000, now, 0)).toBe('fresh');
+    expect(judgeAge(600_000, now - 600_001, now, 0)).toBe('too-old');
+    expect(judgeAge(600_000, now + 5_000, now, 0)).toBe('fresh');
+    expect(judgeAge(0, 0, now, 0)).toBe('fresh');
+    expect(judgeAge(0, now, undefined, 9e9)).toBe('fresh');
+    expect(judgeAge(600_000, now, undefined, 0)).toBe('unknown');
+    expect(judgeAge(600_000, now, undefined, 600_001)).toBe('too-old');
+    expect(judgeAge(600_000, undefined, now, 0)).toBe('too-old');
+  });
+});
+
+describe('what cooldown and order go by', () => {
+  it('is the instrumentation, else the asset, else the nearest other object, else the type', () => {
+    expect(factsOf('threshold_reached').object).toBe('instrumentation 4711');
+    expect(factsOf('asset_updated').object).toBe('asset 881');
+    expect(factsOf('node_appeared').object).toMatch(/^node \d+$/);
+    expect(factsOf('product_status_changed').object).toMatch(/^product \d+$/);
+    expect(factsOf('event_created').object).toBe('instrumentation 4711');
+    expect(factsOf('asset_updated', {}).object).toBe('asset_updated');
+  });
+});
+
+describe('templates', () => {
+  const event = factsOf('threshold_reached');
+
+  it('are filled in texts, and keep the type where a member is nothing else', () => {
+    expect(fillBody('{{content.instrumentation.tag}} is at {{ content.data.value }}{{content.none}}', event)).toEqual({
+      text: 'FT-101 is at 25.4',
+      isJson: false,
+    });
+    expect(fillValue({ v: ['{{content.data.value}}'], t: 'x {{event_type}}', n: '{{no}}' }, event.envelope)).toEqual({
+      v: [25.4],
+      t: 'x threshold_reached',
+      n: null,
+    });
+    expect(fillBody(undefined, event)).toEqual({ text: event.payload, isJson: true });
+  });
+
+  it('never let an event choose the topic', () => {
+    const sly = factsOf('threshold_reached', { instrumentation: { id: 1, tag: '../#/+\n' } });
+    expect(fillTopic('site/{{content.instrumentation.tag}}/alarms', sly.envelope)).toBe('site/.._____/alarms');
+  });
+});

@@ -1,0 +1,366 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import type { Action, Reaction } from '../../src/config/reactions.ts';
+import { StoreError } from '../../src/errors.ts';
+import { silentLogger } from '../../src/logger.ts';
+import type { ActionResult, Perform } from '../../src/reactions/action.ts';
+import { ReactionRunner, type ReactionRunnerOptions } from '../../src/reactions/runner.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+import { openJournal, threshold } from './parts/inbox-journal.ts';
+
+const NOW = Date.UTC(2026, 10, 21);
+let folder: string;
+let clock: ManualClock;
+let at: ReturnType<typeof openJournal>;
+let runner: ReactionRunner;
+/** What was performed: reaction, value of the event. */
+let performed: string[];
+let outcomes: string[];
+let behave: (name: string, value: number) => ActionResult | Promise<ActionResult>;
+
+const perform: Perform = async (action, context) => {
+  const { value } = (context.event.content as { data: { value: number } }).data;
+  const name = `${context.reaction}/${action.kind === 'run' ? action.command[0] : action.kind}`;
+  performed.push(`${name} ${value}`);
+  return behave(name, value);
+};
+
+function rule(name: string, more: Partial<Reaction> = {}, ...commands: string[]): Reaction {
+  const actions = (commands.length ? commands : ['a']).map(
+    (command): Action => ({ kind: 'run', command: [command], timeoutMs: 1_000 }),
+  );
+  return { name, on: '*', conditions: [], cooldownMs: 0, maxAgeMs: 600_000, actions, ...more };
+}
+
+function build(reactions: Reaction[], more: Partial<ReactionRunnerOptions> = {}): ReactionRunner {
+  runner = new ReactionRunner({
+    journal: at.journal,
+    reactions,
+    perform,
+    clock,
+    logger: silentLogger(),
+    trustedNowMs: () => clock.wallMs(),
+    onOutcome: (name, outcome) => outcomes.push(`${name} ${outcome}`),
+    ...more,
+  });
+  return runner;
+}
+
+const stateOf = (id: number) => at.inbox.show(id)?.state;
+const done = () => Promise.resolve({ outcome: 'done' } as const);
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'tagferry-reactions-'));
+  clock = new ManualClock(NOW);
+  at = openJournal(join(folder, 'inbox.db'), clock);
+  performed = [];
+  outcomes = [];
+  behave = done;
+});
+
+afterEach(async () => {
+  await runner.stop(0);
+  at.close();
+  rmSync(folder, { recursive: true });
+});
+
+describe('a reaction', () => {
+  it('runs once for an event, and not at all for one that it does not mean', async () => {
+    at.inbox.insertMany([threshold(1, NOW), threshold(2, NOW)]);
+    const only2 = rule('r', { conditions: [{ kind: 'equals', path: 'data.value', anyOf: [2] }] });
+    build([only2]).start();
+    await vi.waitUntil(() => stateOf(1) === 'done' && stateOf(2) === 'done');
+    runner.wake();
+    await clock.advance(60_000);
+    expect(performed).toEqual(['r/a 2']);
+    expect(outcomes).toEqual(['r done']);
+    expect(at.inbox.show(2)?.journal).toMatchObject([{ reaction: 'r', action: 'run a', outcome: 'done' }]);
+  });
+
+  it('runs its other actions although one fails, tries that one again alone, and gives it up in the end', async () => {
+    at.inbox.insertMany([threshold(1, NOW)]);
+    behave = (name) => (name === 'r/b' ? { outcome: 'failed', detail: 'exit 1' } : { outcome: 'done' });
+    build([rule('r', {}, 'a', 'b', 'c')], { mostTries: 3 }).start();
+    await vi.waitUntil(() => stateOf(1) === 'failed');
+    expect(performed).toEqual(['r/a 1', 'r/b 1', 'r/c 1']);
+    await clock.advance(120_000);
+    await vi.waitUntil(() => stateOf(1) === 'dead');
+    await clock.advance(600_000);
+    expect(performed).toEqual(['r/a 1', 'r/b 1', 'r/c 1', 'r/b 1', 'r/b 1']);
+    expect(outcomes).toEqual(['r failed', 'r failed', 'r dead']);
+  });
+
+  it('is done when a later try succeeds', async () => {
+    at.inbox.insertMany([threshold(1, NOW)]);
+    behave = () => (performed.length < 3 ? { outcome: 'failed' } : { outcome: 'done' });
+    build([rule('r')]).start();
+    await vi.waitUntil(() => stateOf(1) === 'failed');
+    await clock.advance(120_000);
+    await vi.waitUntil(() => stateOf(1) === 'done');
+    expect(performed).toHaveLength(3);
+  });
+
+  it('is tried again after a restart where it failed, and not where it was done', async () => {
+    at.inbox.insertMany([threshold(1, NOW)]);
+    behave = (name) => (name === 'r/b' ? { outcome: 'failed' } : { outcome: 'done' });
+    build([rule('r', {}, 'a', 'b')]).start();
+    await vi.waitUntil(() => stateOf(1) === 'failed');
+    await runner.stop(0);
+    behave = done;
+    build([rule('r', {}, 'a', 'b')]).start();
+    await clock.advance(30_000);
+    await vi.waitUntil(() => stateOf(1) === 'done');
+    expect(performed).toEqual(['r/a 1', 'r/b 1', 'r/b 1']);
+  });
+
+  it('rests for its cooldown per object, also across a restart, and an event that was skipped stays skipped', async () => {
+    at.inbox.insertMany([threshold(1, NOW), threshold(2, NOW), threshold(3, NOW, 4712)]);
+    build([rule('r', { cooldownMs: 60_000 })]).start();
+    await vi.waitUntil(() => [1, 2, 3].every((id) => stateOf(id) === 'done'));
+    expect(performed.sort()).toEqual(['r/a 1', 'r/a 3']);
+    await runner.stop(0);
+    await clock.advance(59_000);
+    at.inbox.insertMany([threshold(4, NOW)]);
+    build([rule('r', { cooldownMs: 60_000 })]).start();
+    await vi.waitUntil(() => stateOf(4) === 'done');
+    await clock.advance(1_000);
+    at.inbox.insertMany([threshold(5, NOW)]);
+    runner.wake();
+    await vi.waitUntil(() => stateOf(5) === 'done');
+    expect(performed.sort()).toEqual(['r/a 1', 'r/a 3', 'r/a 5']);
+    expect(outcomes.filter((one) => one === 'r cooldown')).toHaveLength(2);
+  });
+
+  it('does not rest for years because the wall clock jumped back', async () => {
+    at.inbox.insertMany([threshold(1, NOW)]);
+    build([rule('r', { cooldownMs: 60_000, maxAgeMs: 0 })]).start();
+    await vi.waitUntil(() => stateOf(1) === 'done');
+    await runner.stop(0);
+    clock.jumpWall(-NOW);
+    at.inbox.insertMany([threshold(2, NOW)]);
+    build([rule('r', { cooldownMs: 60_000, maxAgeMs: 0 })]).start();
+    await vi.waitUntil(() => stateOf(2) === 'done');
+    expect(performed).toEqual(['r/a 1', 'r/a 2']);
+  });
+
+  it('is not run for an event that is too old, save when a person replays it', async () => {
+    at.inbox.insertMany([threshold(1, NOW - 600_001)]);
+    build([rule('r')]).start();
+    await vi.waitUntil(() => stateOf(1) === 'done');
+    expect(performed).toEqual([]);
+    expect(outcomes).toEqual(['r expired']);
+    expect(await runner.replay(1)).toBe('queued');
+    await vi.waitUntil(() => stateOf(1) === 'done' && performed.length === 1);
+    expect(await runner.replay(2)).toBe('unknown');
+  });
+
+  it('is all run again by a replay, and after its failure only what failed', async () => {
+    at.inbox.insertMany([threshold(1, NOW)]);
+    build([rule('r', {}, 'a', 'b')]).start();
+    await vi.waitUntil(() => stateOf(1) === 'done');
+    behave = (name) => (name === 'r/b' ? { outcome: 'failed' } : { outcome: 'done' });
+    await runner.replay(1);
+    await vi.waitUntil(() => stateOf(1) === 'failed');
+    await runner.stop(0);
+    behave = done;
+    build([rule('r', {}, 'a', 'b')]).start();
+    await clock.advance(30_000);
+    await vi.waitUntil(() => stateOf(1) === 'done');
+    expect(performed).toEqual(['r/a 1', 'r/b 1', 'r/a 1', 'r/b 1', 'r/b 1']);
+  });
+
+  it('waits for a clock that can be trusted before it judges an age', async () => {
+    let trusted: number | undefined;
+    at.inbox.insertMany([threshold(1, NOW), threshold(2, NOW - 3_600_000, 4712)]);
+    build([rule('r')], { trustedNowMs: () => trusted }).start();
+    await vi.waitUntil(() => stateOf(1) === 'failed' && stateOf(2) === 'failed');
+    expect(performed).toEqual([]);
+    trusted = NOW + 5_000;
+    await clock.advance(10_000);
+    await vi.waitUntil(() => stateOf(1) === 'done' && stateOf(2) === 'done');
+    expect(performed).toEqual(['r/a 1']);
+  });
+});
+
+describe('events', () => {
+  it('of one object run one at a time in their order, while those of others go on beside them', async () => {
+    const release: (() => void)[] = [];
+    behave = (_, value) =>
+      value < 10 ? new Promise((resolve) => release.push(() => resolve({ outcome: 'done' }))) : { outcome: 'done' };
+    // A long queue of one object, longer than a page, before the other's event.
+    at.inbox.insertMany(Array.from({ length: 80 }, (_, index) => threshold(index / 100, NOW)));
+    at.inbox.insertMany([threshold(10, NOW, 4712)]);
+    build([rule('r')]).start();
+    await vi.waitUntil(() => stateOf(81) === 'done');
+    expect(performed).toEqual(['r/a 0', 'r/a 10']);
+    for (let id = 1; id <= 80; id++) {
+      await vi.waitUntil(() => release.length > 0, { interval: 2 });
+      release.shift()!();
+      await vi.waitUntil(() => stateOf(id) === 'done', { interval: 2 });
+    }
+    expect(performed.filter((one) => one !== 'r/a 10')).toEqual(
+      Array.from({ length: 80 }, (_, index) => `r/a ${index / 100}`),
+    );
+  });
+
+  it('are not all begun at once', async () => {
+    let under = 0;
+    let most = 0;
+    behave = async () => {
+      most = Math.max(most, ++under);
+      await new Promise((resolve) => setImmediate(resolve));
+      under--;
+      return { outcome: 'done' };
+    };
+    at.inbox.insertMany(Array.from({ length: 40 }, (_, index) => threshold(index, NOW, 5_000 + index)));
+    build([rule('r')], { concurrency: 3 }).start();
+    await vi.waitUntil(() => performed.length === 40 && stateOf(40) === 'done');
+    expect(most).toBe(3);
+  });
+
+  it('wait for an earlier one of the object only in the action that it still has to try again', async () => {
+    behave = (name, value) =>
+      name === 'r/post' && value === 1 && performed.length < 4 ? { outcome: 'failed' } : { outcome: 'done' };
+    at.inbox.insertMany([threshold(1, NOW)]);
+    build([rule('r', {}, 'post', 'valve')]).start();
+    await vi.waitUntil(() => stateOf(1) === 'failed');
+    at.inbox.insertMany([threshold(2, NOW)]);
+    runner.wake();
+    await vi.waitUntil(() => stateOf(2) === 'failed');
+    expect(performed).toEqual(['r/post 1', 'r/valve 1', 'r/valve 2']);
+    await clock.advance(60_000);
+    await vi.waitUntil(() => stateOf(1) === 'done' && stateOf(2) === 'done');
+    const posts = performed.filter((one) => one.startsWith('r/post'));
+    expect(posts.lastIndexOf('r/post 1')).toBeLessThan(posts.indexOf('r/post 2'));
+    expect(posts.filter((one) => one === 'r/post 2')).toHaveLength(1);
+  });
+
+  it('are shown to the holds first; the disk refusing the hold stops no reaction, and the hold is tried again', async () => {
+    let refuse = true;
+    const order: string[] = [];
+    at.inbox.insertMany([threshold(1, NOW)]);
+    behave = () => {
+      order.push('action');
+      return { outcome: 'done' };
+    };
+    build([rule('r')], {
+      before: async (event) => {
+        order.push(`before ${event.id}`);
+        if (refuse) throw new StoreError('disk full', { code: 'store.unwritable', retryable: true });
+      },
+    }).start();
+    await vi.waitUntil(() => stateOf(1) === 'failed');
+    refuse = false;
+    await clock.advance(60_000);
+    await vi.waitUntil(() => stateOf(1) === 'done');
+    expect(order).toEqual(['before 1', 'action', 'before 1']);
+  });
+
+  it('reach the holds at once although slow commands take every place', async () => {
+    const shown: number[] = [];
+    behave = () => new Promise(() => {});
+    at.inbox.insertMany([threshold(1, NOW, 1), threshold(2, NOW, 2)]);
+    build([rule('r')], {
+      concurrency: 2,
+      perform: (_, { signal }) => {
+        performed.push('begun');
+        return new Promise((resolve) =>
+          signal.addEventListener('abort', () => resolve({ outcome: 'interrupted' }), { once: true }),
+        );
+      },
+      before: async (event) => void shown.push(event.id),
+    }).start();
+    await vi.waitUntil(() => performed.length === 2);
+    at.inbox.insertMany(Array.from({ length: 100 }, (_, index) => threshold(10 + index, NOW, 3)));
+    runner.wake();
+    await vi.waitUntil(() => shown.length === 102);
+    expect(new Set(shown).size).toBe(102);
+    expect(performed).toHaveLength(2);
+  });
+
+  it('that no rule means wait for nobody of their object', async () => {
+    const only1 = rule('r', { conditions: [{ kind: 'equals', path: 'data.value', anyOf: [1] }] });
+    at.inbox.insertMany([threshold(1, NOW), threshold(2, NOW)]);
+    let finish = () => {};
+    behave = () => new Promise((resolve) => (finish = () => resolve({ outcome: 'done' })));
+    build([only1]).start();
+    await vi.waitUntil(() => stateOf(2) === 'done');
+    expect(stateOf(1)).toBe('running');
+    finish();
+    await vi.waitUntil(() => stateOf(1) === 'done');
+  });
+
+  it('are acted on although the journal cannot be written, and settled when it can', async () => {
+    let broken = true;
+    const flaky = new Proxy(at.journal, {
+      get: (journal, method: keyof typeof at.journal) =>
+        broken && method !== 'runnable'
+          ? async () => {
+              throw new StoreError('disk full', { code: 'store.unwritable', retryable: true });
+            }
+          : journal[method],
+    });
+    at.inbox.insertMany([threshold(1, NOW)]);
+    build([rule('r', { cooldownMs: 1_000 })], { journal: flaky }).start();
+    await vi.waitUntil(() => performed.length === 1);
+    await clock.advance(30_000);
+    expect(stateOf(1)).toBe('received');
+    broken = false;
+    await clock.advance(60_000);
+    await vi.waitUntil(() => stateOf(1) === 'done');
+    expect(performed).toEqual(['r/a 1']);
+  });
+
+  it('meet the rules of a reload', async () => {
+    at.inbox.insertMany([threshold(1, NOW)]);
+    build([rule('old')]).start();
+    await vi.waitUntil(() => stateOf(1) === 'done');
+    runner.setReactions([rule('new')]);
+    at.inbox.insertMany([threshold(2, NOW)]);
+    runner.wake();
+    await vi.waitUntil(() => stateOf(2) === 'done');
+    expect(performed).toEqual(['old/a 1', 'new/a 2']);
+  });
+});
+
+describe('a stop', () => {
+  it('lets what runs finish within its budget and begins nothing more', async () => {
+    let finish = () => {};
+    behave = () => new Promise((resolve) => (finish = () => resolve({ outcome: 'done' })));
+    at.inbox.insertMany([threshold(1, NOW), threshold(2, NOW)]);
+    build([rule('r')]).start();
+    await vi.waitUntil(() => performed.length === 1);
+    const stopped = runner.stop(20_000);
+    finish();
+    await stopped;
+    expect([stateOf(1), stateOf(2)]).toEqual(['done', 'received']);
+    expect(performed).toEqual(['r/a 1']);
+  });
+
+  it('ends what takes longer, which runs again at the next start', async () => {
+    let seen: AbortSignal | undefined;
+    at.inbox.insertMany([threshold(1, NOW)]);
+    build([rule('r', { cooldownMs: 60_000 })], {
+      perform: async (_, { signal }) => {
+        seen = signal;
+        performed.push('begun');
+        await new Promise((resolve) => signal.addEventListener('abort', resolve));
+        return { outcome: 'interrupted' };
+      },
+    }).start();
+    await vi.waitUntil(() => performed.length === 1);
+    const stopped = runner.stop(20_000);
+    await clock.advance(19_999);
+    expect(seen?.aborted).toBe(false);
+    await clock.advance(1);
+    await stopped;
+    expect(stateOf(1)).toBe('running');
+    at.close();
+    at = openJournal(join(folder, 'inbox.db'), clock);
+    build([rule('r', { cooldownMs: 60_000 })]).start();
+    await vi.waitUntil(() => stateOf(1) === 'done');
+    expect(performed).toEqual(['begun', 'r/a 1']);
+  });
+});
