@@ -1,0 +1,27 @@
+import { TagferryError } from '../errors.ts';
+
+/** An MQTT broker, or the way to it, said no. */
+export class BrokerError extends TagferryError {}
+
+export function brokerAway(name: string): BrokerError {
+  return new BrokerError(`the broker ${name} is not connected`, {
+    code: 'broker.away',
+    retryable: true,
+    hint: 'Look whether the broker runs and whether the address in tags.yaml is right.',
+  });
+}
+
+export function brokerBusy(name: string): BrokerError {
+  return new BrokerError(`too many messages wait for the broker ${name}`, { code: 'broker.busy', retryable: true });
+}
+
+export function brokerClosed(name: string): BrokerError {
+  return new BrokerError(`the connection to the broker ${name} is closed`, { code: 'broker.closed', retryable: true });
+}
+
+export function brokerUnknown(name: string): BrokerError {
+  return new BrokerError(`there is no broker ${name}`, {
+    code: 'broker.unknown',
+    hint: 'Name an MQTT source of tags.yaml in "publish: { to: … }".',
+  });
+}

@@ -1,0 +1,366 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { connect as connectSocket, createServer, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { connect, type MqttClient } from 'mqtt';
+import { afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { Broker, type MessageHandler } from '../../src/broker/broker.ts';
+import { Brokers } from '../../src/broker/brokers.ts';
+import { topicFits } from '../../src/broker/topic-filter.ts';
+import { systemClock } from '../../src/clock.ts';
+import { silentLogger } from '../../src/logger.ts';
+import { createPerformer } from '../../src/reactions/perform.ts';
+import { factsOf } from '../reactions/parts/facts.ts';
+
+/** A real Mosquitto of Debian's package; without it these tests fail. */
+const MOSQUITTO = '/usr/sbin/mosquitto';
+let folder: string;
+let port: number;
+let server: ChildProcess | undefined;
+let brokers: Broker[];
+let clients: MqttClient[];
+
+async function freePort(): Promise<number> {
+  const probe = createServer().listen(0, '127.0.0.1');
+  await once(probe, 'listening');
+  const { port: free } = probe.address() as { port: number };
+  await new Promise((resolve) => probe.close(resolve));
+  return free;
+}
+
+async function answers(): Promise<boolean> {
+  const socket: Socket = connectSocket(port, '127.0.0.1');
+  try {
+    await once(socket, 'connect');
+    return true;
+  } catch {
+    return false;
+  } finally {
+    socket.destroy();
+  }
+}
+
+async function startMosquitto(more = ''): Promise<void> {
+  const file = join(folder, 'mosquitto.conf');
+  writeFileSync(
+    file,
+    `listener ${port} 127.0.0.1\nallow_anonymous true\npersistence true\npersistence_location ${folder}/\nuser root\n${more}`,
+  );
+  server = spawn(MOSQUITTO, ['-c', file], { stdio: 'ignore' });
+  const failed = once(server, 'error').then(([error]) => Promise.reject(error));
+  failed.catch(() => {});
+  await Promise.race([failed, vi.waitUntil(answers, { timeout: 20_000 })]);
+}
+
+async function stopMosquitto(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
+  if (!server || server.exitCode !== null || server.signalCode !== null) return;
+  const over = once(server, 'exit');
+  server.kill(signal);
+  await over;
+}
+
+function broker(more: { clientId?: string; url?: string } = {}): Broker {
+  const made = new Broker({
+    name: 'plant',
+    url: more.url ?? `mqtt://127.0.0.1:${port}`,
+    clientId: more.clientId ?? 'tagferry-test',
+    clock: systemClock,
+    logger: silentLogger(),
+  });
+  brokers.push(made);
+  return made;
+}
+
+/** Somebody else on the broker. */
+async function stranger(): Promise<MqttClient> {
+  const client = connect(`mqtt://127.0.0.1:${port}`, { reconnectPeriod: 200 });
+  clients.push(client);
+  await new Promise<void>((resolve) => client.once('connect', () => resolve()));
+  return client;
+}
+
+function nextMessage(client: MqttClient): Promise<{ topic: string; payload: string; retain: boolean }> {
+  return new Promise((resolve) =>
+    client.once('message', (topic, payload, packet) =>
+      resolve({ topic, payload: String(payload), retain: packet.retain }),
+    ),
+  );
+}
+
+const connected = (one: Broker) => vi.waitUntil(() => one.state().connected, { timeout: 20_000, interval: 10 });
+const texts = (messages: { payload: Uint8Array }[]) => messages.map((one) => Buffer.from(one.payload).toString());
+
+beforeAll(() => {
+  const found = spawn(MOSQUITTO, ['-h'], { stdio: 'ignore' });
+  return new Promise<void>((resolve, reject) => {
+    found.once('error', () => reject(new Error(`${MOSQUITTO} is missing: install Debian's package mosquitto`)));
+    found.once('spawn', () => resolve());
+  });
+});
+
+beforeEach(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'tagferry-broker-'));
+  port = await freePort();
+  brokers = [];
+  clients = [];
+  await startMosquitto();
+});
+
+afterEach(async () => {
+  for (const client of clients) client.end(true);
+  await Promise.all(brokers.map((one) => one.stop(0)));
+  await stopMosquitto();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+describe('a subscription', () => {
+  it('gets what is published, and is confirmed only after its handler has resolved', async () => {
+    const got: { payload: Uint8Array; topic: string }[] = [];
+    const release: (() => void)[] = [];
+    const one = broker();
+    one.subscribe('site/+/temp', (message) => {
+      got.push(message);
+      return new Promise((resolve) => release.push(resolve));
+    });
+    one.start();
+    await connected(one);
+    const other = await stranger();
+    await vi.waitUntil(async () => {
+      await other.publishAsync('site/a/temp', 'ready', { qos: 1 });
+      return got.length > 0;
+    });
+    await other.publishAsync('site/a/temp', '1', { qos: 1 });
+    await other.publishAsync('site/b/temp', '2', { qos: 1 });
+    await other.publishAsync('site/b/pressure', '3', { qos: 1 });
+    // Handlers work side by side: one that waits for the disk does not hold up the next.
+    await vi.waitUntil(() => texts(got).includes('2'));
+    expect(texts(got)).not.toContain('3');
+    // Nothing was confirmed: the session gets all of it again.
+    await one.stop(0);
+    const again: { payload: Uint8Array; redelivered: boolean }[] = [];
+    const next = broker();
+    next.subscribe('site/+/temp', async (message) => {
+      again.push(message);
+    });
+    next.start();
+    await vi.waitUntil(() => texts(again).includes('2'));
+    expect(texts(again)).toContain('1');
+    await next.stop();
+    // Now they were: a third connection gets nothing but what is new.
+    const last: { payload: Uint8Array }[] = [];
+    const third = broker();
+    third.subscribe('site/+/temp', async (message) => {
+      last.push(message);
+    });
+    third.start();
+    await connected(third);
+    await other.publishAsync('site/a/temp', 'new', { qos: 1 });
+    await vi.waitUntil(() => last.length > 0);
+    expect(texts(last)).toEqual(['new']);
+  });
+
+  it('confirms in the order of arrival, so that a message whose handler is slow is not lost behind quick ones', async () => {
+    const got: string[] = [];
+    let finishFirst = () => {};
+    const one = broker();
+    one.subscribe('t', (message) => {
+      const text = Buffer.from(message.payload).toString();
+      got.push(text);
+      return text === '1' ? new Promise<void>((resolve) => (finishFirst = resolve)) : Promise.resolve();
+    });
+    one.start();
+    await connected(one);
+    const other = await stranger();
+    await vi.waitUntil(async () => {
+      await other.publishAsync('t', 'ready', { qos: 1 });
+      return got.length > 0;
+    });
+    for (const text of ['1', '2', '3']) await other.publishAsync('t', text, { qos: 1 });
+    await vi.waitUntil(() => got.includes('3'));
+    await one.stop(0);
+    finishFirst();
+    const again: string[] = [];
+    const next = broker();
+    next.subscribe('t', async (message) => {
+      again.push(Buffer.from(message.payload).toString());
+    });
+    next.start();
+    await vi.waitUntil(() => again.includes('3'));
+    expect(again).toEqual(['1', '2', '3']);
+  });
+
+  it('asks a handler again that cannot take a message now, and loses none', async () => {
+    const taken: string[] = [];
+    let full = true;
+    let refused = 0;
+    const handler: MessageHandler = async (message) => {
+      if (full) {
+        refused++;
+        throw new Error('the buffer is full');
+      }
+      taken.push(Buffer.from(message.payload).toString());
+    };
+    const one = broker();
+    one.subscribe('t', handler);
+    one.start();
+    await connected(one);
+    const other = await stranger();
+    await vi.waitUntil(async () => {
+      await other.publishAsync('t', 'x', { qos: 1 });
+      return refused > 0;
+    });
+    for (let n = 0; n < 50; n++) await other.publishAsync('t', `${n}`, { qos: 1 });
+    full = false;
+    await vi.waitUntil(() => Array.from({ length: 50 }, (_, n) => `${n}`).every((text) => taken.includes(text)), {
+      timeout: 40_000,
+    });
+    // QoS 0 is not sent again by anyone: it is dropped and counted.
+    full = true;
+    await other.publishAsync('t', 'lost', { qos: 0 });
+    await vi.waitUntil(() => one.state().dropped === 1);
+  });
+
+  it('goes on after the broker was killed and came back, with what was published meanwhile', async () => {
+    const got: string[] = [];
+    const one = broker();
+    one.subscribe('t', async (message) => {
+      got.push(Buffer.from(message.payload).toString());
+    });
+    one.start();
+    await connected(one);
+    const other = await stranger();
+    await vi.waitUntil(async () => {
+      await other.publishAsync('t', 'before', { qos: 1 });
+      return got.length > 0;
+    });
+    await stopMosquitto();
+    await vi.waitUntil(() => !one.state().connected);
+    expect(one.state().problem).toBeDefined();
+    await startMosquitto();
+    await connected(one);
+    await vi.waitUntil(async () => {
+      await other.publishAsync('t', 'after', { qos: 1 }).catch(() => {});
+      return got.includes('after');
+    });
+  });
+
+  it('does not repeat a retained message at each return of the connection, and takes leave of what nobody wants', async () => {
+    const other = await stranger();
+    await other.publishAsync('t', 'retained', { qos: 1, retain: true });
+    const got: string[] = [];
+    const one = broker();
+    const leave = one.subscribe('t', async (message) => {
+      got.push(Buffer.from(message.payload).toString());
+    });
+    one.start();
+    await vi.waitUntil(() => got.length === 1);
+    leave();
+    const kept: string[] = [];
+    one.subscribe('u', async (message) => {
+      kept.push(Buffer.from(message.payload).toString());
+    });
+    await vi.waitUntil(async () => {
+      await other.publishAsync('u', 'u', { qos: 1 });
+      return kept.length > 0;
+    });
+    await other.publishAsync('t', 'unwanted', { qos: 1 });
+    expect(got).toEqual(['retained']);
+  });
+});
+
+describe('publishing', () => {
+  it('resolves once the broker has the message, retained where told', async () => {
+    const one = broker();
+    one.start();
+    // Before there is a connection: it waits for it.
+    await one.publish('site/alarms', '{"a":1}', { retain: true });
+    const other = await stranger();
+    const arrived = nextMessage(other);
+    await other.subscribeAsync('site/alarms', { qos: 1 });
+    const { topic, payload, retain } = await arrived;
+    expect([topic, payload, retain]).toEqual(['site/alarms', '{"a":1}', true]);
+    expect(one.state()).toMatchObject({ connected: true, published: 1 });
+  });
+
+  it('fails, to be tried again, where the broker does not answer or goes away in the middle', async () => {
+    await stopMosquitto();
+    const one = broker();
+    one.start();
+    await expect(one.publish('t', 'x')).rejects.toMatchObject({ code: 'broker.away', retryable: true });
+    await startMosquitto();
+    await connected(one);
+    server!.kill('SIGSTOP');
+    const sending = one.publish('t', 'x');
+    sending.catch(() => {});
+    server!.kill('SIGKILL');
+    await expect(sending).rejects.toMatchObject({ code: 'broker.publish', retryable: true });
+    await expect(one.publish('a/#', 'x')).rejects.toMatchObject({ code: 'broker.topic', retryable: false });
+  });
+
+  it('carries the events of a reaction, with its topic filled in', async () => {
+    const all = new Brokers({
+      clientId: (name) => `tagferry-${name}`,
+      clock: systemClock,
+      logger: silentLogger(),
+    });
+    expect(await all.set([{ name: 'plant', url: `mqtt://127.0.0.1:${port}` }])).toEqual(['plant']);
+    brokers.push(all.get('plant')!);
+    all.start();
+    const other = await stranger();
+    await other.subscribeAsync('site/#', { qos: 1 });
+    const arrived = nextMessage(other);
+    const perform = createPerformer({
+      clock: systemClock,
+      logger: silentLogger(),
+      instance: 'test',
+      publish: (name, topic, payload, options) => all.publish(name, topic, payload, options),
+    });
+    const context = { reaction: 'r', event: factsOf('threshold_reached'), signal: new AbortController().signal };
+    const topic = 'site/{{content.instrumentation.tag}}/alarm';
+    const publish = { kind: 'publish', broker: 'plant', topic, retain: false } as const;
+    expect(await perform(publish, context)).toEqual({ outcome: 'done', detail: 'site/FT-101/alarm' });
+    const { topic: on, payload } = await arrived;
+    expect([on, payload]).toEqual(['site/FT-101/alarm', context.event.payload]);
+    expect(await perform({ ...publish, broker: 'none' }, context)).toMatchObject({ outcome: 'failed' });
+    // A reload keeps the broker that did not change.
+    expect(await all.set([{ name: 'plant', url: `mqtt://127.0.0.1:${port}` }])).toEqual([]);
+    await all.set([]);
+    expect(all.get('plant')).toBeUndefined();
+  });
+});
+
+describe('an address', () => {
+  it('may hold a password, which no error and no state repeats', async () => {
+    expect(() => broker({ url: 'http://user:geheim@127.0.0.1' })).toThrow('cannot be read');
+    try {
+      broker({ url: 'http://user:geheim@127.0.0.1' });
+    } catch (error) {
+      expect(JSON.stringify(error) + String(error)).not.toContain('geheim');
+    }
+    const one = broker({ url: `mqtt://user:ge%20heim@127.0.0.1:${port}` });
+    one.start();
+    await connected(one);
+    expect(JSON.stringify(one.state())).not.toContain('heim');
+  });
+});
+
+describe('a topic filter', () => {
+  it.each([
+    ['a/b', 'a/b', true],
+    ['a/+', 'a/b', true],
+    ['a/+', 'a/b/c', false],
+    ['a/#', 'a', true],
+    ['a/#', 'a/b/c', true],
+    ['#', 'a/b', true],
+    ['#', '$SYS/x', false],
+    ['+/x', '$SYS/x', false],
+    ['$SYS/#', '$SYS/x', true],
+    ['a/b', 'a', false],
+    ['a', 'a/', false],
+    ['a/+', 'a/', true],
+  ])('%s and %s: %s', (filter, topic, fits) => {
+    expect(topicFits(filter, topic)).toBe(fits);
+  });
+});
