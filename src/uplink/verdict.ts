@@ -1,0 +1,113 @@
+/** What an answer means for a batch: one table, mirrored in docs/verdicts.md (a test compares them). */
+import { codeOf, messageOf } from '../errors.ts';
+import type { ValuesAnswer } from './ports.ts';
+
+export type Meaning =
+  | 'delivered'
+  /** The platform does not want these values: divide. */
+  | 'refused'
+  /** This user may not post to the asset, or it is not there: hold it. */
+  | 'no-access'
+  /** The client renewed and repeated in vain: as if the platform were away. */
+  | 'session'
+  | 'quota'
+  /** Too many requests: nobody posts for a while. */
+  | 'rest'
+  /** Later; whether the asset or the platform is in trouble, the others will show. */
+  | 'later'
+  /** Nobody was reached: the platform is away. The request does not count. */
+  | 'unreachable';
+
+export interface VerdictRow {
+  /** A status, a class of statuses (`5xx`), the code of an error, or `other status`, `other error`. */
+  answer: string;
+  meaning: Meaning;
+  /** What becomes of the values. */
+  values: string;
+}
+
+export const VERDICTS: readonly VerdictRow[] = [
+  { answer: '2xx', meaning: 'delivered', values: 'settled' },
+  { answer: '400', meaning: 'refused', values: 'divided by series, then by halves; a lone value goes to quarantine' },
+  { answer: '413', meaning: 'refused', values: 'divided as for 400; later posts are made smaller' },
+  { answer: '422', meaning: 'refused', values: 'divided as for 400' },
+  {
+    answer: '401',
+    meaning: 'session',
+    values: 'kept; the client has renewed and repeated; tried again as after an outage',
+  },
+  { answer: '402', meaning: 'quota', values: 'kept; all posts pause, 1 minute growing to 1 hour' },
+  { answer: '403', meaning: 'no-access', values: 'kept; the asset is held and tried again with one post' },
+  { answer: '404', meaning: 'no-access', values: 'kept; as for 403' },
+  { answer: '408', meaning: 'later', values: 'kept; tried again with growing pauses' },
+  { answer: '429', meaning: 'rest', values: 'kept; all posts wait for `Retry-After`, else for the next minute' },
+  { answer: '5xx', meaning: 'later', values: 'kept; tried again with growing pauses' },
+  { answer: 'other status', meaning: 'later', values: 'kept; tried again with growing pauses' },
+  { answer: 'platform.connection_refused', meaning: 'unreachable', values: 'kept; tried again at least every 60 s' },
+  { answer: 'platform.dns', meaning: 'unreachable', values: 'kept; tried again at least every 60 s' },
+  { answer: 'platform.unreachable', meaning: 'unreachable', values: 'kept; tried again at least every 60 s' },
+  { answer: 'platform.proxy', meaning: 'unreachable', values: 'kept; tried again at least every 60 s' },
+  { answer: 'platform.tls', meaning: 'unreachable', values: 'kept; tried again at least every 60 s' },
+  { answer: 'platform.no_session', meaning: 'unreachable', values: 'kept; tried again at least every 60 s' },
+  { answer: 'platform.connection_reset', meaning: 'later', values: 'kept; tried again with growing pauses' },
+  { answer: 'platform.timeout', meaning: 'later', values: 'kept; tried again with growing pauses' },
+  { answer: 'other error', meaning: 'later', values: 'kept; tried again with growing pauses' },
+];
+
+const MEANINGS = new Map(VERDICTS.map((row) => [row.answer, row.meaning]));
+
+export interface Verdict {
+  meaning: Meaning;
+  /** The status as text, or the code of the error: what logs and metrics show. */
+  code: string;
+  /** 0 where there was no answer. */
+  status: number;
+  /** The platform's words, or the error's, bounded. */
+  words: string;
+  answer?: ValuesAnswer;
+}
+
+/** What an answer of any status means. */
+export function verdictOfAnswer(answer: ValuesAnswer): Verdict {
+  const { status } = answer;
+  const meaning =
+    MEANINGS.get(String(status)) ?? MEANINGS.get(`${Math.floor(status / 100)}xx`) ?? MEANINGS.get('other status')!;
+  return { meaning, code: String(status), status, words: platformWords(answer), answer };
+}
+
+/** What a thrown error means: there was no answer. */
+export function verdictOfError(error: unknown): Verdict {
+  const code = codeOf(error) ?? 'unknown';
+  const meaning = MEANINGS.get(code) ?? MEANINGS.get('other error')!;
+  return { meaning, code, status: 0, words: messageOf(error).slice(0, MOST_WORDS) };
+}
+
+const MOST_WORDS = 300;
+
+/** The messages of an error body (beyond-the-spec: `{"errors":[{"type","message","attribute"?}]}`), else its beginning. */
+export function platformWords(answer: { status: number; text: string }): string {
+  if (answer.status < 300) return '';
+  try {
+    const body = JSON.parse(answer.text) as { errors?: unknown };
+    if (Array.isArray(body.errors)) {
+      const lines = body.errors.slice(0, 5).map((error) => {
+        const { type, message, attribute } = (error ?? {}) as Record<string, unknown>;
+        return [type, message, attribute].filter((part) => typeof part === 'string').join(': ');
+      });
+      const words = plain(lines.filter((line) => line !== '').join('; '));
+      if (words !== '') return words;
+    }
+  } catch {
+    // No JSON: a proxy's page, or nothing.
+  }
+  return plain(answer.text) || `status ${answer.status}`;
+}
+
+function plain(text: string): string {
+  return text
+    .slice(0, 4_000)
+    .replaceAll(/<[^>]*>/g, ' ')
+    .replaceAll(/[\s\p{Cc}]+/gu, ' ')
+    .trim()
+    .slice(0, MOST_WORDS);
+}

@@ -1,0 +1,102 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { PlatformError } from '../../src/errors.ts';
+import { fillValuesPath, restMs } from '../../src/uplink/post.ts';
+import { platformWords, VERDICTS, verdictOfAnswer, verdictOfError } from '../../src/uplink/verdict.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+
+const answer = (status: number, text = '', headers: Record<string, string> = {}) => ({
+  status,
+  text,
+  header: (name: string) => headers[name],
+});
+
+describe('the table of verdicts', () => {
+  it('stands in docs/verdicts.md row by row', () => {
+    const text = readFileSync(join(import.meta.dirname, '../../docs/verdicts.md'), 'utf8');
+    const rows = [...text.matchAll(/^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$/gm)].map((row) => row.slice(1));
+    expect(rows.slice(1)).toEqual(VERDICTS.map((row) => [row.answer, row.meaning, row.values]));
+  });
+
+  it.each([
+    [200, 'delivered'],
+    [204, 'delivered'],
+    [301, 'later'],
+    [400, 'refused'],
+    [401, 'session'],
+    [402, 'quota'],
+    [403, 'no-access'],
+    [404, 'no-access'],
+    [405, 'later'],
+    [408, 'later'],
+    [409, 'later'],
+    [413, 'refused'],
+    [422, 'refused'],
+    [429, 'rest'],
+    [500, 'later'],
+    [503, 'later'],
+    [599, 'later'],
+  ])('reads %d as %s', (status, meaning) => {
+    expect(verdictOfAnswer(answer(status)).meaning).toBe(meaning);
+  });
+
+  it('takes nothing but a 2xx for delivered', () => {
+    for (let status = 100; status < 600; status++) {
+      const isTaken = verdictOfAnswer(answer(status)).meaning === 'delivered';
+      expect(isTaken).toBe(status >= 200 && status < 300);
+    }
+  });
+
+  it.each([
+    ['platform.connection_refused', 'unreachable'],
+    ['platform.dns', 'unreachable'],
+    ['platform.tls', 'unreachable'],
+    ['platform.no_session', 'unreachable'],
+    ['platform.connection_reset', 'later'],
+    ['platform.timeout', 'later'],
+    ['platform.something_new', 'later'],
+  ])('reads the error %s as %s', (code, meaning) => {
+    expect(verdictOfError(new PlatformError('no', { code })).meaning).toBe(meaning);
+  });
+
+  it('keeps of an answer the platform’s words, bounded, without markup and control characters', () => {
+    const body = JSON.stringify({ errors: [{ type: 'invalid', message: 'unit\nunknown', attribute: 'unit' }] });
+    expect(platformWords({ status: 400, text: body })).toBe('invalid: unit unknown: unit');
+    expect(platformWords({ status: 400, text: '<html><b>Bad\u0007 Request</b></html>' })).toBe('Bad Request');
+    expect(platformWords({ status: 400, text: '{"errors":[null,7]}' })).toBe('{"errors":[null,7]}');
+    expect(platformWords({ status: 400, text: '' })).toBe('status 400');
+    expect(platformWords({ status: 400, text: 'x'.repeat(10_000) })).toHaveLength(300);
+  });
+});
+
+describe('a rest after a 429', () => {
+  const clock = new ManualClock(Date.UTC(2020, 0, 1));
+
+  it('lasts as long as Retry-After says, in seconds or as a date read against the platform’s own', () => {
+    expect(Math.floor(restMs(answer(429, '', { 'retry-after': '7' }), clock) / 1000)).toBe(7);
+    const date = 'Sat, 21 Nov 2026 00:00:10 GMT';
+    const later = 'Sat, 21 Nov 2026 00:00:40 GMT';
+    expect(Math.floor(restMs(answer(429, '', { 'retry-after': later, date }), clock) / 1000)).toBe(30);
+  });
+
+  it('lasts without it until the next minute of the platform and at most 10 s more, whatever the gateway’s clock says', () => {
+    for (let i = 0; i < 50; i++) {
+      const ms = restMs(answer(429, '', { date: 'Sat, 21 Nov 2026 00:00:45 GMT' }), clock);
+      expect(ms).toBeGreaterThanOrEqual(15_000);
+      expect(ms).toBeLessThanOrEqual(25_000);
+    }
+    expect(restMs(answer(429), clock)).toBeGreaterThanOrEqual(60_000);
+  });
+
+  it('never lasts for years', () => {
+    expect(restMs(answer(429, '', { 'retry-after': '999999999' }), clock)).toBeLessThanOrEqual(3_601_000);
+  });
+});
+
+describe('VALUES_PATH', () => {
+  it('is filled in', () => {
+    expect(fillValuesPath('/v1/assets/{asset_id}/values', 881, undefined)).toBe('/v1/assets/881/values');
+    expect(fillValuesPath('/x/{instrumentation_id}/{asset_id}', 881, 4711)).toBe('/x/4711/881');
+  });
+});
