@@ -1,0 +1,128 @@
+/**
+ * The course of one batch: from the moment it is taken until every part of it has ended.
+ *
+ *   waiting ──► posting ──► taken: settled
+ *      ▲           │   └──► refused: divided, the parts wait in its place, in order of acceptance
+ *      ├───────────┘            └──► refused alone: deferred until it is known that the platform takes anything
+ *      └── once more: refused again, it goes to quarantine ◄──┘
+ *
+ * One part is posted at a time, and none overtakes an earlier one of the same series. The one exception is a value that
+ * was refused alone and is taken the second time: a platform that refused everything for a moment has come back between
+ * it and the next. `shelved` are parts of a series that was refused alone too often; they wait until it is decided
+ * whether the series waits.
+ */
+import type { Batch, Refusal } from '../buffer/lanes.ts';
+
+export interface Deferred {
+  batch: Batch;
+  series: number;
+  refusal: Refusal;
+  /** When it was refused, in the order of posts. */
+  at: number;
+}
+
+export class Course {
+  readonly asset: number;
+  readonly lane: 'live' | 'backlog';
+  readonly kind: 'live' | 'backlog' | 'probe';
+  /** Of a probe: only these. */
+  readonly onlySeries: readonly number[] | undefined;
+  /** The one post that is tried while the platform is away. */
+  trial: boolean;
+  waiting: Batch[] = [];
+  posting: Batch | undefined;
+  /** Being taken, posted or decided upon: it has one of the sockets. */
+  isBusy = true;
+  deferred: Deferred[] = [];
+  shelved: Batch[] = [];
+  /** Ids of lone parts that are posted a second time: refused again, they go to quarantine. */
+  readonly again = new Set<number>();
+  /** Lone refusals of this course that were not decided when it went on from 8 of a series. */
+  loneRefusals = 0;
+  /** Parts that were taken. */
+  taken = 0;
+  wasDivided = false;
+  /** The platform went away, or the asset is held: what is still posting ends, nothing else is posted. */
+  abandoned = false;
+  /** Monotonic; since when the next part could be posted. Infinity while it cannot. */
+  readySinceMs = Number.POSITIVE_INFINITY;
+  #last: Promise<void> = Promise.resolve();
+
+  constructor(facts: Pick<Course, 'asset' | 'lane' | 'kind' | 'onlySeries' | 'trial'>) {
+    this.asset = facts.asset;
+    this.lane = facts.lane;
+    this.kind = facts.kind;
+    this.onlySeries = facts.onlySeries;
+    this.trial = facts.trial;
+  }
+
+  /** The next part, which is posting from now on. */
+  start(): Batch | undefined {
+    this.readySinceMs = Number.POSITIVE_INFINITY;
+    this.posting = this.waiting.shift();
+    return this.posting;
+  }
+
+  /** The part that was posting takes its place again, itself or divided. */
+  putBack(parts: readonly Batch[]): void {
+    this.posting = undefined;
+    this.waiting.unshift(...parts);
+  }
+
+  /** Puts the waiting parts of one series aside. */
+  shelve(series: number): void {
+    this.shelved.push(...this.waiting.filter((part) => isOnly(part, series)));
+    this.waiting = this.waiting.filter((part) => !isOnly(part, series));
+  }
+
+  /** Shelved parts come first: they are older than what waits of their series. */
+  unshelve(): void {
+    this.waiting.unshift(...this.shelved);
+    this.shelved = [];
+  }
+
+  /** These are posted once more, before everything else. */
+  tryAgain(deferred: readonly Deferred[]): void {
+    this.deferred = this.deferred.filter((one) => !deferred.includes(one));
+    for (const { batch } of deferred) this.again.add(batch.id);
+    this.waiting.unshift(...deferred.map((one) => one.batch));
+  }
+
+  /** Whether a lone value of the series has not been decided upon yet. */
+  hasUndecided(series: number): boolean {
+    const waits = this.waiting.some((part) => this.again.has(part.id) && isOnly(part, series));
+    return waits || this.deferred.some((one) => one.series === series);
+  }
+
+  /** Takes out the parts that hold nothing but this series. */
+  takeOut(series: number): Batch[] {
+    const all = [...this.shelved, ...this.waiting];
+    this.shelved = this.shelved.filter((part) => !isOnly(part, series));
+    this.waiting = this.waiting.filter((part) => !isOnly(part, series));
+    return all.filter((part) => isOnly(part, series));
+  }
+
+  /** Takes out everything but what is posting. */
+  takeOutAll(): Batch[] {
+    const all = [...this.deferred.map((one) => one.batch), ...this.shelved, ...this.waiting];
+    this.deferred = [];
+    this.shelved = [];
+    this.waiting = [];
+    return all;
+  }
+
+  get isOver(): boolean {
+    return this.posting === undefined && this.waiting.length + this.shelved.length + this.deferred.length === 0;
+  }
+
+  /** Runs `work` after everything else that works on this course. */
+  exclusively(work: () => Promise<void>): Promise<void> {
+    const done = this.#last.then(work);
+    this.#last = done.catch(() => {});
+    return done;
+  }
+}
+
+function isOnly(part: Batch, series: number): boolean {
+  return part.series.length === 1 && part.series[0] === series;
+}

@@ -1,0 +1,261 @@
+/**
+ * What goes next: one decision at a time, from what is known now. Pure: time, lanes, holds and budget are handed in,
+ * and the same input gives the same decision.
+ *
+ * Live values first, each asset in the order in which its turn came, so that where the budget does not reach everyone
+ * waits equally long. The backlog beside them, oldest first, gets a fifth of the posts while both want them, and may use
+ * all but one of the sockets. Parts of divided batches wait for their turn like everything else. While the platform is
+ * away there is one try at a time, of another asset each time.
+ */
+import type { AssetLanes, TakeRequest } from '../buffer/lanes.ts';
+
+export interface PlanOptions {
+  postIntervalMs: number;
+  postMaxValues: number;
+  concurrency: number;
+  drainOrder: 'live-first' | 'oldest-first';
+}
+
+/** A batch under way, as far as planning goes. */
+export interface CourseView {
+  readonly asset: number;
+  readonly lane: 'live' | 'backlog';
+  readonly trial: boolean;
+  /** Infinity while it has no part that could be posted. */
+  readonly readySinceMs: number;
+}
+
+/** What is known of an asset beside its lanes. */
+export interface AssetWork {
+  /** Under way in that lane. */
+  live: CourseView | undefined;
+  backlog: CourseView | undefined;
+  /** Since when it has waited for its turn. */
+  dueSinceMs: number | undefined;
+  pausedUntilMs: number;
+  /** Failures of its own since it was last taken. */
+  failures: number;
+  lastPostAtMs: number;
+  /** When something of its backlog last went, with a live post or alone. */
+  lastBacklogAtMs: number;
+}
+
+export interface ProbeView {
+  asset: number;
+  onlySeries?: readonly number[];
+  maxValues: number;
+}
+
+export interface PlanInput {
+  nowMs: number;
+  options: PlanOptions;
+  lanes: ReadonlyMap<number, AssetLanes>;
+  works: ReadonlyMap<number, AssetWork>;
+  /** Divided batches with parts that could be posted. */
+  ready: readonly CourseView[];
+  isHeld(asset: number): boolean;
+  /** Probes that are due. */
+  probes: readonly ProbeView[];
+  /** Posts under way: all, those of the backlog lane, those of assets in trouble. */
+  underWay: { all: number; backlog: number; troubled: number };
+  /** A batch was taken and waits for its request. */
+  unpaid: boolean;
+  /** Monotonic; from the request budget. */
+  freeAtMs: number;
+  probeFreeAtMs: number;
+  /** Values of the backlog that may be taken now, and when so many could be. */
+  backfill: { available: number; limited: boolean; atMs(values: number): number };
+  /** While the platform is away. */
+  away: { nextTryAtMs: number; trialUnderWay: boolean } | undefined;
+  /** Backlog posts that are owed because live ones went before them. */
+  backlogCredit: number;
+}
+
+export type Decision =
+  | { do: 'wait'; untilMs: number }
+  | { do: 'part'; course: CourseView; competed: boolean }
+  | { do: 'post'; kind: 'live' | 'backlog' | 'probe'; take: TakeRequest; trial: boolean; competed: boolean };
+
+export type PostDecision = Exclude<Decision, { do: 'wait' }>;
+
+/** A try after an outage is small: it shows as much as a large one. */
+const TRIAL_VALUES = 500;
+/** Of five posts that live and backlog both want, one is the backlog's. */
+const CREDIT_A_LIVE_POST = 0.25;
+
+/** Backlog posts owed after this decision. */
+export function creditAfter(credit: number, decision: PostDecision): number {
+  if (!decision.competed) return credit;
+  const backlog = decision.do === 'part' ? decision.course.lane === 'backlog' : decision.kind === 'backlog';
+  return backlog ? Math.max(0, credit - 1) : Math.min(1, credit + CREDIT_A_LIVE_POST);
+}
+
+/** When the live values of an asset want to be posted. */
+export function liveDueAtMs(lane: AssetLanes, options: PlanOptions): number {
+  if (lane.live === 0) return Number.POSITIVE_INFINITY;
+  return lane.live >= options.postMaxValues ? Number.NEGATIVE_INFINITY : lane.oldestLiveAtMs + options.postIntervalMs;
+}
+
+export function plan(input: PlanInput): Decision {
+  const { nowMs, options, underWay } = input;
+  if (underWay.all >= options.concurrency || input.unpaid) return { do: 'wait', untilMs: Number.POSITIVE_INFINITY };
+  if (input.away) return planTrial(input, input.away);
+  const alarm = new Alarm();
+  const probe = chooseProbe(input);
+  if (probe) {
+    if (input.probeFreeAtMs <= nowMs) return probe;
+    alarm.ring(input.probeFreeAtMs);
+  }
+  const live = chooseLive(input, alarm);
+  const backlog = chooseBacklog(input, alarm);
+  if (!live && !backlog) return { do: 'wait', untilMs: alarm.atMs };
+  if (input.freeAtMs > nowMs) return { do: 'wait', untilMs: input.freeAtMs };
+  const competed = live !== undefined && backlog !== undefined;
+  const chosen = live && !(backlog && input.backlogCredit >= 1) ? live : backlog!;
+  return { ...chosen, competed };
+}
+
+function planTrial(input: PlanInput, away: NonNullable<PlanInput['away']>): Decision {
+  const { nowMs } = input;
+  const part = input.ready.find((course) => course.trial);
+  if (away.trialUnderWay && !part) return { do: 'wait', untilMs: Number.POSITIVE_INFINITY };
+  const earliestMs = Math.max(input.freeAtMs, part ? Number.NEGATIVE_INFINITY : away.nextTryAtMs);
+  if (earliestMs > nowMs) return { do: 'wait', untilMs: earliestMs };
+  if (part) return { do: 'part', course: part, competed: false };
+  const lane = leastRecent(input);
+  if (lane) {
+    const which = lane.live > 0 && !(mustDrainFirst(input) && lane.backlog > 0) ? 'live' : 'backlog';
+    const take: TakeRequest = { asset: lane.asset, lane: which, maxValues: TRIAL_VALUES, maxBytes: 0 };
+    return { do: 'post', kind: which, take, trial: true, competed: false };
+  }
+  const probe = chooseProbe(input);
+  return probe ? { ...probe, trial: true } : { do: 'wait', untilMs: Number.POSITIVE_INFINITY };
+}
+
+/** The asset that was posted longest ago: a bad one must not be the only one that is tried. */
+function leastRecent(input: PlanInput): AssetLanes | undefined {
+  let best: AssetLanes | undefined;
+  let bestMs = Number.POSITIVE_INFINITY;
+  for (const lane of input.lanes.values()) {
+    if ((lane.live === 0 && lane.backlog === 0) || input.isHeld(lane.asset)) continue;
+    const work = input.works.get(lane.asset);
+    if (work?.live || work?.backlog) continue;
+    const atMs = work?.lastPostAtMs ?? Number.NEGATIVE_INFINITY;
+    if (!best || atMs < bestMs) [best, bestMs] = [lane, atMs];
+  }
+  return best;
+}
+
+function chooseProbe(input: PlanInput): (PostDecision & { do: 'post' }) | undefined {
+  for (const { asset, onlySeries, maxValues } of input.probes) {
+    const work = input.works.get(asset);
+    if (work && (work.live || work.backlog || work.pausedUntilMs > input.nowMs)) continue;
+    const take: TakeRequest = { asset, lane: 'backlog', maxValues, maxBytes: 0, ...(onlySeries ? { onlySeries } : {}) };
+    return { do: 'post', kind: 'probe', take, trial: false, competed: false };
+  }
+  return undefined;
+}
+
+function mustDrainFirst(input: PlanInput): boolean {
+  return input.options.drainOrder === 'oldest-first';
+}
+
+/** An asset in trouble may hang until a timeout: such posts get half of the sockets at most. */
+function mayGo(input: PlanInput, asset: number, alarm: Alarm): boolean {
+  const work = input.works.get(asset);
+  if (!work) return true;
+  if (work.pausedUntilMs > input.nowMs) {
+    alarm.ring(work.pausedUntilMs);
+    return false;
+  }
+  return work.failures === 0 || input.underWay.troubled < Math.max(1, input.options.concurrency >> 1);
+}
+
+function chooseLive(input: PlanInput, alarm: Alarm): PostDecision | undefined {
+  const { nowMs, options } = input;
+  let best: AssetLanes | undefined;
+  let bestMs = Number.POSITIVE_INFINITY;
+  for (const lane of input.lanes.values()) {
+    if (lane.live === 0 || input.isHeld(lane.asset)) continue;
+    const work = input.works.get(lane.asset);
+    if (work?.live) continue;
+    if (mustDrainFirst(input) && (lane.backlog > 0 || work?.backlog)) continue;
+    if (!mayGo(input, lane.asset, alarm)) continue;
+    const dueMs = liveDueAtMs(lane, options);
+    if (dueMs > nowMs) {
+      alarm.ring(dueMs);
+      continue;
+    }
+    const sinceMs = work?.dueSinceMs ?? nowMs;
+    const isFirst = sinceMs < bestMs || (sinceMs === bestMs && lane.oldestLiveAtMs < best!.oldestLiveAtMs);
+    if (!best || isFirst) [best, bestMs] = [lane, sinceMs];
+  }
+  const part = oldestReady(input, 'live');
+  if (part && part.readySinceMs <= bestMs) return { do: 'part', course: part, competed: false };
+  if (!best) return undefined;
+  const along = mustDrainFirst(input) ? 0 : Math.min(options.postMaxValues, input.backfill.available);
+  const take: TakeRequest = {
+    asset: best.asset,
+    lane: 'live',
+    maxValues: options.postMaxValues,
+    maxBytes: 0,
+    alongValues: along,
+  };
+  return { do: 'post', kind: 'live', take, trial: false, competed: false };
+}
+
+function chooseBacklog(input: PlanInput, alarm: Alarm): PostDecision | undefined {
+  const { nowMs, options, backfill } = input;
+  // One socket is kept for live values: a post of the backlog may take long.
+  if (input.underWay.backlog >= Math.max(1, options.concurrency - 1)) return undefined;
+  let best: AssetLanes | undefined;
+  for (const lane of input.lanes.values()) {
+    if (lane.backlog === 0 || input.isHeld(lane.asset)) continue;
+    const work = input.works.get(lane.asset);
+    if (work?.backlog || !mayGo(input, lane.asset, alarm)) continue;
+    const dueMs = backlogDueAtMs(input, lane, work);
+    if (dueMs > nowMs) {
+      alarm.ring(dueMs);
+      continue;
+    }
+    if (!best || lane.oldestBacklogAt < best.oldestBacklogAt) best = lane;
+  }
+  const part = oldestReady(input, 'backlog');
+  // A part and a fresh batch take turns: neither a poisoned asset nor a long backlog has it all.
+  const freshSinceMs = best ? (input.works.get(best.asset)?.lastPostAtMs ?? Number.NEGATIVE_INFINITY) : nowMs;
+  if (part && (!best || part.readySinceMs <= freshSinceMs)) return { do: 'part', course: part, competed: false };
+  if (!best) return undefined;
+  const maxValues = Math.min(options.postMaxValues, backfill.available);
+  const take: TakeRequest = { asset: best.asset, lane: 'backlog', maxValues, maxBytes: 0 };
+  return { do: 'post', kind: 'backlog', take, trial: false, competed: false };
+}
+
+/** A request for a few values is dear: less than a full post waits for company, or for a live post that takes it along. */
+function backlogDueAtMs(input: PlanInput, lane: AssetLanes, work: AssetWork | undefined): number {
+  const { nowMs, options, backfill } = input;
+  const rateMs = backfill.limited ? backfill.atMs(Math.min(lane.backlog, options.postMaxValues)) : nowMs;
+  if (lane.backlog >= options.postMaxValues || mustDrainFirst(input)) return rateMs;
+  // Live posts that are full to the brim take nothing along: after a while the backlog goes by itself.
+  if (lane.live > 0 && !backfill.limited) {
+    return (work?.lastBacklogAtMs ?? Number.NEGATIVE_INFINITY) + 2 * options.postIntervalMs;
+  }
+  return Math.max(rateMs, (work?.lastPostAtMs ?? Number.NEGATIVE_INFINITY) + options.postIntervalMs);
+}
+
+function oldestReady(input: PlanInput, lane: 'live' | 'backlog'): CourseView | undefined {
+  let best: CourseView | undefined;
+  for (const course of input.ready) {
+    if (course.lane !== lane || course.readySinceMs === Number.POSITIVE_INFINITY) continue;
+    if (!best || course.readySinceMs < best.readySinceMs) best = course;
+  }
+  return best;
+}
+
+/** The earliest of the times at which something changes by itself. */
+class Alarm {
+  atMs = Number.POSITIVE_INFINITY;
+
+  ring(atMs: number): void {
+    if (atMs < this.atMs) this.atMs = atMs;
+  }
+}

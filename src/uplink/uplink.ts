@@ -1,0 +1,349 @@
+/**
+ * The uplink as a part of the agent: looks at what waits, lets the planner decide, lets the sender do it, sleeps until
+ * something changes. It holds no values: whatever it knows is in memory and is found out anew after a restart.
+ */
+import type { OutgoingBuffer } from '../buffer/lanes.ts';
+import type { Clock } from '../clock.ts';
+import { messageOf } from '../errors.ts';
+import type { Logger } from '../logger.ts';
+import { BackfillRate } from './backfill-rate.ts';
+import { Link } from './link.ts';
+import { creditAfter, type PlanInput, type PlanOptions, type PostDecision, type ProbeView, plan } from './planner.ts';
+import type { AccessPort, PostBudget, UplinkHooks, ValuesClient } from './ports.ts';
+import { PostSize } from './post-size.ts';
+import { Reach } from './reach.ts';
+import { Sender } from './sender.ts';
+import { SeriesWaits } from './series-waits.ts';
+import { Stretch } from './stretch.ts';
+import { Works } from './works.ts';
+
+export interface UplinkOptions extends PlanOptions {
+  postMaxBytes: number;
+  /** 0 is no limit. */
+  backfillValuesPerSecond: number;
+}
+
+export interface UplinkParts {
+  buffer: OutgoingBuffer;
+  client: ValuesClient;
+  budget: PostBudget;
+  access: AccessPort;
+  clock: Clock;
+  log: Logger;
+  /** VALUES_PATH filled in. */
+  pathOf(asset: number): string;
+  hooks?: UplinkHooks;
+}
+
+/** What `status` shows of the uplink. Times are wall clock, for people; durations in milliseconds. */
+export interface UplinkSnapshot {
+  state: 'online' | 'away';
+  /** While away. */
+  away: { forMs: number; code: string; words: string; attempts: number; nextTryInMs: number } | undefined;
+  lastPostAtMs: number | undefined;
+  lastDeliveredAtMs: number | undefined;
+  deliveredValues: number;
+  quarantinedValues: number;
+  postsUnderWay: number;
+  /** POST_INTERVAL, longer where the budget does not reach. */
+  intervalMs: number;
+  maxBytes: number;
+  waitingSeries: { series: number; asset: number; status: number; words: string; nextTryInMs: number }[];
+  pausedAssets: { asset: number; failures: number; forMs: number }[];
+}
+
+const LATELY_MS = 120_000;
+const PROBE_VALUES = 50;
+/** How often dueness of probes, parked courses and the like is looked at when nothing else happens. */
+const LOOK_MS = 5_000;
+const MOST_LISTED = 50;
+/** A loop that has not looked for so long hangs. */
+const ALIVE_MS = 120_000;
+
+export class Uplink {
+  readonly #parts: UplinkParts;
+  readonly #options: UplinkOptions;
+  readonly #link: Link;
+  readonly #reach: Reach;
+  readonly #works: Works;
+  readonly #waits = new SeriesWaits();
+  readonly #size: PostSize;
+  readonly #stretch: Stretch;
+  readonly #backfill: BackfillRate;
+  readonly #sender: Sender;
+  readonly #performing = new Set<Promise<void>>();
+  readonly #backListeners = new Set<() => void>();
+  readonly #startedMs: number;
+  #credit = 0;
+  #awake = false;
+  #wakeUp: (() => void) | undefined;
+  #unsubscribe: (() => void)[] = [];
+  #running: Promise<void> | undefined;
+  #stopped: Promise<void> | undefined;
+  #holding: Promise<void> = Promise.resolve();
+  #lookedMs = Number.NEGATIVE_INFINITY;
+
+  constructor(parts: UplinkParts, options: UplinkOptions) {
+    const { clock } = parts;
+    this.#parts = parts;
+    this.#options = { ...options };
+    this.#startedMs = clock.monotonicMs();
+    this.#link = new Link(clock);
+    this.#reach = new Reach(Math.max(LATELY_MS, 3 * options.postIntervalMs));
+    this.#works = new Works(clock);
+    this.#size = new PostSize(options.postMaxBytes);
+    this.#stretch = new Stretch(options.postIntervalMs);
+    const { backfillValuesPerSecond, postIntervalMs, postMaxValues } = options;
+    this.#backfill = new BackfillRate(backfillValuesPerSecond, postIntervalMs, postMaxValues, clock.monotonicMs());
+    this.#sender = new Sender({
+      ...parts,
+      hooks: parts.hooks ?? {},
+      link: this.#link,
+      reach: this.#reach,
+      works: this.#works,
+      waits: this.#waits,
+      size: this.#size,
+      backfill: this.#backfill,
+      holdSeries: () => this.#holdSeries(),
+      back: () => this.#back(),
+      wake: () => this.wake(),
+    });
+  }
+
+  /** Begins to post; returns once the buffer knows which series are held. The signal ends it as `stop(0)` does. */
+  async start(signal?: AbortSignal): Promise<void> {
+    const { buffer, access } = this.#parts;
+    signal?.addEventListener('abort', () => void this.stop(0), { once: true });
+    await this.#holdSeries();
+    this.#unsubscribe = [
+      buffer.onChange(() => this.wake()),
+      access.onChange(() => {
+        void this.#holdSeries().catch(() => {});
+        this.wake();
+      }),
+    ];
+    this.#running = this.#run();
+  }
+
+  /** No new posts; those under way may end within the budget, then they are broken off and their values wait again. */
+  stop(budgetMs: number): Promise<void> {
+    this.#stopped ??= this.#stop(budgetMs);
+    return this.#stopped;
+  }
+
+  async #stop(budgetMs: number): Promise<void> {
+    for (const unsubscribe of this.#unsubscribe) unsubscribe();
+    this.#sender.beginStop();
+    this.wake();
+    await this.#running;
+    const cancel = this.#parts.clock.after(budgetMs, () => this.#sender.abort());
+    while (this.#performing.size > 0) await Promise.all(this.#performing);
+    cancel();
+    this.#sender.abort();
+    await Promise.all([...this.#works.courses].map((course) => course.exclusively(async () => {})));
+  }
+
+  /** Called when an outage has ended. The function it returns takes the listener away. */
+  onBack(listener: () => void): () => void {
+    this.#backListeners.add(listener);
+    return () => this.#backListeners.delete(listener);
+  }
+
+  /** A session was obtained, or a person says so: during an outage the next try goes at once. */
+  tryNow(): void {
+    this.#link.tryNow();
+    this.wake();
+  }
+
+  /** After a reload. */
+  setPace(pace: PlanOptions): void {
+    Object.assign(this.#options, pace);
+    this.wake();
+  }
+
+  /** Whether the loop still turns: it looks at what waits every few seconds, whatever happens. */
+  isAlive(nowMs: number): boolean {
+    return nowMs - Math.max(this.#lookedMs, this.#startedMs) < ALIVE_MS;
+  }
+
+  /** Looks again at what waits. */
+  wake(): void {
+    this.#awake = true;
+    this.#wakeUp?.();
+  }
+
+  async #run(): Promise<void> {
+    while (!this.#sender.stopping) {
+      this.#awake = false;
+      let untilMs: number;
+      try {
+        untilMs = this.#planAll();
+      } catch (error) {
+        // A mistake in planning must not end the uplink: said, and tried again with the next change.
+        this.#parts.log.error({ event: 'uplink.plan_failed', words: messageOf(error) }, 'planning failed');
+        untilMs = this.#parts.clock.monotonicMs() + LOOK_MS;
+      }
+      await this.#sleep(untilMs);
+    }
+  }
+
+  /** Starts everything that may start now; gives the time at which to look again. */
+  #planAll(): number {
+    const { clock, buffer, access } = this.#parts;
+    const nowMs = clock.monotonicMs();
+    if (this.#link.outage === undefined) {
+      this.#works.noteTurns(buffer.lanes(), nowMs, this.#options, (asset) => access.isHeld(asset));
+    }
+    if (nowMs - this.#lookedMs >= LOOK_MS) {
+      this.#lookedMs = nowMs;
+      this.#sender.lookAgain();
+      this.#logStretch(nowMs);
+    }
+    for (;;) {
+      const decision = plan(this.#input(nowMs));
+      if (decision.do === 'wait') return Math.min(decision.untilMs, nowMs + LOOK_MS);
+      this.#perform(decision, nowMs);
+    }
+  }
+
+  #perform(decision: PostDecision, nowMs: number): void {
+    this.#credit = creditAfter(this.#credit, decision);
+    if (decision.do === 'post') {
+      const work = this.#works.of(decision.take.asset);
+      if (decision.kind === 'live') {
+        if (work.dueSinceMs !== undefined && !decision.trial) this.#stretch.note(nowMs - work.dueSinceMs, nowMs);
+        work.dueSinceMs = undefined;
+      }
+      for (const series of decision.take.onlySeries ?? []) this.#waits.putOff(series, nowMs);
+    }
+    const done: Promise<void> = this.#sender
+      .perform(decision)
+      .catch((error) => {
+        // Only a store that is gone while the agent stops ends here: its batches wait again after the start.
+        this.#parts.log.error({ event: 'uplink.post_failed', words: messageOf(error) }, 'a post could not be ended');
+      })
+      .finally(() => {
+        this.#performing.delete(done);
+        this.wake();
+      });
+    this.#performing.add(done);
+  }
+
+  #input(nowMs: number): PlanInput {
+    const { buffer, budget, access } = this.#parts;
+    const works = this.#works;
+    const { outage } = this.#link;
+    const courses = [...works.courses];
+    return {
+      nowMs,
+      options: this.#options,
+      lanes: buffer.lanes(),
+      works: works.map,
+      ready: courses.filter((course) => course.readySinceMs !== Number.POSITIVE_INFINITY && !course.abandoned),
+      isHeld: (asset) => access.isHeld(asset),
+      probes: this.#probes(nowMs),
+      underWay: works.underWay(),
+      unpaid: this.#sender.unpaid > 0 && budget.isLimited,
+      freeAtMs: budget.nextAtMs('live'),
+      probeFreeAtMs: budget.nextAtMs('probe'),
+      backfill: {
+        available: this.#backfill.available(nowMs),
+        limited: this.#backfill.isLimited,
+        atMs: (values) => this.#backfill.availableAtMs(values, nowMs),
+      },
+      away: outage && { nextTryAtMs: outage.nextTryAtMs, trialUnderWay: courses.some((course) => course.trial) },
+      backlogCredit: this.#credit,
+    };
+  }
+
+  #probes(nowMs: number): ProbeView[] {
+    const probes: ProbeView[] = [];
+    const add = (probe: ProbeView) => {
+      if (!this.#sender.foundNothing(probe.asset, nowMs)) probes.push(probe);
+    };
+    for (const asset of this.#sender.troubles.retrySoon) {
+      if (this.#parts.access.isHeld(asset)) add({ asset, maxValues: PROBE_VALUES });
+      else this.#sender.troubles.retrySoon.delete(asset);
+    }
+    for (const probe of this.#parts.access.dueProbes(nowMs)) add({ ...probe, maxValues: PROBE_VALUES });
+    for (const { asset, series } of this.#waits.due(nowMs)) add({ asset, onlySeries: [series], maxValues: 1 });
+    return probes;
+  }
+
+  async #sleep(untilMs: number): Promise<void> {
+    const { clock } = this.#parts;
+    // Lanes change many times in a row: one turn of the event loop gathers them.
+    if (!this.#awake) {
+      await new Promise<void>((resolve) => {
+        const cancel = clock.after(Math.max(1, untilMs - clock.monotonicMs()), resolve);
+        this.#wakeUp = () => {
+          cancel();
+          resolve();
+        };
+      });
+      this.#wakeUp = undefined;
+    }
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+
+  /** Tells the buffer the whole set, one call after the other, the newest set last. */
+  #holdSeries(): Promise<void> {
+    const { buffer, access } = this.#parts;
+    const next = this.#holding
+      .catch(() => {})
+      .then(() => buffer.holdSeries([...new Set([...access.heldSeries(), ...this.#waits.ids()])]));
+    this.#holding = next;
+    return next;
+  }
+
+  #back(): void {
+    for (const listener of this.#backListeners) listener();
+  }
+
+  #logStretch(nowMs: number): void {
+    const change = this.#stretch.change(nowMs);
+    if (!change) return;
+    const facts = { intervalMs: change.intervalMs, configuredMs: this.#options.postIntervalMs };
+    if (change.stretched) {
+      const words = 'more assets are due than the request budget allows: the post interval is stretched';
+      this.#parts.log.warn({ event: 'uplink.interval_stretched', ...facts }, words);
+    } else
+      this.#parts.log.info({ event: 'uplink.interval_normal', ...facts }, 'the post interval is as configured again');
+  }
+
+  snapshot(): UplinkSnapshot {
+    const nowMs = this.#parts.clock.monotonicMs();
+    const { outage } = this.#link;
+    return {
+      state: outage ? 'away' : 'online',
+      away: outage && {
+        forMs: nowMs - outage.sinceMs,
+        code: outage.code,
+        words: outage.words,
+        attempts: outage.attempts,
+        nextTryInMs: Math.max(0, outage.nextTryAtMs - nowMs),
+      },
+      lastPostAtMs: this.#sender.lastPostMs,
+      lastDeliveredAtMs: this.#sender.lastDeliveredMs,
+      deliveredValues: this.#sender.deliveredValues,
+      quarantinedValues: this.#sender.refusals.quarantinedValues,
+      postsUnderWay: this.#works.underWay().all,
+      intervalMs: this.#stretch.intervalMs(nowMs),
+      maxBytes: this.#size.maxBytes(nowMs),
+      waitingSeries: this.#waits
+        .list()
+        .slice(0, MOST_LISTED)
+        .map(({ series, asset, refusal, nextTryAtMs }) => ({
+          series,
+          asset,
+          status: refusal.status,
+          words: refusal.message,
+          nextTryInMs: Math.max(0, nextTryAtMs - nowMs),
+        })),
+      pausedAssets: this.#works
+        .paused(nowMs)
+        .slice(0, MOST_LISTED)
+        .map(({ asset, failures, untilMs }) => ({ asset, failures, forMs: untilMs - nowMs })),
+    };
+  }
+}

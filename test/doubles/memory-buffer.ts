@@ -1,0 +1,211 @@
+import type { AssetLanes, Batch, OutgoingBuffer, Refusal, TakeRequest } from '../../src/buffer/lanes.ts';
+
+export interface MemoryValue {
+  /** Also its reading: what the platform of the tests counts. */
+  number: number;
+  asset: number;
+  series: number;
+  timeMs: number;
+  acceptedMs: number;
+  place: number;
+}
+
+interface Waiting {
+  live: MemoryValue[];
+  backlog: MemoryValue[];
+  /** To be folded: their time does not lie after the backlog of their series. */
+  late: MemoryValue[];
+}
+
+interface UnderWay {
+  batch: Batch;
+  lane: 'live' | 'backlog';
+  live: MemoryValue[];
+  backlog: MemoryValue[];
+}
+
+/** The buffer of lanes.ts in a few lines and in memory: what planner and sender are tried on. */
+export class MemoryBuffer implements OutgoingBuffer {
+  readonly #assets = new Map<number, Waiting>();
+  readonly underWay = new Map<number, UnderWay>();
+  readonly #listeners = new Set<() => void>();
+  readonly held = new Set<number>();
+  readonly quarantined: { value: MemoryValue; refusal: Refusal }[] = [];
+  settled = 0;
+  #nextBatch = 1;
+  #nextPlace = 1;
+
+  accept(values: readonly Omit<MemoryValue, 'place'>[]): void {
+    for (const value of values) {
+      const waiting = this.#of(value.asset);
+      (this.#isLate(value) ? waiting.late : waiting.live).push({ ...value, place: 0 });
+    }
+    this.#changed();
+  }
+
+  /** Its time does not lie after all of its series' backlog: also what is under way of it, and what waits to join it. */
+  #isLate(value: Omit<MemoryValue, 'place'>): boolean {
+    const bars = (old: MemoryValue) => old.series === value.series && old.timeMs >= value.timeMs;
+    const { backlog, late } = this.#of(value.asset);
+    const underWay = [...this.underWay.values()].some((one) => one.backlog.some(bars));
+    return underWay || backlog.some(bars) || late.some(bars);
+  }
+
+  /** What was accepted before becomes backlog, as the fold of the store does it. */
+  fold(acceptedBeforeMs: number): void {
+    const place = this.#nextPlace++;
+    for (const waiting of this.#assets.values()) {
+      const old = [...waiting.live, ...waiting.late].filter((value) => value.acceptedMs < acceptedBeforeMs);
+      waiting.live = waiting.live.filter((value) => value.acceptedMs >= acceptedBeforeMs);
+      waiting.late = waiting.late.filter((value) => value.acceptedMs >= acceptedBeforeMs);
+      for (const value of old.sort((a, b) => a.number - b.number)) waiting.backlog.push({ ...value, place });
+      this.#sortOutLate(waiting);
+    }
+    this.#changed();
+  }
+
+  #sortOutLate(waiting: Waiting): void {
+    const lates = waiting.live.filter((value) => this.#isLate(value));
+    waiting.live = waiting.live.filter((value) => !lates.includes(value));
+    waiting.late.push(...lates);
+  }
+
+  get waiting(): number {
+    let sum = 0;
+    for (const { live, backlog, late } of this.#assets.values()) sum += live.length + backlog.length + late.length;
+    for (const { live, backlog } of this.underWay.values()) sum += live.length + backlog.length;
+    return sum;
+  }
+
+  lanes(): ReadonlyMap<number, AssetLanes> {
+    const lanes = new Map<number, AssetLanes>();
+    for (const [asset, waiting] of this.#assets) {
+      const live = waiting.live.filter((value) => !this.held.has(value.series));
+      const backlog = waiting.backlog.filter((value) => !this.held.has(value.series));
+      if (live.length === 0 && backlog.length === 0) continue;
+      lanes.set(asset, {
+        asset,
+        live: live.length,
+        oldestLiveAtMs: Math.min(...live.map((value) => value.acceptedMs), Number.POSITIVE_INFINITY),
+        backlog: backlog.length,
+        oldestBacklogAt: Math.min(...backlog.map((value) => value.place), Number.POSITIVE_INFINITY),
+      });
+    }
+    return lanes;
+  }
+
+  onChange(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  async take(request: TakeRequest): Promise<Batch | undefined> {
+    await Promise.resolve();
+    const { asset, lane, maxValues, alongValues = 0, onlySeries } = request;
+    const waiting = this.#of(asset);
+    const busy = (which: 'live' | 'backlog') =>
+      [...this.underWay.values()].some(
+        (one) => one.batch.asset === asset && (one.lane === which || (which === 'backlog' && one.backlog.length > 0)),
+      );
+    if (busy(lane)) return undefined;
+    const wanted = (value: MemoryValue) =>
+      onlySeries ? onlySeries.includes(value.series) : !this.held.has(value.series);
+    const live = lane === 'live' ? waiting.live.filter(wanted).slice(0, maxValues) : [];
+    if (lane === 'live' && live.length === 0) return undefined;
+    const room = lane === 'backlog' ? maxValues : busy('backlog') ? 0 : Math.min(alongValues, maxValues - live.length);
+    const backlog = waiting.backlog.filter(wanted).slice(0, room);
+    if (live.length + backlog.length === 0) return undefined;
+    waiting.live = waiting.live.filter((value) => !live.includes(value));
+    waiting.backlog = waiting.backlog.filter((value) => !backlog.includes(value));
+    const batch = this.#send(lane, asset, live, backlog);
+    this.#changed();
+    return batch;
+  }
+
+  #send(lane: 'live' | 'backlog', asset: number, live: MemoryValue[], backlog: MemoryValue[]): Batch {
+    const values = [...backlog, ...live];
+    const series = [...new Set(values.map((value) => value.series))];
+    const body = series.map((id) => ({
+      key: `s${id}`,
+      data: values
+        .filter((value) => value.series === id)
+        .map((value) => ({ timestamp: new Date(value.timeMs).toISOString(), value: value.number })),
+    }));
+    const batch: Batch = {
+      id: this.#nextBatch++,
+      asset,
+      series,
+      values: values.length,
+      liveValues: live.length,
+      backlogValues: backlog.length,
+      body: new TextEncoder().encode(JSON.stringify({ values: body })),
+    };
+    this.underWay.set(batch.id, { batch, lane, live, backlog });
+    return batch;
+  }
+
+  async settle(batch: number): Promise<void> {
+    const { live, backlog } = this.#end(batch);
+    this.settled += live.length + backlog.length;
+    this.#changed();
+  }
+
+  async release(batch: number): Promise<void> {
+    const { batch: ended, live, backlog } = this.#end(batch);
+    const waiting = this.#of(ended.asset);
+    const byAcceptance = (a: MemoryValue, b: MemoryValue) => a.number - b.number;
+    waiting.live = [...live, ...waiting.live].sort(byAcceptance);
+    waiting.backlog = [...backlog, ...waiting.backlog].sort(byAcceptance);
+    this.#sortOutLate(waiting);
+    this.#changed();
+  }
+
+  async divide(batch: number): Promise<Batch[]> {
+    const whole = this.underWay.get(batch);
+    if (!whole) throw new Error(`batch ${batch} is not under way`);
+    const values = [...whole.backlog, ...whole.live];
+    if (values.length < 2) return [];
+    const { series } = whole.batch;
+    const first = new Set(series.slice(0, series.length >> 1));
+    const inFirst =
+      series.length > 1
+        ? (value: MemoryValue) => first.has(value.series)
+        : (value: MemoryValue) => values.indexOf(value) < values.length >> 1;
+    this.underWay.delete(batch);
+    return [inFirst, (value: MemoryValue) => !inFirst(value)].map((isIn) =>
+      this.#send(whole.lane, whole.batch.asset, whole.live.filter(isIn), whole.backlog.filter(isIn)),
+    );
+  }
+
+  async quarantine(batch: number, refusal: Refusal): Promise<void> {
+    const { live, backlog } = this.#end(batch);
+    for (const value of [...backlog, ...live]) this.quarantined.push({ value, refusal });
+    this.#changed();
+  }
+
+  async holdSeries(series: readonly number[]): Promise<void> {
+    this.held.clear();
+    for (const one of series) this.held.add(one);
+    this.#changed();
+  }
+
+  #end(batch: number): UnderWay {
+    const ended = this.underWay.get(batch);
+    if (!ended) throw new Error(`batch ${batch} is not under way: it ended twice`);
+    this.underWay.delete(batch);
+    return ended;
+  }
+
+  #of(asset: number): Waiting {
+    let waiting = this.#assets.get(asset);
+    if (!waiting) {
+      waiting = { live: [], backlog: [], late: [] };
+      this.#assets.set(asset, waiting);
+    }
+    return waiting;
+  }
+
+  #changed(): void {
+    for (const listener of this.#listeners) listener();
+  }
+}

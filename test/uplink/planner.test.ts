@@ -1,0 +1,201 @@
+import { describe, expect, it } from 'vitest';
+import type { AssetLanes } from '../../src/buffer/lanes.ts';
+import { type AssetWork, creditAfter, type Decision, type PlanInput, plan } from '../../src/uplink/planner.ts';
+import { OPTIONS } from './plant.ts';
+
+const NOW = 1_000_000;
+const NEVER = Number.POSITIVE_INFINITY;
+
+function lane(asset: number, live: number, liveAgeMs: number, backlog = 0, place = NEVER): AssetLanes {
+  const oldestLiveAtMs = live > 0 ? NOW - liveAgeMs : NEVER;
+  return { asset, live, oldestLiveAtMs, backlog, oldestBacklogAt: place };
+}
+
+function work(facts: Partial<AssetWork>): AssetWork {
+  return {
+    live: undefined,
+    backlog: undefined,
+    dueSinceMs: undefined,
+    pausedUntilMs: Number.NEGATIVE_INFINITY,
+    failures: 0,
+    lastPostAtMs: Number.NEGATIVE_INFINITY,
+    lastBacklogAtMs: Number.NEGATIVE_INFINITY,
+    ...facts,
+  };
+}
+
+function input(
+  lanes: AssetLanes[],
+  facts: Partial<PlanInput> = {},
+  works: [number, Partial<AssetWork>][] = [],
+): PlanInput {
+  return {
+    nowMs: NOW,
+    options: OPTIONS,
+    lanes: new Map(lanes.map((one) => [one.asset, one])),
+    works: new Map(works.map(([asset, one]) => [asset, work(one)])),
+    ready: [],
+    isHeld: () => false,
+    probes: [],
+    underWay: { all: 0, backlog: 0, troubled: 0 },
+    unpaid: false,
+    freeAtMs: Number.NEGATIVE_INFINITY,
+    probeFreeAtMs: Number.NEGATIVE_INFINITY,
+    backfill: { available: NEVER, limited: false, atMs: () => NOW },
+    away: undefined,
+    backlogCredit: 0,
+    ...facts,
+  };
+}
+
+/** `live 7`, `backlog 7`, `probe 7`, `part 7`, or `wait` with the milliseconds from now. */
+function words(decision: Decision): string {
+  if (decision.do === 'wait') return `wait ${decision.untilMs - NOW}`;
+  if (decision.do === 'part') return `part ${decision.course.asset}`;
+  return `${decision.kind} ${decision.take.asset}${decision.trial ? ' trial' : ''}`;
+}
+
+const course = (asset: number, which: 'live' | 'backlog', readyAgoMs: number, trial = false) => ({
+  asset,
+  lane: which,
+  trial,
+  readySinceMs: NOW - readyAgoMs,
+});
+
+describe('the planner', () => {
+  const table: [string, PlanInput, string][] = [
+    ['waits for nothing where nothing waits', input([]), `wait ${NEVER}`],
+    ['lets a fresh value wait for company', input([lane(1, 3, 4_000)]), 'wait 6000'],
+    ['posts it when it has waited POST_INTERVAL', input([lane(1, 3, 10_000)]), 'live 1'],
+    ['posts at once what fills a post', input([lane(1, 5_000, 0)]), 'live 1'],
+    ['waits for the budget', input([lane(1, 3, 10_000)], { freeAtMs: NOW + 150 }), 'wait 150'],
+    [
+      'posts nothing while all sockets are taken',
+      input([lane(1, 3, 10_000)], { underWay: { all: 4, backlog: 0, troubled: 0 } }),
+      `wait ${NEVER}`,
+    ],
+    ['takes nothing while a batch waits to be paid', input([lane(1, 3, 10_000)], { unpaid: true }), `wait ${NEVER}`],
+    ['skips a held asset', input([lane(1, 3, 10_000)], { isHeld: () => true }), `wait ${NEVER}`],
+    [
+      'skips one that pauses until it may',
+      input([lane(1, 3, 10_000)], {}, [[1, { pausedUntilMs: NOW + 700, failures: 1 }]]),
+      'wait 700',
+    ],
+    [
+      'never posts a second batch of a lane',
+      input([lane(1, 3, 10_000)], {}, [[1, { live: course(1, 'live', 0) }]]),
+      `wait ${NEVER}`,
+    ],
+    [
+      'lets go first whose turn came first',
+      input([lane(1, 3, 11_000), lane(2, 3, 10_500), lane(3, 3, 19_000)], {}, [
+        [1, { dueSinceMs: NOW - 900 }],
+        [2, { dueSinceMs: NOW - 30_000 }],
+        [3, { dueSinceMs: NOW - 800 }],
+      ]),
+      'live 2',
+    ],
+    [
+      'posts a backlog oldest first',
+      input([lane(1, 0, 0, 9, 5), lane(2, 0, 0, 9, 3), lane(3, 0, 0, 9, 4)]),
+      'backlog 2',
+    ],
+    ['lets live go before backlog', input([lane(1, 0, 0, 9_000, 1), lane(2, 3, 10_000)]), 'live 2'],
+    [
+      'lets backlog go where it is owed',
+      input([lane(1, 0, 0, 9_000, 1), lane(2, 3, 10_000)], { backlogCredit: 1 }),
+      'backlog 1',
+    ],
+    [
+      'keeps one socket free of backlog',
+      input([lane(1, 0, 0, 9_000, 1)], { underWay: { all: 3, backlog: 3, troubled: 0 } }),
+      `wait ${NEVER}`,
+    ],
+    [
+      'leaves a small backlog to the live post that takes it along',
+      input([lane(1, 3, 1_000, 20, 1)], {}, [[1, { lastBacklogAtMs: NOW - 5_000 }]]),
+      'wait 9000',
+    ],
+    [
+      'lets a small backlog wait an interval after the last post',
+      input([lane(1, 0, 0, 20, 1)], {}, [[1, { lastPostAtMs: NOW - 4_000 }]]),
+      'wait 6000',
+    ],
+    [
+      'keeps live values back until the backlog is gone where the order is oldest-first',
+      input([lane(1, 3, 10_000, 20, 1)], { options: { ...OPTIONS, drainOrder: 'oldest-first' } }),
+      'backlog 1',
+    ],
+    [
+      'gives assets in trouble half of the sockets at most',
+      input([lane(1, 3, 10_000), lane(2, 3, 10_000)], { underWay: { all: 2, backlog: 0, troubled: 2 } }, [
+        [1, { failures: 3, dueSinceMs: NOW - 60_000 }],
+      ]),
+      'live 2',
+    ],
+    [
+      'lets a part of a divided batch wait for its turn',
+      input([lane(2, 3, 10_000)], { ready: [course(1, 'live', 100)] }, [[2, { dueSinceMs: NOW - 200 }]]),
+      'live 2',
+    ],
+    [
+      'posts the part when its turn has come',
+      input([lane(2, 3, 10_000)], { ready: [course(1, 'live', 300)] }, [[2, { dueSinceMs: NOW - 200 }]]),
+      'part 1',
+    ],
+    [
+      'probes when a probe is due and paid',
+      input([lane(2, 3, 10_000)], { probes: [{ asset: 1, maxValues: 50 }] }),
+      'probe 1',
+    ],
+    [
+      'does not let a probe that must wait delay others',
+      input([lane(2, 3, 10_000)], { probes: [{ asset: 1, maxValues: 50 }], probeFreeAtMs: NOW + 5_000 }),
+      'live 2',
+    ],
+    [
+      'tries nothing before its time while the platform is away',
+      input([lane(1, 3, 10_000)], { away: { nextTryAtMs: NOW + 3_000, trialUnderWay: false } }),
+      'wait 3000',
+    ],
+    [
+      'tries one post then, of the asset that was posted longest ago',
+      input([lane(1, 3, 0), lane(2, 0, 0, 5, 1)], { away: { nextTryAtMs: NOW, trialUnderWay: false } }, [
+        [1, { lastPostAtMs: NOW - 10 }],
+        [2, { lastPostAtMs: NOW - 20 }],
+      ]),
+      'backlog 2 trial',
+    ],
+    [
+      'tries no second one beside it',
+      input([lane(1, 3, 10_000)], { away: { nextTryAtMs: NOW, trialUnderWay: true } }),
+      `wait ${NEVER}`,
+    ],
+  ];
+
+  it.each(table)('%s', (_name, given, decision) => {
+    expect(words(plan(given))).toBe(decision);
+  });
+
+  it('takes the backlog along with a live post, as far as the backfill rate allows', () => {
+    const along = (facts: Partial<PlanInput>) => {
+      const decision = plan(input([lane(1, 3, 10_000, 20, 1)], facts));
+      return decision.do === 'post' ? decision.take.alongValues : undefined;
+    };
+    expect(along({})).toBe(5_000);
+    expect(along({ backfill: { available: 7, limited: true, atMs: () => NOW + 900 } })).toBe(7);
+  });
+
+  it('gives the backlog one of five posts while both want them', () => {
+    const lanes = [lane(1, 0, 0, 9_000, 1), lane(2, 3, 10_000)];
+    const sent = { live: 0, backlog: 0 };
+    let credit = 0;
+    for (let i = 0; i < 100; i++) {
+      const decision = plan(input(lanes, { backlogCredit: credit }));
+      if (decision.do !== 'post' || decision.kind === 'probe') throw new Error('not a post');
+      sent[decision.kind]++;
+      credit = creditAfter(credit, decision);
+    }
+    expect(sent).toEqual({ live: 80, backlog: 20 });
+  });
+});

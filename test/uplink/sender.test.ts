@@ -1,0 +1,139 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { systemClock } from '../../src/clock.ts';
+import { LoopbackPlatform, Plant, refusal, TAKEN } from './plant.ts';
+
+/** The uplink over real HTTP on loopback. */
+describe('over HTTP, the uplink', () => {
+  let platform: LoopbackPlatform;
+  let plant: Plant;
+
+  const begin = async (options = {}, requestsPerMinute = 0) => {
+    plant = new Plant(systemClock, platform, { postIntervalMs: 20, ...options }, requestsPerMinute);
+    await plant.uplink.start();
+  };
+  const until = (condition: () => boolean) =>
+    vi.waitFor(() => expect(condition()).toBe(true), { timeout: 30_000, interval: 5 });
+
+  beforeEach(async () => {
+    platform = new LoopbackPlatform();
+    await platform.open();
+  });
+
+  afterEach(async () => {
+    await plant.uplink.stop(5_000);
+    await platform.close();
+  });
+
+  it('delivers what waits, all keys of an asset together', async () => {
+    await begin();
+    plant.accept(7, 1, 10);
+    plant.accept(7, 2, 10);
+    plant.accept(8, 3, 5);
+    await until(() => plant.buffer.waiting === 0);
+    expect(platform.ledger.numbers.size).toBe(25);
+    expect(platform.ledger.posts.filter((post) => post.asset === 7)).toHaveLength(1);
+    expect(platform.ledger.posts.find((post) => post.asset === 7)?.series).toHaveLength(2);
+  });
+
+  it('keeps the values while connections are refused, and goes on by itself when the platform is back', async () => {
+    await platform.close();
+    await begin();
+    plant.accept(7, 1, 100);
+    plant.accept(8, 2, 100);
+    await until(() => plant.uplink.snapshot().state === 'away');
+    expect(plant.uplink.snapshot().away?.code).toBe('platform.connection_refused');
+    expect(plant.buffer.waiting).toBe(200);
+    await platform.open();
+    await until(() => plant.buffer.waiting === 0);
+    expect(platform.ledger.numbers.size).toBe(200);
+    expect(plant.counts.backs).toBe(1);
+    expect(plant.uplink.snapshot().state).toBe('online');
+  });
+
+  it('does not count refused connections against the budget', async () => {
+    await platform.close();
+    await begin({}, 600);
+    plant.accept(7, 1, 1);
+    await until(() => (plant.uplink.snapshot().away?.attempts ?? 0) >= 3);
+    expect(plant.budget.stats().minuteUsed).toBe(0);
+  });
+
+  it('delivers after broken connections and 500s, each value counted', async () => {
+    let calls = 0;
+    platform.ledger.answering = () => [undefined, { status: 500 }, { status: 503 }][calls++] ?? TAKEN;
+    await begin();
+    for (let asset = 1; asset <= 4; asset++) plant.accept(asset, asset, 50);
+    await until(() => plant.buffer.waiting === 0);
+    expect(platform.ledger.numbers.size).toBe(200);
+    expect(plant.buffer.quarantined).toEqual([]);
+  });
+
+  it('divides a poisoned batch until the refused value stands alone, and delivers the rest', async () => {
+    const bad = new Set([13, 57]);
+    platform.ledger.answering = (post) =>
+      post.series.some(({ data }) => data.some((value) => bad.has(value.number))) ? refusal() : TAKEN;
+    await begin();
+    plant.accept(7, 1, 50);
+    plant.accept(7, 2, 50);
+    await until(() => plant.buffer.waiting === 0);
+    expect(plant.buffer.quarantined.map((one) => one.value.number).sort()).toEqual([13, 57]);
+    expect(plant.buffer.quarantined[0]?.refusal).toEqual({ status: 400, message: 'invalid: no such unit: unit' });
+    expect(platform.ledger.numbers.size).toBe(98);
+    expect(plant.counts).toMatchObject({ delivered: 98, quarantined: 2 });
+  });
+
+  it('learns from a 413 to make posts smaller', async () => {
+    platform.ledger.answering = (post) => (post.bytes > 3_000 ? { status: 413 } : TAKEN);
+    await begin();
+    plant.accept(7, 1, 200);
+    await until(() => plant.buffer.waiting === 0);
+    expect(plant.uplink.snapshot().maxBytes).toBeLessThan(6_000);
+    expect(plant.buffer.quarantined).toEqual([]);
+    expect(platform.ledger.numbers.size).toBe(200);
+  });
+
+  it('holds an asset that is answered 403, and posts the others on', async () => {
+    platform.ledger.answering = (post) => (post.asset === 7 ? { status: 403 } : TAKEN);
+    await begin();
+    plant.accept(7, 1, 5);
+    plant.accept(8, 2, 5);
+    await until(() => plant.access.held.has(7) && plant.buffer.settled === 5);
+    plant.accept(8, 2, 5);
+    await until(() => plant.buffer.settled === 10);
+    expect(platform.ledger.posts.filter((post) => post.asset === 7)).toHaveLength(1);
+    expect(plant.buffer.waiting).toBe(5);
+  });
+
+  it('finishes a post under way at stop, and gives back what waits', async () => {
+    let release = (): void => {};
+    const held = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    platform.ledger.answering = async () => {
+      await held;
+      return TAKEN;
+    };
+    await begin();
+    plant.accept(7, 1, 5);
+    await until(() => plant.uplink.snapshot().postsUnderWay === 1);
+    plant.accept(8, 2, 5);
+    const stopped = plant.uplink.stop(10_000);
+    release();
+    await stopped;
+    expect(plant.buffer.underWay.size).toBe(0);
+    expect(plant.buffer.settled).toBeGreaterThanOrEqual(5);
+    expect(plant.buffer.settled + plant.buffer.waiting).toBe(10);
+  });
+
+  it('breaks a post off that does not end within the budget of the stop, and keeps its values', async () => {
+    platform.ledger.answering = () => new Promise(() => {});
+    await begin();
+    plant.accept(7, 1, 5);
+    await until(() => plant.uplink.snapshot().postsUnderWay === 1);
+    await plant.uplink.stop(30);
+    expect(plant.buffer.underWay.size).toBe(0);
+    expect(plant.buffer.waiting).toBe(5);
+    // A connection that was broken off says nothing about the platform.
+    expect(plant.uplink.snapshot().state).toBe('online');
+  });
+});

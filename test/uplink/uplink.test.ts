@@ -1,0 +1,310 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { PlatformError } from '../../src/errors.ts';
+import type { UplinkOptions } from '../../src/uplink/uplink.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+import { type Answering, DirectPlatform, Plant, type Posted, refusal, TAKEN } from './plant.ts';
+
+/** The uplink on a clock that the tests move: outages, budgets, holds and poison over minutes and hours. */
+describe('over minutes and hours, the uplink', () => {
+  let clock: ManualClock;
+  let platform: DirectPlatform;
+  let plant: Plant;
+
+  const begin = async (answering?: Answering, options: Partial<UplinkOptions> = {}, perMinute = 400, seed = 1) => {
+    clock = new ManualClock(Date.UTC(2026, 10, 21), seed);
+    platform = new DirectPlatform(clock, answering);
+    plant = new Plant(clock, platform, options, perMinute);
+    await plant.uplink.start();
+  };
+
+  /** `assets` accept a value each second; what is older than twice the interval becomes backlog. */
+  const flow = async (seconds: number, assets: readonly number[], postIntervalMs = 10_000) => {
+    for (let second = 0; second < seconds; second++) {
+      for (const asset of assets) plant.accept(asset, asset);
+      if (second % 5 === 0) plant.buffer.fold(clock.monotonicMs() - 2 * postIntervalMs);
+      await clock.advance(1_000);
+    }
+  };
+
+  const range = (count: number) => Array.from({ length: count }, (_, i) => i + 1);
+  const posts = (which: (post: Posted & { status: number }) => boolean = () => true) =>
+    platform.ledger.posts.filter(which);
+
+  afterEach(async () => {
+    const stopped = plant.uplink.stop(0);
+    await clock.advance(1_000);
+    await stopped;
+    expect(plant.buffer.underWay.size).toBe(0);
+  });
+
+  const bads: [string, Answering][] = [
+    ['is refused with 400', (post) => (post.asset === 50 ? refusal() : TAKEN)],
+    ['is answered 500', (post) => (post.asset === 50 ? { status: 500 } : TAKEN)],
+    ['is answered 403', (post) => (post.asset === 50 ? { status: 403 } : TAKEN)],
+    ['breaks the connection', (post) => (post.asset === 50 ? undefined : TAKEN)],
+    ['never gets an answer', (post) => (post.asset === 50 ? new Promise(() => {}) : TAKEN)],
+  ];
+  it.each(bads)('slows none of 99 assets while one of 100 %s', async (_name, answering) => {
+    await begin(answering, { postIntervalMs: 20_000 });
+    await flow(180, range(100), 20_000);
+    const gaps: number[] = [];
+    for (const asset of range(100).filter((one) => one !== 50)) {
+      const times = posts((post) => post.asset === asset).map((post) => post.atMs);
+      expect(times.length).toBeGreaterThanOrEqual(6);
+      for (let i = 1; i < times.length; i++) gaps.push(times[i]! - times[i - 1]!);
+    }
+    // The interval, and the time it takes to post everyone once at the pace of the budget.
+    expect(Math.max(...gaps)).toBeLessThan(40_000);
+    const others = plant.accepted * 0.99;
+    expect(platform.ledger.taken.filter((value) => value.asset !== 50).length).toBeGreaterThan(others * 0.8);
+    expect(plant.uplink.snapshot().state).toBe('online');
+  });
+
+  it('tries an absent platform one post at a time, at least every 60 s, and flows within 75 s of its return', async () => {
+    await begin();
+    let away = true;
+    const tries: number[] = [];
+    platform.failing = () => {
+      if (!away) return undefined;
+      tries.push(clock.monotonicMs());
+      return new PlatformError('no', { code: 'platform.connection_refused', retryable: true });
+    };
+    await flow(1_800, range(10));
+    const late = tries.filter((at) => at > tries[0]! + 60_000);
+    for (let i = 1; i < late.length; i++) expect(late[i]! - late[i - 1]!).toBeLessThanOrEqual(60_000);
+    expect(tries.length).toBeLessThan(200);
+    away = false;
+    const returnedMs = clock.monotonicMs();
+    await flow(90, range(10));
+    expect(platform.ledger.posts[0]!.atMs - returnedMs).toBeLessThanOrEqual(60_000);
+    expect(new Set(posts((post) => post.atMs - returnedMs <= 75_000).map((post) => post.asset)).size).toBe(10);
+    await flow(240, range(10));
+    expect(plant.buffer.waiting).toBeLessThan(10 * 40);
+    expect(platform.ledger.numbers.size).toBe(platform.ledger.taken.length);
+    expect(plant.counts.backs).toBe(1);
+  });
+
+  it('takes it for an outage when every asset is answered 500, and blames none of them', async () => {
+    let broken = true;
+    await begin(() => (broken ? { status: 500 } : TAKEN));
+    await flow(300, range(20));
+    expect(plant.uplink.snapshot()).toMatchObject({ state: 'away', away: { code: '500' } });
+    expect(posts().length).toBeLessThan(60);
+    broken = false;
+    await flow(120, range(20));
+    expect(plant.uplink.snapshot().state).toBe('online');
+    expect(plant.uplink.snapshot().pausedAssets).toEqual([]);
+  });
+
+  it.each([1, 2, 5, 40])('puts nothing into quarantine when every post of %d assets is refused', async (count) => {
+    let broken = true;
+    await begin(() => (broken ? { status: 400, body: '<html>Bad request</html>' } : TAKEN));
+    await flow(600, range(count));
+    expect(plant.buffer.quarantined).toEqual([]);
+    expect(plant.uplink.snapshot()).toMatchObject({ state: 'away', away: { code: '400', words: 'Bad request' } });
+    broken = false;
+    await flow(600, range(count));
+    expect(plant.uplink.snapshot().state).toBe('online');
+    expect(plant.buffer.quarantined).toEqual([]);
+    expect(plant.buffer.waiting).toBeLessThan(count * 30);
+    expect(plant.counts.delivered + plant.buffer.waiting).toBe(plant.accepted);
+  });
+
+  it.each([1, 2, 5, 30])(
+    'finds the poisoned value in each of %d assets, where no batch as a whole is taken',
+    async (count) => {
+      const bad = new Set<number>();
+      await begin((post) =>
+        post.series.some(({ data }) => data.some((value) => bad.has(value.number))) ? refusal() : TAKEN,
+      );
+      for (const asset of range(count)) {
+        plant.accept(asset, asset, 10);
+        bad.add(plant.accept(asset, asset, 1)[0]!);
+        plant.accept(asset, asset, 9);
+      }
+      await clock.advance(120_000);
+      await flow(240, range(count));
+      expect(new Set(plant.buffer.quarantined.map((one) => one.value.number))).toEqual(bad);
+      expect(plant.uplink.snapshot().state).toBe('online');
+      expect(plant.buffer.waiting).toBeLessThan(count * 30);
+    },
+  );
+
+  it('quarantines a lone poisoned value of a lone asset once a later value was taken', async () => {
+    await begin((post) => (post.series[0]!.data.some((value) => value.number === 0) ? refusal() : TAKEN));
+    plant.accept(1, 1);
+    await clock.advance(120_000);
+    expect(plant.buffer.quarantined).toEqual([]);
+    plant.accept(1, 1);
+    await clock.advance(120_000);
+    expect(plant.buffer.quarantined.map((one) => one.value.number)).toEqual([0]);
+    expect([...platform.ledger.numbers]).toEqual([1]);
+  });
+
+  it.each([
+    ['with others', [1, 2]],
+    ['alone', [1]],
+  ])('lets a series wait after 8 lone refusals, on an asset %s', async (_name, assets) => {
+    let broken = true;
+    await begin((post) => (broken && post.series.some((one) => one.series === 99) ? refusal('unknown key') : TAKEN));
+    plant.accept(1, 99, 300);
+    await flow(120, assets);
+    expect(plant.buffer.quarantined.map((one) => one.value.number)).toEqual(range(8).map((n) => n - 1));
+    expect(plant.uplink.snapshot().waitingSeries).toMatchObject([{ series: 99, asset: 1, status: 400 }]);
+    const before = posts().length;
+    await flow(60, assets);
+    expect(posts((post) => post.series.some((one) => one.series === 99)).length).toBeLessThan(60);
+    expect(posts().length - before).toBeLessThanOrEqual(7 * assets.length);
+    broken = false;
+    // Every 15 minutes one value is tried.
+    await clock.advance(16 * 60_000);
+    await flow(30, assets);
+    expect(plant.uplink.snapshot().waitingSeries).toEqual([]);
+    expect(platform.ledger.taken.filter((value) => value.series === 99)).toHaveLength(292);
+    expect(plant.buffer.quarantined).toHaveLength(8);
+  });
+
+  it('keeps the budget in every 60 s and gives each of more assets than it allows its turn', async () => {
+    await begin(undefined, {}, 60);
+    await flow(600, range(100));
+    const times = posts().map((post) => post.atMs);
+    for (let i = 0; i + 60 < times.length; i++) expect(times[i + 60]! - times[i]!).toBeGreaterThanOrEqual(60_000);
+    const counts = range(100).map((asset) => posts((post) => post.asset === asset).length);
+    expect(Math.min(...counts)).toBeGreaterThanOrEqual(4);
+    expect(Math.max(...counts)).toBeLessThanOrEqual(9);
+    expect(plant.uplink.snapshot().intervalMs).toBeGreaterThan(60_000);
+    // Everything travels: what became backlog while it waited goes along with the live values.
+    expect(platform.ledger.taken.length).toBeGreaterThan(plant.accepted * 0.7);
+  });
+
+  it('holds all posts after a 429 until the next minute of the platform and no more than 10 s beyond', async () => {
+    let limited = true;
+    await begin(() => (limited ? { status: 429, headers: { date: new Date(clock.wallMs()).toUTCString() } } : TAKEN));
+    await flow(45, range(10));
+    const first = posts().length;
+    expect(first).toBeLessThanOrEqual(4);
+    limited = false;
+    const refusedAtMs = posts().at(-1)!.atMs;
+    await flow(60, range(10));
+    const next = posts()[first]!;
+    const toNextMinuteMs = 60_000 - ((refusedAtMs - 1_000) % 60_000);
+    expect(next.atMs - refusedAtMs).toBeGreaterThanOrEqual(toNextMinuteMs);
+    expect(next.atMs - refusedAtMs).toBeLessThanOrEqual(toNextMinuteMs + 11_500);
+    expect(plant.uplink.snapshot().state).toBe('online');
+  });
+
+  it('holds all posts as long as Retry-After says', async () => {
+    let limited = true;
+    await begin(() => (limited ? { status: 429, headers: { 'retry-after': '200' } } : TAKEN));
+    await flow(30, range(3));
+    const first = posts().length;
+    limited = false;
+    await flow(300, range(3));
+    expect(posts()[first]!.atMs - posts()[0]!.atMs).toBeGreaterThanOrEqual(200_000);
+    expect(posts()[first]!.atMs - posts()[0]!.atMs).toBeLessThanOrEqual(206_000);
+  });
+
+  it('pauses longer and longer while the quota is spent', async () => {
+    await begin(() => ({ status: 402 }));
+    await flow(4 * 3_600, [1]);
+    const times = posts().map((post) => post.atMs);
+    expect(times.length).toBeLessThan(20);
+    expect(times.at(-1)! - times.at(-2)!).toBeGreaterThanOrEqual(1_800_000);
+    expect(plant.uplink.snapshot().away?.code).toBe('402');
+    expect(plant.buffer.waiting).toBe(plant.accepted);
+  });
+
+  it('takes it for an outage when every asset is answered 404, and brings all of them back within 75 s', async () => {
+    let broken = true;
+    await begin(() => (broken ? { status: 404 } : TAKEN));
+    await flow(400, range(30));
+    expect(plant.access.held.size).toBeGreaterThanOrEqual(3);
+    expect(plant.uplink.snapshot().state).toBe('away');
+    broken = false;
+    await flow(75, range(30));
+    expect(plant.access.held.size).toBe(0);
+    await flow(30, range(30));
+    expect(new Set(platform.ledger.taken.map((value) => value.asset)).size).toBe(30);
+  });
+
+  it('posts to a held asset once in two minutes, and goes on with it when that is taken', async () => {
+    let forbidden = true;
+    await begin((post) => (forbidden && post.asset === 1 ? { status: 404 } : TAKEN));
+    await flow(600, [1, 2]);
+    const tries = posts((post) => post.asset === 1);
+    expect(tries.length).toBeGreaterThanOrEqual(4);
+    expect(tries.length).toBeLessThanOrEqual(6);
+    expect(Math.max(...tries.slice(1).map((post) => post.values))).toBeLessThanOrEqual(50);
+    forbidden = false;
+    await flow(150, [1, 2]);
+    expect(plant.access.deliveries).toContain(1);
+    expect(platform.ledger.taken.filter((value) => value.asset === 1).length).toBeGreaterThan(700);
+  });
+
+  it('posts live values in their interval while a backlog drains beside them, oldest first', async () => {
+    await begin(undefined, { postMaxValues: 500 }, 60);
+    for (const asset of [1, 2, 3, 4]) plant.accept(asset, asset, 5_000, () => clock.wallMs() - 3_600_000);
+    plant.buffer.fold(clock.monotonicMs() + 1);
+    const backlogEnd = plant.accepted;
+    await flow(120, range(9));
+    const live = posts((post) => post.series.some(({ data }) => data.some((value) => value.number >= backlogEnd)));
+    expect(live.length).toBeGreaterThanOrEqual(9 * 9);
+    expect(platform.ledger.taken.filter((value) => value.number < backlogEnd)).toHaveLength(20_000);
+    for (const asset of [1, 2, 3, 4]) {
+      const old = platform.ledger.taken.filter((value) => value.asset === asset && value.number < backlogEnd);
+      expect(old.map((value) => value.number)).toEqual(old.map((value) => value.number).sort((a, b) => a - b));
+    }
+  });
+
+  it('keeps a fifth of scarce requests for the backlog', async () => {
+    await begin(undefined, { postMaxValues: 100 }, 60);
+    // Assets 51 to 60 have nothing but a backlog; the live ones alone could use every request.
+    for (let asset = 51; asset <= 60; asset++) plant.accept(asset, asset, 2_000);
+    plant.buffer.fold(clock.monotonicMs() + 1);
+    await flow(300, range(50));
+    const backlog = posts((post) => post.asset > 50).length;
+    expect(backlog / posts().length).toBeGreaterThan(0.15);
+    expect(backlog / posts().length).toBeLessThan(0.3);
+  });
+
+  it('drains an asset before it posts fresh values of it where the order is oldest-first', async () => {
+    await begin(undefined, { postMaxValues: 500, drainOrder: 'oldest-first' }, 60);
+    plant.accept(1, 1, 20_000, () => clock.wallMs() - 3_600_000);
+    plant.buffer.fold(clock.monotonicMs() + 1);
+    await flow(120, [1, 2]);
+    const numbers = platform.ledger.taken.filter((value) => value.asset === 1).map((value) => value.number);
+    expect(numbers.length).toBeGreaterThan(20_000);
+    expect(numbers).toEqual([...numbers].sort((a, b) => a - b));
+  });
+
+  it('drains the backlog no faster than BACKFILL_VALUES_PER_SECOND', async () => {
+    await begin(undefined, { backfillValuesPerSecond: 50 });
+    plant.accept(1, 1, 20_000, () => clock.wallMs() - 3_600_000);
+    plant.buffer.fold(clock.monotonicMs() + 1);
+    await flow(200, [1, 2]);
+    const old = platform.ledger.taken.filter((value) => value.number < 20_000).length;
+    expect(old).toBeGreaterThan(8_000);
+    expect(old).toBeLessThanOrEqual(200 * 50);
+    expect(posts().length).toBeLessThan(90);
+  });
+
+  it('never has more posts under way than POST_CONCURRENCY, nor two of a lane of an asset', async () => {
+    await begin(undefined, { concurrency: 3 }, 0);
+    platform.latencyMs = 3_000;
+    await flow(100, range(30));
+    expect(platform.mostInFlight).toBe(3);
+    expect(platform.ledger.numbers.size).toBe(platform.ledger.taken.length);
+  });
+
+  it('tries at once when it is told that there is a session again', async () => {
+    await begin();
+    let session = false;
+    platform.failing = () =>
+      session ? undefined : new PlatformError('no', { code: 'platform.no_session', retryable: true });
+    await flow(600, [1, 2]);
+    session = true;
+    plant.uplink.tryNow();
+    await clock.advance(200);
+    expect(plant.uplink.snapshot().state).toBe('online');
+  });
+});
