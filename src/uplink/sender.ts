@@ -123,6 +123,9 @@ export class Sender {
   async #begin(course: Course, { take }: PostDecision & { do: 'post' }): Promise<void> {
     const { buffer, works, clock, backfill, size } = this.#parts;
     let batch: Batch | undefined;
+    // Reserved before the store answers: the planner may decide about the next post meanwhile.
+    const reserved = backfill.isLimited ? (take.lane === 'backlog' ? take.maxValues : (take.alongValues ?? 0)) : 0;
+    backfill.spend(reserved);
     try {
       const request = { ...take, maxBytes: size.maxBytes(clock.monotonicMs()) };
       batch = await buffer.take(request);
@@ -131,6 +134,7 @@ export class Sender {
       this.#logStore(error);
       works.of(course.asset).pausedUntilMs = clock.monotonicMs() + STORE_RETRY_MS;
     }
+    backfill.spend((batch?.backlogValues ?? 0) - reserved);
     if (!batch) {
       this.unpaid--;
       works.end(course);
@@ -144,7 +148,6 @@ export class Sender {
     if (batch.backlogValues > 0) {
       works.occupyBoth(course);
       works.of(course.asset).lastBacklogAtMs = clock.monotonicMs();
-      backfill.spend(batch.backlogValues);
     }
     await this.#postNext(course);
   }

@@ -288,6 +288,20 @@ describe('over minutes and hours, the uplink', () => {
     expect(posts().length).toBeLessThan(90);
   });
 
+  it('spends the same allowance of the backlog only once, however many posts are decided at a time', async () => {
+    const perSecond = 100;
+    await begin(undefined, { backfillValuesPerSecond: perSecond, concurrency: 8 }, 0);
+    for (const asset of range(20)) plant.accept(asset, asset, 2_000, () => clock.wallMs() - 3_600_000);
+    plant.buffer.fold(clock.monotonicMs() + 1);
+    const startMs = clock.monotonicMs();
+    for (let step = 0; step < 300; step++) {
+      await clock.advance(100);
+      const seconds = (clock.monotonicMs() - startMs) / 1000;
+      expect(platform.ledger.taken.length).toBeLessThanOrEqual(perSecond * seconds + 1);
+    }
+    expect(platform.ledger.taken.length).toBeGreaterThan(perSecond * 10);
+  });
+
   it('never has more posts under way than POST_CONCURRENCY, nor two of a lane of an asset', async () => {
     await begin(undefined, { concurrency: 3 }, 0);
     platform.latencyMs = 3_000;
