@@ -1,6 +1,6 @@
 import { isIPv6 } from 'node:net';
+import { formatListenAddress, type ListenAddress } from '../listen.ts';
 import type { Reading } from './problem.ts';
-import type { ListenAddress } from './settings.ts';
 
 const EXAMPLES = 'write host:port (127.0.0.1:8470, [::1]:8470), :8470 for loopback, or unix:/run/tagferry/in.sock';
 /** sockaddr_un holds 108 bytes with the closing zero. */
@@ -48,8 +48,4 @@ export function isLocalAddress(address: ListenAddress): boolean {
   return 'path' in address || isLoopbackHost(address.host);
 }
 
-/** As INTERFACE.md writes it. */
-export function formatListenAddress(address: ListenAddress): string {
-  if ('path' in address) return `unix:${address.path}`;
-  return address.host.includes(':') ? `[${address.host}]:${address.port}` : `${address.host}:${address.port}`;
-}
+export { formatListenAddress };

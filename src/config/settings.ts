@@ -1,3 +1,5 @@
+import type { ListenAddress } from '../listen.ts';
+
 /** agent.env as the agent uses it: one member for each key of INTERFACE.md, sizes in bytes, durations in milliseconds. */
 export interface Settings {
   platformUrl: string;
@@ -48,4 +50,4 @@ export interface Settings {
   logFormat: 'auto' | 'pretty' | 'json' | 'journal';
 }
 
-export type ListenAddress = { host: string; port: number } | { path: string };
+export type { ListenAddress };

@@ -3,11 +3,11 @@ import type { AddressInfo } from 'node:net';
 import type { Clock } from '../clock.ts';
 import type { ListenAddress } from '../config/settings.ts';
 import { messageOf } from '../errors.ts';
+import { listen } from '../listen.ts';
 import type { Logger } from '../logger.ts';
 import { textOf } from './body-text.ts';
 import { IngestToken } from './ingest-token.ts';
 import type { Intake } from './intake.ts';
-import { listenOn } from './listening.ts';
 import { answerQuery, ENDPOINTS, type Endpoint, HEALTH, INFLUX_HEADERS, type ReadBody } from './push-endpoints.ts';
 import { errorBody, PushRefusal, refusalOf, tooLarge, tryLater } from './push-refusal.ts';
 import { HeldBytes, Hold, Inflater, readBody } from './request-body.ts';
@@ -36,6 +36,8 @@ export interface PushLimits {
   /** How often Node looks for requests that exceed the two. */
   checkEveryMs: number;
   keepAliveMs: number;
+  /** How often an address in use is tried again, a second apart. */
+  listenRetries: number;
   /** How long `stop` waits for answers under way before it cuts connections. */
   stopMs: number;
 }
@@ -49,6 +51,7 @@ const LIMITS: PushLimits = {
   checkEveryMs: 5_000,
   // Longer than the 10 s at which collectors flush, so that they keep their connection.
   keepAliveMs: 75_000,
+  listenRetries: 10,
   stopMs: 10_000,
 };
 
@@ -85,7 +88,7 @@ export class HttpPush {
 
   /** Resolves when it listens; gives the address with the port that the system chose. Throws a `TagferryError`. */
   async start(signal?: AbortSignal): Promise<ListenAddress> {
-    const { listen, log } = this.#options;
+    const { listen: address, log } = this.#options;
     const { headerMs, requestMs, checkEveryMs, keepAliveMs, connections } = this.#limits;
     const server = createServer({
       headersTimeout: headerMs,
@@ -100,13 +103,17 @@ export class HttpPush {
     server.on('request', (request, response) => void this.#serve(request, response, false));
     // A client that asks before it sends gets its refusal before it has sent.
     server.on('checkContinue', (request, response) => void this.#serve(request, response, true));
-    await listenOn(server, listen);
+    await listen(server, address, {
+      setting: 'INGEST_LISTEN',
+      code: 'ingest.address_in_use',
+      retries: this.#limits.listenRetries,
+    });
     server.on('error', (error) =>
       this.#trouble.again({ event: 'ingest.listener_failed', error: messageOf(error) }, 'The ingest listener failed'),
     );
     this.#server = server;
     signal?.addEventListener('abort', () => void this.stop(), { once: true });
-    const at = 'path' in listen ? listen : { host: listen.host, port: (server.address() as AddressInfo).port };
+    const at = 'path' in address ? address : { host: address.host, port: (server.address() as AddressInfo).port };
     log.info({ event: 'ingest.listening', ...at }, 'Listening for values');
     return at;
   }

@@ -10,6 +10,8 @@ export interface ListenerLimits {
   requestMs: number;
   keepAliveMs: number;
   connections: number;
+  /** How often an address in use is tried again, a second apart. */
+  listenRetries: number;
   /** Requests a second in the long run, and at once: four times the goal of 500 deliveries a second. */
   requestsPerSecond: number;
   burst: number;
@@ -30,6 +32,7 @@ export const LISTENER_LIMITS: ListenerLimits = {
   requestMs: 30_000,
   keepAliveMs: 65_000,
   connections: 256,
+  listenRetries: 10,
   requestsPerSecond: 2_000,
   burst: 4_000,
   bytesUnderWay: 32 * 1024 * 1024,

@@ -4,10 +4,11 @@ import type { AddressInfo, Socket } from 'node:net';
 import type { Clock } from '../clock.ts';
 import { SIGNATURE_SHA1_HEADER, SIGNATURE_SHA256_HEADER } from '../contract/webhooks.ts';
 import { codeOf, messageOf, StoreError } from '../errors.ts';
+import { type ListenAddress, listen } from '../listen.ts';
 import type { Logger } from '../logger.ts';
 import { type CertificateFiles, readCertificate, watchCertificate } from './certificate.ts';
 import { GroupCommit, type InsertMany } from './group-commit.ts';
-import { type ListenAddress, listenOn } from './listen-address.ts';
+
 import { LISTENER_LIMITS, type ListenerLimits, TokenBucket } from './listener-limits.ts';
 import { readEvent } from './received-event.ts';
 import { promisedBytes, readBody } from './request-body.ts';
@@ -105,7 +106,11 @@ export class WebhookListener {
     server.on('request', (request, response) => void this.#answer(request, response, false));
     server.on('checkContinue', (request, response) => void this.#answer(request, response, true));
     server.on('clientError', (error, socket) => this.#refuseMalformed(error, socket as Socket));
-    await listenOn(server, this.#options.listen);
+    await listen(server, this.#options.listen, {
+      setting: 'WEBHOOK_LISTEN',
+      code: 'webhook.listen',
+      retries: this.#limits.listenRetries,
+    });
     server.on('error', (error) =>
       this.#parts.log.error(
         { event: 'webhook.listener_error', error: messageOf(error) },

@@ -27,6 +27,9 @@ let push: HttpPush;
 let port = 0;
 const opened: { close(): void }[] = [];
 
+/** An address in use is not waited for. */
+const AT_ONCE = { listenRetries: 0 };
+
 async function listen(options: Partial<HttpPushOptions> = {}): Promise<void> {
   push = new HttpPush({
     listen: { host: '127.0.0.1', port: 0 },
@@ -584,7 +587,9 @@ describe('start and stop', () => {
     const crashed = createServer();
     crashed.listen(path);
     await once(crashed, 'listening');
-    await expect(listen({ listen: { path } })).rejects.toMatchObject({ code: 'ingest.address_in_use' });
+    await expect(listen({ listen: { path }, limits: AT_ONCE })).rejects.toMatchObject({
+      code: 'ingest.address_in_use',
+    });
     // What kill -9 leaves: the file without a listener.
     const { renameSync } = await import('node:fs');
     renameSync(path, `${path}.kept`);
@@ -598,7 +603,9 @@ describe('start and stop', () => {
     await push.stop();
     expect(existsSync(path)).toBe(false);
     writeFileSync(path, 'a file of somebody');
-    await expect(listen({ listen: { path } })).rejects.toMatchObject({ code: 'ingest.address_in_use' });
+    await expect(listen({ listen: { path }, limits: AT_ONCE })).rejects.toMatchObject({
+      code: 'ingest.address_in_use',
+    });
     expect(existsSync(path)).toBe(true);
   });
 
@@ -612,6 +619,7 @@ describe('start and stop', () => {
       intake: door.intake,
       clock: door.clock,
       log: silentLogger(),
+      limits: AT_ONCE,
     });
     await expect(taken.start()).rejects.toMatchObject({
       code: 'ingest.address_in_use',

@@ -299,7 +299,7 @@ describe('the listener', () => {
     });
     expect(status).toBe(204);
     const second = new WebhookListener(
-      { listen: { path }, path: '/webhook', acceptSha1: false },
+      { listen: { path }, path: '/webhook', acceptSha1: false, limits: { listenRetries: 0 } },
       { insertMany: async () => [], secrets: () => [], clock: systemClock, log: at.logged.log },
     );
     await expect(second.start()).rejects.toMatchObject({ code: 'webhook.listen' });
@@ -316,7 +316,12 @@ describe('the listener', () => {
 
   it('says which address is taken', async () => {
     await at.start();
-    const options = { listen: { host: '127.0.0.1', port: at.port }, path: '/webhook', acceptSha1: false };
+    const options = {
+      listen: { host: '127.0.0.1', port: at.port },
+      path: '/webhook',
+      acceptSha1: false,
+      limits: { listenRetries: 0 },
+    };
     const parts = { insertMany: async () => [], secrets: () => [], clock: systemClock, log: at.logged.log };
     await expect(new WebhookListener(options, parts).start()).rejects.toMatchObject({
       code: 'webhook.listen',
