@@ -74,6 +74,7 @@ export const SETTING_KEYS = {
   POST_INTERVAL: { member: 'postIntervalMs', form: { as: 'duration', leastMs: 1, mostMs: DAY_MS }, default: '10s' },
   POST_MAX_VALUES: { member: 'postMaxValues', form: { as: 'count', least: 1, most: 1_000_000 }, default: '5000' },
   POST_MAX_BYTES: { member: 'postMaxBytes', form: { as: 'size', least: 1000, most: MOST }, default: '480kB' },
+  POST_GZIP: { member: 'postGzip', form: { as: 'switch' }, default: 'false' },
   POST_CONCURRENCY: { member: 'postConcurrency', form: { as: 'count', least: 1, most: 64 }, default: '4' },
   REQUESTS_PER_MINUTE: {
     member: 'requestsPerMinute',
@@ -106,6 +107,7 @@ export const SETTING_KEYS = {
     form: { as: 'choice', of: ['drop-oldest', 'refuse-new'] },
     default: 'drop-oldest',
   },
+  CLOCK_UNTRUSTED: { member: 'clockUntrusted', form: { as: 'choice', of: ['correct', 'send'] }, default: 'correct' },
   INGEST_LISTEN: { member: 'ingestListen', form: { as: 'listen' }, default: '127.0.0.1:8470' },
   WEBHOOK_LISTEN: { member: 'webhookListen', form: { as: 'listen' }, default: ':8471' },
   OPS_LISTEN: { member: 'opsListen', form: { as: 'listen' }, default: ':8472' },

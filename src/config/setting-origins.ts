@@ -151,12 +151,14 @@ function credentialOf(key: KeyName, environment: Environment): Credential | unde
   const found = readOneValue(join(folder, name), key);
   const place = { file: `credential ${name}`, line: null, column: null };
   if (!('reason' in found)) return { place, folder, text: found.text };
-  return found.reason === MISSING
+  // The unit gives an empty one where its file is missing: systemd would not start a service without.
+  return found.reason === MISSING || found.reason === EMPTY
     ? undefined
     : { place, folder, reason: `the credential ${found.reason}`, instead: found.instead };
 }
 
 const MISSING = 'does not exist';
+const EMPTY = 'is empty';
 
 /**
  * The one line of a file that holds a value; the line feed that editors and `echo` leave at the end is not part of it.
@@ -171,7 +173,7 @@ function readOneValue(
   if ('reason' in found) return found;
   const text = found.text.replace(/[\r\n]+$/, '');
   if (settingKey(key).form.as === 'path' && text.includes('-----BEGIN ')) return { text: path, stats: found.stats };
-  if (text === '') return { reason: 'is empty', instead: 'write the value into it' };
+  if (text === '') return { reason: EMPTY, instead: 'write the value into it' };
   // biome-ignore lint/suspicious/noControlCharactersInRegex: a value with one cannot be meant
   if (/[\u0000-\u001f\u007f]/.test(text)) {
     return { reason: 'holds more than one line of text', instead: 'leave only the value in it' };

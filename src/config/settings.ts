@@ -14,6 +14,7 @@ export interface Settings {
   postIntervalMs: number;
   postMaxValues: number;
   postMaxBytes: number;
+  postGzip: boolean;
   postConcurrency: number;
   /** 0 is none. */
   requestsPerMinute: number;
@@ -28,6 +29,8 @@ export interface Settings {
   bufferMaxAgeMs: number;
   bufferMinFree: { bytes: number } | { share: number };
   bufferFull: 'drop-oldest' | 'refuse-new';
+  /** What becomes of times that the agent gave while the machine's clock could not be trusted. */
+  clockUntrusted: 'correct' | 'send';
   /** `undefined` is off. */
   ingestListen: ListenAddress | undefined;
   webhookListen: ListenAddress | undefined;
