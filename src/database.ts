@@ -22,12 +22,14 @@ export interface OpenDatabaseOptions {
  * Throws `StoreError` (`store.pragma`), or the driver's own error where the file is unreadable or corrupt.
  */
 export function openDatabase(path: string, options: OpenDatabaseOptions = {}): Database.Database {
+  if (!existsSync(path) && existsSync(`${path}${HELD_END}`)) renameSync(`${path}${HELD_END}`, path);
   const database = new Database(path, { readonly: options.readonly ?? false, timeout: 5_000 });
   try {
     if (!options.readonly) {
       chmodSync(path, 0o600);
       database.pragma(`page_size = ${options.pageBytes ?? 1024}`);
-      database.pragma('auto_vacuum = INCREMENTAL');
+      // Only where it is not so yet: setting it writes, and a store that turns out to be corrupt is to stay as it was.
+      if (database.pragma('auto_vacuum', { simple: true }) !== 2) database.pragma('auto_vacuum = INCREMENTAL');
       database.pragma('journal_mode = WAL');
       database.pragma('synchronous = FULL');
       database.pragma(`wal_autocheckpoint = ${options.checkpointPages ?? 1000}`);
@@ -40,7 +42,8 @@ export function openDatabase(path: string, options: OpenDatabaseOptions = {}): D
     database.pragma(`cache_size = -${Math.round((options.cacheBytes ?? 2_000_000) / 1024)}`);
     return database;
   } catch (error) {
-    database.close();
+    if (saysCorrupt(error)) closeUntouched(database, path);
+    else database.close();
     throw error;
   }
 }
@@ -57,8 +60,28 @@ function demand(database: Database.Database, path: string, pragma: string, wante
 /** Whether an error says that the file itself is no sound database, as opposed to a disk that refuses. */
 export function saysCorrupt(error: unknown): boolean {
   const code = codeOf(error) ?? '';
-  return code.startsWith('SQLITE_CORRUPT') || code.startsWith('SQLITE_NOTADB') || code === 'store.corrupt' || code === 'inbox.corrupt';
+  return (
+    code.startsWith('SQLITE_CORRUPT') ||
+    code.startsWith('SQLITE_NOTADB') ||
+    code === 'store.corrupt' ||
+    code === 'inbox.corrupt'
+  );
 }
+
+/**
+ * Closes a database and leaves its files as they are: the last connection to close moves the WAL into the file, unless
+ * the file is no longer where it was opened. A crash in between is mended by the next open.
+ */
+export function closeUntouched(database: Database.Database, path: string): void {
+  renameSync(path, `${path}${HELD_END}`);
+  try {
+    database.close();
+  } finally {
+    renameSync(`${path}${HELD_END}`, path);
+  }
+}
+
+const HELD_END = '.held';
 
 /**
  * Puts a corrupt database aside, byte for byte, as `<name>.corrupt-<time>` with its WAL beside it. It is never deleted:

@@ -1,6 +1,6 @@
 /**
  * The buffer beside the bare loops of its design, in one run: bytes, syncs and values a second.
- * `node scripts/bench/buffer.ts [--values N]`; a million values by default.
+ * `node scripts/bench/buffer.ts [--values N]`; three million values by default.
  */
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -9,14 +9,12 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { Worker } from 'node:worker_threads';
 import { Pool } from 'undici';
-import { SeriesCatalogue } from '../../src/buffer/series.ts';
-import { ValueStore } from '../../src/buffer/value-store.ts';
-import { openDatabase } from '../../src/database.ts';
 import { bareDrain, bareLog, type Loop, rowAValue } from './bare-loops.ts';
+import { benchStore } from './bench-store.ts';
 import { type Cost, costOf, machine, millions, storedBytes, table } from './measure.ts';
 import { ASSETS, Plant, SERIES } from './plant.ts';
 
-const { values: options } = parseArgs({ options: { values: { type: 'string', default: '1000000' } } });
+const { values: options } = parseArgs({ options: { values: { type: 'string', default: '3000000' } } });
 const VALUES = Number(options.values);
 const folder = mkdtempSync(join(tmpdir(), 'tagferry-bench-'));
 const pathOf = (name: string) => join(folder, `${name}.db`);
@@ -49,27 +47,8 @@ async function takeIn(
   return { seconds, writtenBytes: cost.writtenBytes };
 }
 
-/** The store without its thread: as bare as the loops beside it. */
-function openStore(path: string) {
-  const store = new ValueStore(openDatabase(path), path, {
-    bounds: { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' },
-    foldAfterMs: 20_000,
-    foldValues: 256 * 1024,
-  });
-  const { series } = store.open({ monotonicMs: 0, wallMs: 0, boot: 'bench' });
-  const catalogue = new SeriesCatalogue(series);
-  for (let i = 0; i < SERIES; i++) catalogue.idOf(1 + Math.floor(i / 10), `k${i % 10}`, undefined, { id: 12 });
-  const commit = (columns?: ReturnType<Plant['next']>) => {
-    const monotonicMs = performance.now();
-    let facts = store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs, wallMs: 0 });
-    while (facts.untidy) facts = store.tidy({ monotonicMs });
-    return facts;
-  };
-  return { store, commit };
-}
-
 async function measureStore(name: string, total: number, perCommit: number, kind?: 'doubles'): Promise<Taken> {
-  const { store, commit } = openStore(pathOf(name));
+  const { store, commit } = benchStore(pathOf(name));
   const { seconds, writtenBytes } = await takeIn(total, perCommit, commit, kind);
   commit();
   const stored = storedBytes(pathOf(name));
@@ -136,7 +115,7 @@ function poster(url: string) {
 }
 
 async function drainStore(url: string): Promise<{ cost: Cost; values: number }> {
-  const { store, commit } = openStore(pathOf('tagferry'));
+  const { store, commit } = benchStore(pathOf('tagferry'));
   const sender = poster(url);
   let values = 0;
   let posts = 0;
@@ -222,6 +201,36 @@ for (const [title, perCommit, kind, total] of [
   );
 }
 
+/** Seconds of the default configuration that are played through: long enough for folding and merging to take part. */
+const DAY_SECONDS = 1800;
+const DAY_RATE = 500;
+
+/** A day at 500 values a second, a commit a second, posted each 10 s by asset and settled: bytes written, projected. */
+async function dayOfBytes(online: boolean): Promise<number> {
+  const { store, catalogue } = benchStore(pathOf(`day-${online}`));
+  const plant = new Plant();
+  const cost = await costOf(() => {
+    for (let second = 0; second < DAY_SECONDS; second++) {
+      const monotonicMs = second * 1000;
+      const columns = plant.next(DAY_RATE);
+      let facts = store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs, wallMs: 0 });
+      // A tenth of the assets is due each second.
+      for (let asset = 1 + (second % 10); online && asset <= ASSETS; asset += 10) {
+        const { batch } = store.take({ asset, lane: 'live', maxValues: 5000, maxBytes: 480_000 });
+        if (batch) facts = store.settle(batch.id);
+      }
+      while (facts.untidy) facts = store.tidy({ monotonicMs });
+    }
+  });
+  store.close();
+  return (cost.writtenBytes / DAY_SECONDS) * 86_400;
+}
+
+const gigabytes = (bytes: number) => `${(bytes / 1e9).toFixed(2)} GB`;
+console.log(
+  `a day at ${DAY_RATE} values/s with the default configuration writes ${gigabytes(await dayOfBytes(true))} online, ` +
+    `${gigabytes(await dayOfBytes(false))} with the platform away (from ${DAY_SECONDS} s)\n`,
+);
 console.log(`syncs a commit at 1,000 values, folding and checkpoints included: ${syncsPerCommit()}\n`);
 
 const sink = await startSink();

@@ -64,6 +64,8 @@ export class Committer {
   #cancelTimer: (() => void) | undefined;
   #idle: (() => void)[] = [];
   #failure: StoreError | undefined;
+  /** Of the last commit, a refusal by a bound included. */
+  #lastFailure: StoreError | undefined;
 
   constructor(port: CommitPort, options: CommitterOptions) {
     this.#port = port;
@@ -107,6 +109,14 @@ export class Committer {
     this.#spare = facts.disk.reusableBytes > Math.max(SPARE_BYTES, facts.disk.bytes / 10);
     this.#options.onFacts(facts);
     this.#schedule();
+  }
+
+  /** Commits what waits and what is pending now, whatever the pace. Rejects with the `StoreError` of a commit that failed. */
+  async flush(): Promise<void> {
+    while (this.#busy) await new Promise<void>((resolve) => this.#idle.push(resolve));
+    this.#cancelTimer?.();
+    await this.#commit();
+    if (this.#lastFailure) throw this.#lastFailure;
   }
 
   /** Commits everything that waits, with all that is pending, and takes nothing more. */
@@ -173,6 +183,7 @@ export class Committer {
         wallMs: clock.wallMs(),
       });
       this.#failure = undefined;
+      this.#lastFailure = undefined;
       this.#dirtySinceMs = undefined;
       this.#options.onCommit?.(columns.length);
       for (const waiter of waiters) waiter.resolve();
@@ -191,6 +202,7 @@ export class Committer {
     const { clock, catalogue } = this.#options;
     catalogue.returnNew(newSeries);
     const failure = error instanceof StoreError ? error : unwritable(error);
+    this.#lastFailure = failure;
     // A refusal by a bound is an answer, not a fault: the next who comes may be asked at once.
     if (!failure.code.startsWith('buffer.')) {
       this.#failure = failure;

@@ -4,6 +4,7 @@ import { removeSpan } from './merge.ts';
 import type { Pending } from './pending.ts';
 import type { Span } from './span.ts';
 import type { StoreState } from './state.ts';
+import type { DropReason } from './store-facts.ts';
 
 /** About what a value and a segment take on disk: how much room a deletion that is not committed yet will make. */
 const BYTES_A_VALUE = 2;
@@ -14,7 +15,7 @@ export class Dropping {
   readonly #state: StoreState;
   readonly #pending: Pending;
   readonly #bounds: BufferBounds;
-  #dropped: { reason: 'bytes' | 'age'; values: number }[] = [];
+  #dropped: { reason: DropReason; values: number }[] = [];
   /** What the deletions that wait for the next commit will free, about. */
   #freedLater = 0;
 
@@ -53,8 +54,13 @@ export class Dropping {
     return true;
   }
 
+  /** Counts what something else dropped. */
+  count(reason: DropReason, values: number): void {
+    if (values > 0) this.#dropped.push({ reason, values });
+  }
+
   /** What was dropped since this was last asked. */
-  take(): { reason: 'bytes' | 'age'; values: number }[] {
+  take(): { reason: DropReason; values: number }[] {
     const dropped = this.#dropped;
     this.#dropped = [];
     return dropped;

@@ -28,6 +28,8 @@ export interface TakeRequest {
   alongValues?: number;
   /** Only these series, held or not: for a probe of something held. */
   onlySeries?: readonly number[];
+  /** Trusted time minus monotonic clock: corrects times that were stamped before the clock was trusted. */
+  trustedOffsetMs?: number;
 }
 
 export interface Batch {
@@ -38,6 +40,9 @@ export interface Batch {
   values: number;
   liveValues: number;
   backlogValues: number;
+  /** Times in it that were corrected, and that are doubtful and stand as they are. */
+  corrected?: number;
+  doubtful?: number;
   /** The request body, ready to be sent. */
   body: Uint8Array;
 }

@@ -13,6 +13,8 @@ import { digitsOf, POWERS_OF_TEN, wholeOf } from './decimal.ts';
 import { type Columns, ValueColumns } from './value-columns.ts';
 
 const VERSION = 1;
+/** No agent carries so many series; what is larger is garbage that must not become an allocation. */
+const LARGEST_SERIES = 2 ** 22;
 /** Form byte: digits in the low four bits (15: a raw double), flags in the next three. */
 const RAW = 15;
 
@@ -166,6 +168,7 @@ export function readLogRow(bytes: Uint8Array): LogRow {
     const first = reader.varint();
     const step = Math.floor(first / 2);
     series += step % 2 === 1 ? -(step + 1) / 2 : step / 2;
+    if (series < 0 || series > LARGEST_SERIES) throw damaged('a series of a log row');
     if (first % 2 === 0) form = reader.byte();
     time += reader.zigzag();
     const digits = form & 15;

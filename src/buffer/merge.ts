@@ -11,7 +11,7 @@ import { newSpan, type Span, segmentId } from './span.ts';
 import type { AssetState, StoreState } from './state.ts';
 
 /** Segments of fewer values than this on average are worth merging: beside them the row's own bytes begin to count. */
-const SMALL_VALUES = 256;
+const SMALL_VALUES = 64;
 /** So many spans become one. Fewer would write every value more often. */
 const SPANS_A_MERGE = 16;
 /** A merge is worth it with fewer spans where they make segments this large. */

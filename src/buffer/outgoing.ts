@@ -16,6 +16,13 @@ export interface OutgoingPort {
   holdSeries(series: readonly number[]): Promise<StoreFacts>;
 }
 
+/** Corrects times that the agent stamped before its clock could be trusted; without `nowMs` they leave as they are. */
+export interface TrustedTime {
+  nowMs?(): number | undefined;
+  /** Told how many times of a batch were corrected, and how many are doubtful and left so. */
+  restamped?(corrected: number, doubtful: number): void;
+}
+
 export class StoredValues implements OutgoingBuffer {
   readonly #port: OutgoingPort;
   readonly #clock: Clock;
@@ -23,11 +30,14 @@ export class StoredValues implements OutgoingBuffer {
   readonly #lanes = new Map<number, AssetLanes>();
   readonly #listeners = new Set<() => void>();
 
+  readonly #time: TrustedTime;
+
   /** `note` passes on every answer: the committer learns from it that something waits to be written. */
-  constructor(port: OutgoingPort, clock: Clock, note: (facts: StoreFacts) => void) {
+  constructor(port: OutgoingPort, clock: Clock, note: (facts: StoreFacts) => void, time: TrustedTime = {}) {
     this.#port = port;
     this.#clock = clock;
     this.#note = note;
+    this.#time = time;
   }
 
   /** Takes in what an answer says about lanes. */
@@ -50,8 +60,12 @@ export class StoredValues implements OutgoingBuffer {
   }
 
   async take(request: TakeRequest): Promise<Batch | undefined> {
-    const { batch, facts } = await this.#port.take(request);
+    const trustedMs = this.#time.nowMs?.();
+    const timed =
+      trustedMs === undefined ? request : { ...request, trustedOffsetMs: trustedMs - this.#clock.monotonicMs() };
+    const { batch, facts } = await this.#port.take(timed);
     this.#note(facts);
+    if (batch?.corrected || batch?.doubtful) this.#time.restamped?.(batch.corrected ?? 0, batch.doubtful ?? 0);
     return batch;
   }
 

@@ -4,9 +4,11 @@
  * still there, and are posted or folded again. A commit that fails leaves it here for the next.
  */
 import type { SettledRun } from './log-row.ts';
+import type { Series } from './series.ts';
 import { packRanges } from './settled-ranges.ts';
 import { MOST_ENTRIES, packDirectory, packGone, type Span, segmentId } from './span.ts';
-import type { Statements } from './tables.ts';
+import { quarantineSum, type Statements, spanSum, writeSeries } from './tables.ts';
+import { ValueColumns } from './value-columns.ts';
 
 export interface QuarantineEntry {
   series: number;
@@ -28,9 +30,18 @@ export class Pending {
   readonly droppedSpans = new Set<Span>();
   quarantine: QuarantineEntry[] = [];
   releasedQuarantine: number[] = [];
+  /**
+   * Values that change their place: out of quarantine, or of a series into another. They become values of the log in the
+   * commit that records that they left the old place, so a crash finds them in one of the two, never in both or none.
+   */
+  moved = new ValueColumns();
+  /** Series that values move to. */
+  readonly newSeries = new Map<number, Series>();
   aside: { what: string; place: number; atMs: number; bytes: Uint8Array | undefined }[] = [];
   /** Damaged rows of the log, kept in `aside`. */
   droppedRows: number[] = [];
+  /** Series whose row is damaged. */
+  droppedSeries: number[] = [];
   /** Rows of the log up to this one hold nothing any more. */
   dropRowsThrough = 0;
 
@@ -45,8 +56,10 @@ export class Pending {
       this.droppedSpans.size === 0 &&
       this.quarantine.length === 0 &&
       this.releasedQuarantine.length === 0 &&
+      this.moved.length === 0 &&
       this.aside.length === 0 &&
       this.droppedRows.length === 0 &&
+      this.droppedSeries.length === 0 &&
       this.dropRowsThrough === 0
     );
   }
@@ -74,6 +87,8 @@ export class Pending {
 
   /** Runs inside the transaction of a commit. */
   write(statements: Statements): void {
+    for (const id of this.droppedSeries) statements.dropSeries.run(id);
+    for (const series of this.newSeries.values()) writeSeries(statements, series);
     for (const span of this.droppedSpans) {
       const first = segmentId(span.id, 0);
       statements.dropSegments.run(first, first + MOST_ENTRIES - 1);
@@ -86,7 +101,8 @@ export class Pending {
       statements.dropProgress.run(id);
     }
     for (const span of this.newSpans) {
-      statements.addSpan.run(span.id, span.place, span.run, span.acceptedMs, packDirectory(span));
+      const { id, place, run, acceptedMs } = span;
+      statements.addSpan.run(id, place, run, acceptedMs, packDirectory(span), spanSum(id, place, run, acceptedMs));
     }
     for (const [id, packed] of this.segments) statements.addSegment.run(id, packed);
     for (const span of this.changedSpans) statements.setGone.run(span.id, packGone(span));
@@ -94,8 +110,9 @@ export class Pending {
       const ranges = span.progress.get(id - segmentId(span.id, 0));
       if (ranges) statements.setProgress.run(id, packRanges(ranges));
     }
-    for (const entry of this.quarantine) {
-      statements.addQuarantine.run(entry.series, entry.count, entry.packed, entry.status, entry.message, entry.atMs);
+    for (const { series, count, packed, status, message, atMs } of this.quarantine) {
+      const sum = quarantineSum(series, count, status, message, atMs);
+      statements.addQuarantine.run(series, count, packed, status, message, atMs, sum);
     }
     for (const id of this.releasedQuarantine) statements.dropQuarantine.run(id);
     for (const { what, place, atMs, bytes } of this.aside) statements.setAside.run(what, place, atMs, bytes ?? null);
@@ -114,8 +131,11 @@ export class Pending {
     this.droppedSpans.clear();
     this.quarantine = [];
     this.releasedQuarantine = [];
+    this.newSeries.clear();
+    if (this.moved.length > 0) this.moved = new ValueColumns();
     this.aside = [];
     this.droppedRows = [];
+    this.droppedSeries = [];
     this.dropRowsThrough = 0;
   }
 }

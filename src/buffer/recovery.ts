@@ -10,9 +10,9 @@ import { type LogRow, readLogRow } from './log-row.ts';
 import type { Pending } from './pending.ts';
 import type { Series } from './series.ts';
 import { unpackRanges } from './settled-ranges.ts';
-import { MOST_ENTRIES, markGone, newSpan, type Span, unpackDirectory } from './span.ts';
-import type { StoreState } from './state.ts';
-import { prepareTables, type RunRow, readSeries, type SpanRow } from './tables.ts';
+import { MOST_ENTRIES, markGone, newSpan, type Span, segmentId, unpackDirectory } from './span.ts';
+import { openValues, type StoreState } from './state.ts';
+import { prepareTables, type RunRow, readSeries, type SpanRow, spanSum } from './tables.ts';
 
 /** This run of the agent, as the rows name it. */
 export interface RunHead {
@@ -44,14 +44,21 @@ export function recoverState(
     });
   }
   const damaged: Recovered['damaged'] = [];
-  const series = readSeries(database);
+  const { series, damaged: brokenSeries } = readSeries(database);
   for (const one of series) state.addSeries(one);
+  for (const id of brokenSeries) {
+    pending.droppedSeries.push(id);
+    damaged.push({ what: 'series', values: 0 });
+  }
   const runs = database.prepare('SELECT * FROM run ORDER BY id').all() as RunRow[];
   const sameBoot = new Set(runs.filter((run) => run.boot === now.boot).map((run) => run.id));
+  for (const one of runs) if (sameBoot.has(one.id)) state.stamps.noteRun(one.id, one.wall_ms, one.monotonic_ms);
   const run = { id: (runs.at(-1)?.id ?? 0) + 1, boot: now.boot, isNew: true, openedMs: now.monotonicMs, sameBoot };
-  readSpans(database, state, pending, damaged, now.wallMs);
-  readLog(database, state, pending, damaged, { run, wallMs: now.wallMs });
-  return { series, run, damaged };
+  state.stamps.noteRun(run.id, now.wallMs, now.monotonicMs);
+  const lost = new LostSeries(state);
+  readSpans(database, state, pending, damaged, { lost, wallMs: now.wallMs });
+  readLog(database, state, pending, damaged, { lost, run, wallMs: now.wallMs });
+  return { series: [...series, ...lost.series], run, damaged };
 }
 
 function readSpans(
@@ -59,7 +66,7 @@ function readSpans(
   state: StoreState,
   pending: Pending,
   damaged: Recovered['damaged'],
-  wallMs: number,
+  { lost, wallMs }: { lost: LostSeries; wallMs: number },
 ): void {
   const gone = new Map(
     (database.prepare('SELECT span, gone FROM span_gone').raw().all() as [number, Buffer][]).map(([id, bits]) => [
@@ -79,7 +86,8 @@ function readSpans(
       continue;
     }
     const bits = gone.get(row.id);
-    if (bits) markGone(span, bits);
+    // What is not known to be settled is posted again.
+    if (bits && !attempt(() => markGone(span, bits))) damaged.push({ what: 'progress', values: 0 });
     byId.set(row.id, span);
   }
   for (const [segment, ranges] of progress) {
@@ -87,25 +95,52 @@ function readSpans(
     const entry = segment % MOST_ENTRIES;
     if (span?.gone[entry] !== 0) continue;
     // Progress that does not read is forgotten: the segment is posted again from its start.
-    try {
-      span.progress.set(entry, unpackRanges(ranges));
-    } catch (error) {
-      if (!(error instanceof StoreError)) throw error;
-      damaged.push({ what: 'progress', values: 0 });
-    }
+    const read = attempt(() => unpackRanges(ranges));
+    if (read) span.progress.set(entry, read);
+    else damaged.push({ what: 'progress', values: 0 });
   }
-  for (const span of byId.values()) state.addSpan(span);
+  const getSegment = database.prepare<[number], Buffer>('SELECT packed FROM segment WHERE id = ?').pluck();
+  for (const span of byId.values()) {
+    for (let entry = 0; entry < span.series.length; entry++) {
+      if (!lost.has(span.series[entry]!) || span.gone[entry]) continue;
+      const place = segmentId(span.id, entry);
+      pending.aside.push({ what: 'segment', place, atMs: wallMs, bytes: getSegment.get(place) });
+      damaged.push({ what: 'segment', values: openValues(span, entry) });
+      span.gone[entry] = 1;
+      span.left--;
+      pending.dropSegment(span, entry);
+    }
+    if (span.left > 0) state.addSpan(span);
+    else pending.dropSpan(span);
+  }
 }
 
 function readSpan(row: SpanRow): Span | undefined {
-  try {
-    return newSpan(
-      { id: row.id, place: row.place, run: row.run, acceptedMs: row.accepted_ms },
-      unpackDirectory(row.directory),
-    );
-  } catch (error) {
-    if (error instanceof StoreError) return undefined;
-    throw error;
+  const { id, place, run, accepted_ms: acceptedMs } = row;
+  if (row.sum !== spanSum(id, place, run, acceptedMs)) return undefined;
+  const entries = attempt(() => unpackDirectory(row.directory));
+  return entries && newSpan({ id, place, run, acceptedMs }, entries);
+}
+
+/**
+ * Series that values name and whose row is lost: nobody knows where their values belong. Their numbers are kept from
+ * being given to others, their values are set aside.
+ */
+class LostSeries {
+  readonly series: Series[] = [];
+  readonly #state: StoreState;
+
+  constructor(state: StoreState) {
+    this.#state = state;
+  }
+
+  has(id: number): boolean {
+    const known = this.#state.series[id];
+    if (known) return known.series.asset === 0;
+    const series: Series = { id, asset: 0, key: `lost-${id}`, group: undefined, unit: undefined };
+    this.#state.addSeries(series);
+    this.series.push(series);
+    return true;
   }
 }
 
@@ -114,15 +149,15 @@ function readLog(
   state: StoreState,
   pending: Pending,
   damaged: Recovered['damaged'],
-  now: { run: RunHead; wallMs: number },
+  now: { lost: LostSeries; run: RunHead; wallMs: number },
 ): void {
   const settled: LogRow['settled'] = [];
   for (const [id, bytes] of database.prepare('SELECT id, row FROM log ORDER BY id').raw().iterate() as Iterable<
     [number, Buffer]
   >) {
     state.nextRow = id + 1;
-    const row = readRow(bytes);
-    if (!row || !knowsAll(state, row)) {
+    const row = attempt(() => readLogRow(bytes));
+    if (!row) {
       pending.aside.push({ what: 'log', place: id, atMs: now.wallMs, bytes });
       pending.droppedRows.push(id);
       damaged.push({ what: 'log', values: 0 });
@@ -140,30 +175,35 @@ function readLog(
       run: row.run,
       monotonicMs,
     });
+    let orphans = 0;
     for (let i = 0; i < values.length; i++) {
+      if (now.lost.has(values.series[i]!)) {
+        orphans++;
+        continue;
+      }
       const series = state.seriesOf(values.series[i]!);
       const time = values.timeMs[i]!;
       series.queue.push(time, values.value[i]!, row.firstSeq + i, values.flags[i]!, time <= series.backlogTimeMs);
       state.touched.add(series.asset);
     }
-    state.logValues += values.length;
+    if (orphans > 0) {
+      pending.aside.push({ what: 'log', place: id, atMs: now.wallMs, bytes });
+      damaged.push({ what: 'log', values: orphans });
+      state.rows.at(-1)!.left -= orphans;
+    }
+    state.logValues += values.length - orphans;
     state.nextSeq = row.firstSeq + values.length;
   }
   for (const run of settled) settleRun(state, run);
 }
 
-function readRow(bytes: Uint8Array): LogRow | undefined {
+function attempt<Result>(read: () => Result): Result | undefined {
   try {
-    return readLogRow(bytes);
+    return read();
   } catch (error) {
     if (error instanceof StoreError) return undefined;
     throw error;
   }
-}
-
-function knowsAll(state: StoreState, row: LogRow): boolean {
-  for (let i = 0; i < row.values.length; i++) if (!state.series[row.values.series[i]!]) return false;
-  return true;
 }
 
 /** Applies a record of what was settled; values of it whose rows are gone already are no longer there. */

@@ -1,17 +1,31 @@
 /**
- * What can be read of a buffer that SQLite calls corrupt, or that another disk has garbled, is carried into a new one.
- * The old file is only read: it stays byte for byte where it was set aside.
+ * What can be read of a buffer that SQLite calls corrupt is carried into a new one, row by row and as it is: a row that fits
+ * its checksum is right whatever became of its neighbours. The new buffer then opens like any other, with the
+ * order, the progress and the quarantine of the old one; what is missing in it is counted there.
  *
- * Every row has a checksum of its own, so a row that reads is right whatever became of its neighbours. What was settled
- * may be posted again, what stands on broken pages is lost with them; both are counted.
+ * The old file is only read: it stays byte for byte where it was set aside. It is written in many small transactions, so
+ * that it costs neither memory nor a WAL of its size, and it ends where the disk has no more room.
  */
-import { type Database, openDatabase } from '../database.ts';
+import { statfsSync } from 'node:fs';
+import { dirname } from 'node:path';
+import type { Database } from '../database.ts';
 import { StoreError } from '../errors.ts';
-import { LogRowWriter, readLogRow } from './log-row.ts';
+import { ByteReader } from './bytes.ts';
+import { readLogRow } from './log-row.ts';
 import { unpackSegment } from './segment.ts';
+import type { Series } from './series.ts';
+import { unpackRanges } from './settled-ranges.ts';
 import { MOST_ENTRIES, unpackDirectory } from './span.ts';
-import { prepareStatements, prepareTables, readSeries, writeSeries } from './tables.ts';
-import { ValueColumns } from './value-columns.ts';
+import { type RawField, type RawRow, SqlitePages } from './sqlite-pages.ts';
+import {
+  prepareStatements,
+  prepareTables,
+  quarantineSum,
+  type Statements,
+  spanSum,
+  sumOf,
+  writeSeries,
+} from './tables.ts';
 
 export interface Salvage {
   values: number;
@@ -19,137 +33,200 @@ export interface Salvage {
   lostRows: number;
   /** Values in quarantine that were carried over. */
   quarantined: number;
+  /** The disk was too full for all of it. */
+  incomplete?: boolean;
 }
 
-/** Reads `from` (a path), writes into `into` (a new buffer, before its store opens). Never throws for what it reads. */
-export function salvage(from: string, into: Database): Salvage {
+const ROWS_A_TRANSACTION = 1_000;
+/** What stays free on the file system. */
+const SPARE_BYTES = 16 * 1024 * 1024;
+/** As `openDatabase` makes them. */
+const PAGE_BYTES = 1024;
+
+/**
+ * Reads `from` (a path), writes into `into` (a new buffer, before its store opens). Never throws for what it reads.
+ * `known` are the series that somebody still has in memory.
+ */
+export function salvage(from: string, into: Database, known: readonly Series[] = []): Salvage {
   const result: Salvage = { values: 0, lostRows: 0, quarantined: 0 };
-  let old: Database;
+  prepareTables(into);
+  const statements = prepareStatements(into);
+  into.transaction(() => {
+    for (const series of known) writeSeries(statements, series);
+  })();
+  let pages: SqlitePages;
   try {
-    old = openDatabase(from, { readonly: true });
+    pages = new SqlitePages(from, PAGE_BYTES);
   } catch {
     return result;
   }
   try {
-    prepareTables(into);
-    into.transaction(() => {
-      carry(old, into, result);
-    })();
+    const carrier = new Carrier(statements, into, result);
+    const rows = pages.rows();
+    const carry = into.transaction(() => {
+      for (let i = 0; i < ROWS_A_TRANSACTION; i++) {
+        const next = rows.next();
+        if (next.done) return true;
+        carrier.take(next.value);
+      }
+      return false;
+    });
+    while (!carry()) {
+      const disk = statfsSync(dirname(from));
+      if (disk.bavail * disk.bsize >= SPARE_BYTES) continue;
+      result.incomplete = true;
+      break;
+    }
+    carrier.finish();
+    result.lostRows += pages.broken;
   } catch (error) {
     // Nothing of a salvage that fails is worth more than a store that opens.
     if (!(error instanceof StoreError) && !isSqlite(error)) throw error;
+    result.incomplete = true;
   } finally {
-    old.close();
+    pages.close();
   }
   return result;
 }
 
 const isSqlite = (error: unknown) => String((error as { code?: string }).code).startsWith('SQLITE_');
+const isNumber = (field: RawField | undefined): field is number => typeof field === 'number';
+const isText = (field: RawField | undefined): field is string => typeof field === 'string';
+const isBytes = (field: RawField | undefined): field is Uint8Array => field instanceof Uint8Array;
+const isTextOrNull = (field: RawField | undefined): field is string | null => field === null || isText(field);
+const isNumberOrNull = (field: RawField | undefined): field is number | null => field === null || isNumber(field);
 
-function carry(old: Database, into: Database, result: Salvage): void {
-  const statements = prepareStatements(into);
-  const known = new Set<number>();
-  for (const series of attempt(() => readSeries(old)) ?? rowByRow(old)) {
-    writeSeries(statements, series);
-    known.add(series.id);
+/** Tells the rows of one table from those of another by their shape and checksum, and writes them. */
+class Carrier {
+  readonly #statements: Statements;
+  readonly #into: Database;
+  readonly #result: Salvage;
+  readonly #add: Record<'log' | 'segment' | 'gone' | 'progress', (id: number, bytes: Uint8Array) => boolean>;
+
+  constructor(statements: Statements, into: Database, result: Salvage) {
+    this.#statements = statements;
+    this.#into = into;
+    this.#result = result;
+    // One row may come twice: of an old page that no map calls free.
+    const adding = (table: string) => {
+      const statement = into.prepare<[number, Uint8Array]>(`INSERT OR IGNORE INTO ${table} VALUES (?, ?)`);
+      return (id: number, bytes: Uint8Array) => statement.run(id, bytes).changes > 0;
+    };
+    this.#add = {
+      log: adding('log'),
+      segment: adding('segment'),
+      gone: adding('span_gone'),
+      progress: adding('segment_progress'),
+    };
   }
-  const seriesOf = spanSeries(old);
-  const writer = new LogRowWriter();
-  let row = 1;
-  let seq = 0;
-  const add = (columns: ValueColumns) => {
-    if (columns.length === 0) return;
-    statements.addRow.run(row++, writer.write({ run: 0, monotonicMs: 0, firstSeq: seq }, columns, []));
-    seq += columns.length;
-    result.values += columns.length;
-  };
-  // Segments first: they are older than the log.
-  for (const [id, packed] of readable<[number, Buffer]>(old, 'segment', 'id, packed', result)) {
-    const series = seriesOf.get(id);
-    const values = series === undefined || !known.has(series) ? undefined : attempt(() => unpackSegment(packed));
-    if (!values || series === undefined) {
-      result.lostRows++;
-      continue;
+
+  take(row: RawRow): void {
+    const [first, ...rest] = row.fields;
+    // Every table of the buffer has its number as rowid, so the field itself is empty; SQLite's own table has not.
+    if (first !== null) return;
+    const known =
+      rest.length === 1
+        ? this.#takePacked(row.rowid, rest[0])
+        : this.#takeSeries(row.rowid, rest) ||
+          this.#takeSpan(row.rowid, rest) ||
+          this.#takeRun(row.rowid, rest) ||
+          this.#takeQuarantine(rest);
+    if (!known && rest.length !== SET_ASIDE_FIELDS) this.#result.lostRows++;
+  }
+
+  #takePacked(id: number, bytes: RawField | undefined): boolean {
+    if (!isBytes(bytes)) return false;
+    const log = attempt(() => readLogRow(bytes));
+    if (log) {
+      if (this.#add.log(id, bytes)) this.#result.values += log.values.length;
+      return true;
     }
-    const columns = new ValueColumns();
-    for (let i = 0; i < values.count; i++) columns.add(series, values.timeMs[i]!, values.value[i]!, values.flags[i]!);
-    add(columns);
-  }
-  for (const [, bytes] of readable<[number, Buffer]>(old, 'log', 'id, row', result)) {
-    const read = attempt(() => readLogRow(bytes));
-    if (!read || !Array.from(read.values.series.subarray(0, read.values.length)).every((id) => known.has(id))) {
-      result.lostRows++;
-      continue;
+    // Segments have numbers from 2^20 on, spans hardly ever.
+    const segment = id >= MOST_ENTRIES ? attempt(() => unpackSegment(bytes)) : undefined;
+    if (segment) {
+      if (this.#add.segment(id, bytes)) this.#result.values += segment.count;
+      return true;
     }
-    add(read.values);
+    if (id >= MOST_ENTRIES && attempt(() => unpackRanges(bytes))) {
+      this.#add.progress(id, bytes);
+      return true;
+    }
+    if (id >= MOST_ENTRIES || !attempt(() => ByteReader.unseal(bytes, 'a row'))) return false;
+    this.#add.gone(id, bytes);
+    return true;
   }
-  for (const fields of readable<[number, number, Buffer, number, string, number]>(
-    old,
-    'quarantine',
-    'series, count, packed, status, message, at_ms',
-    result,
-  )) {
-    statements.addQuarantine.run(...fields);
-    result.quarantined += fields[1];
+
+  #takeSeries(id: number, rest: RawField[]): boolean {
+    const [asset, key, group, unitId, code, sum] = rest;
+    if (rest.length !== 6 || !isNumber(asset) || !isText(key) || !isTextOrNull(group)) return false;
+    if (!isNumberOrNull(unitId) || !isTextOrNull(code)) return false;
+    if (sum !== sumOf(id, asset, key, group, unitId, code)) return false;
+    this.#statements.addSeries.run(id, asset, key, group, unitId, code, sum);
+    return true;
+  }
+
+  #takeSpan(id: number, rest: RawField[]): boolean {
+    const [place, run, acceptedMs, directory, sum] = rest;
+    if (rest.length !== 5 || !isNumber(place) || !isNumber(run) || !isNumber(acceptedMs) || !isBytes(directory)) {
+      return false;
+    }
+    if (sum !== spanSum(id, place, run, acceptedMs) || !attempt(() => unpackDirectory(directory))) return false;
+    attemptSqlite(() => this.#statements.addSpan.run(id, place, run, acceptedMs, directory, sum));
+    return true;
+  }
+
+  #takeRun(id: number, rest: RawField[]): boolean {
+    const [boot, wallMs, monotonicMs, trusted] = rest;
+    if (rest.length !== 4 || !isText(boot) || !isNumber(wallMs) || !isNumber(monotonicMs) || !isNumber(trusted)) {
+      return false;
+    }
+    attemptSqlite(() => this.#statements.addRun.run(id, boot, wallMs, monotonicMs, trusted));
+    return true;
+  }
+
+  #takeQuarantine(rest: RawField[]): boolean {
+    const [series, count, packed, status, message, atMs, sum] = rest;
+    if (rest.length !== 7 || !isNumber(series) || !isNumber(count) || !isBytes(packed)) return false;
+    if (!isNumber(status) || !isText(message) || !isNumber(atMs)) return false;
+    if (sum !== quarantineSum(series, count, status, message, atMs)) return false;
+    if (!attempt(() => unpackSegment(packed))) return false;
+    this.#statements.addQuarantine.run(series, count, packed, status, message, atMs, sum);
+    this.#result.quarantined += count;
+    return true;
+  }
+
+  /** Segments that no directory names belong to nobody: they are lost, and their span's number may come again. */
+  finish(): void {
+    // Shifted, not divided: a number that comes from JavaScript would make the division a fraction.
+    const isOrphan = (column: string) => `${column} >> ${Math.log2(MOST_ENTRIES)} NOT IN (SELECT id FROM span)`;
+    const orphans = this.#into.prepare<[], Buffer>(`SELECT packed FROM segment WHERE ${isOrphan('id')}`).pluck();
+    for (const packed of orphans.iterate()) {
+      this.#result.values -= attempt(() => unpackSegment(packed))?.count ?? 0;
+      this.#result.lostRows++;
+    }
+    this.#into.exec(`DELETE FROM segment WHERE ${isOrphan('id')}`);
+    this.#into.exec(`DELETE FROM segment_progress WHERE ${isOrphan('segment')}`);
+    this.#into.exec('DELETE FROM span_gone WHERE span NOT IN (SELECT id FROM span)');
   }
 }
 
-/** Which series each segment belongs to, from the directories that read. */
-function spanSeries(old: Database): Map<number, number> {
-  const found = new Map<number, number>();
-  const spans = readable<[number, Buffer]>(old, 'span', 'id, directory', { values: 0, lostRows: 0, quarantined: 0 });
-  for (const [id, directory] of spans) {
-    for (const [entry, { series }] of (attempt(() => unpackDirectory(directory)) ?? []).entries()) {
-      found.set(id * MOST_ENTRIES + entry, series);
-    }
-  }
-  return found;
-}
-
-/** Series one by one, where the table does not read at a stretch. */
-function* rowByRow(old: Database): Generator<ReturnType<typeof readSeries>[number]> {
-  const ids = attempt(() => old.prepare('SELECT max(id) FROM series').pluck().get() as number | null) ?? 0;
-  for (let id = 1; id <= (ids ?? 0); id++) {
-    const rows = attempt(() => readSeries(old, id));
-    if (rows?.[0]) yield rows[0];
-  }
-}
-
-/** Rows of a table by rowid; where a page is broken it goes on behind it, in growing steps. */
-function* readable<Row extends unknown[]>(
-  old: Database,
-  table: string,
-  columns: string,
-  result: Salvage,
-): Generator<Row> {
-  const next = attempt(() =>
-    old.prepare<[number], Row>(`SELECT rowid, ${columns} FROM ${table} WHERE rowid > ? ORDER BY rowid LIMIT 1`).raw(),
-  );
-  if (!next) return;
-  const last = attempt(() => old.prepare(`SELECT max(rowid) FROM ${table}`).pluck().get() as number | null) ?? 2 ** 40;
-  let at = 0;
-  let step = 1;
-  while (at < (last ?? 0)) {
-    try {
-      const row = next.get(at) as unknown as [number, ...Row] | undefined;
-      if (!row) return;
-      at = row[0];
-      step = 1;
-      yield row.slice(1) as Row;
-    } catch (error) {
-      if (!isSqlite(error)) throw error;
-      result.lostRows++;
-      at += step;
-      step *= 2;
-    }
-  }
-}
+/** What was set aside before is in the old file still. */
+const SET_ASIDE_FIELDS = 4;
 
 function attempt<Result>(read: () => Result): Result | undefined {
   try {
     return read();
   } catch (error) {
-    if (error instanceof StoreError || isSqlite(error)) return undefined;
+    if (error instanceof StoreError) return undefined;
     throw error;
+  }
+}
+
+/** The same row again is no news. */
+function attemptSqlite(write: () => unknown): void {
+  try {
+    write();
+  } catch (error) {
+    if (!String((error as { code?: string }).code).startsWith('SQLITE_CONSTRAINT')) throw error;
   }
 }

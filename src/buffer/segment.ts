@@ -10,7 +10,8 @@
 import { ByteReader, ByteWriter, damaged } from './bytes.ts';
 import { digitsOf, MOST_DIGITS, POWERS_OF_TEN, wholeOf } from './decimal.ts';
 
-const VERSION = 1;
+/** Another than a log row's, so that a row that is found without its table tells what it is. */
+const VERSION = 2;
 /** In place of the digits: every value stands as a raw double. */
 const RAW = 255;
 

@@ -94,6 +94,19 @@ export class SeriesQueue {
     return at - position;
   }
 
+  /** The first run from `position` of values older than `beforeMs` that are neither settled nor under way. */
+  idleRun(position: number, beforeMs: number): { from: number; to: number } | undefined {
+    const shift = this.#head - this.popped;
+    const idle = (at: number) => (this.#flags[shift + at]! & STATE) === 0 && this.#times[shift + at]! < beforeMs;
+    const { end } = this;
+    let from = Math.max(position, this.popped);
+    while (from < end && !idle(from)) from++;
+    if (from >= end) return undefined;
+    let to = from + 1;
+    while (to < end && idle(to)) to++;
+    return { from, to };
+  }
+
   /** Copies of the values from `position`: a batch keeps them whatever becomes of the queue. */
   copy(position: number, count: number): { timeMs: Float64Array; value: Float64Array; flags: Uint8Array } {
     const from = this.#head + position - this.popped;

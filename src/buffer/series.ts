@@ -50,6 +50,11 @@ export class SeriesCatalogue {
     return [...this.#byId.values()].filter((series) => series.asset === asset);
   }
 
+  /** Every series that is known, by number. */
+  all(): Iterable<Series> {
+    return this.#byId.values();
+  }
+
   get size(): number {
     return this.#byId.size;
   }

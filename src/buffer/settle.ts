@@ -3,7 +3,7 @@ import type { Pending } from './pending.ts';
 import { packSegment } from './segment.ts';
 import type { SegmentReader } from './segment-reader.ts';
 import { addRange, settledCount } from './settled-ranges.ts';
-import { segmentId } from './span.ts';
+import { type Span, segmentId } from './span.ts';
 import { type BatchState, freeEntry, type Part, type StoreState } from './state.ts';
 
 /** The values of a part are done with. */
@@ -17,24 +17,41 @@ export function settlePart(state: StoreState, pending: Pending, segments: Segmen
   }
   const { span, entry, from } = at;
   // The span may have been dropped by a bound while the post was under way.
-  if (!span.gone[entry]) {
-    const before = settledCount(span.progress.get(entry) ?? []);
-    const ranges = addRange(span.progress.get(entry) ?? [], from, from + count);
-    const now = settledCount(ranges);
-    if (now === span.count[entry]) {
-      state.loseEntry(span, entry);
-      segments.forget(segmentId(span.id, entry));
-      if (span.left === 0) {
-        state.dropSpan(span);
-        pending.dropSpan(span);
-      } else pending.dropSegment(span, entry);
-    } else {
-      span.progress.set(entry, ranges);
-      state.segmentValues -= now - before;
-      pending.progress.set(segmentId(span.id, entry), span);
-    }
-  }
+  if (!span.gone[entry]) settleRuns(state, pending, segments, span, entry, [{ from, to: from + count }]);
   freeEntry(series.asset, span, entry, series.held);
+}
+
+/** Runs of a segment are done with. Gives the values that were not yet. */
+export function settleRuns(
+  state: StoreState,
+  pending: Pending,
+  segments: SegmentReader,
+  span: Span,
+  entry: number,
+  runs: readonly { from: number; to: number }[],
+): number {
+  const before = span.progress.get(entry) ?? [];
+  let ranges = before;
+  for (const { from, to } of runs) ranges = addRange(ranges, from, to);
+  const values = settledCount(ranges) - settledCount(before);
+  if (settledCount(ranges) === span.count[entry]) {
+    state.loseEntry(span, entry);
+    segments.forget(segmentId(span.id, entry));
+    if (span.left === 0) {
+      state.dropSpan(span);
+      pending.dropSpan(span);
+    } else pending.dropSegment(span, entry);
+    return values;
+  }
+  const { asset, held } = state.seriesOf(span.series[entry]!);
+  // What is under way is not counted as waiting.
+  if (!held && !span.underWay.has(entry)) asset.backlog -= values;
+  span.progress.set(entry, ranges);
+  span.changes++;
+  state.segmentValues -= values;
+  state.touched.add(asset);
+  pending.progress.set(segmentId(span.id, entry), span);
+  return values;
 }
 
 /** The values of a part wait again, in their old place. */

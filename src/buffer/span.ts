@@ -89,17 +89,25 @@ export function unpackDirectory(bytes: Uint8Array): { series: number; count: num
   });
 }
 
-/** Which segments are gone, a bit each. */
+/** Which segments are gone, a bit each, with checksum. */
 export function packGone(span: Span): Uint8Array {
   const bits = new Uint8Array(Math.ceil(span.gone.length / 8));
   for (let i = 0; i < span.gone.length; i++) if (span.gone[i]) bits[i >> 3]! |= 1 << (i & 7);
-  return bits;
+  const writer = new ByteWriter(bits.length + 4);
+  writer.reset(4);
+  writer.raw(bits);
+  return writer.seal().slice();
 }
 
-export function markGone(span: Span, bits: Uint8Array): void {
+/** Throws `store.damaged` where the bytes are not what was written for this span. */
+export function markGone(span: Span, packed: Uint8Array): true {
+  ByteReader.unseal(packed, 'the settled segments of a span');
+  const bits = packed.subarray(4);
+  if (bits.length !== Math.ceil(span.gone.length / 8)) throw damaged('the settled segments of a span');
   for (let i = 0; i < span.gone.length; i++) {
     if ((bits[i >> 3]! & (1 << (i & 7))) === 0 || span.gone[i]) continue;
     span.gone[i] = 1;
     span.left--;
   }
+  return true;
 }

@@ -5,6 +5,7 @@ import type { Series } from './series.ts';
 import { SeriesQueue } from './series-queue.ts';
 import { settledCount } from './settled-ranges.ts';
 import type { Span } from './span.ts';
+import { StampCorrection } from './stamp-correction.ts';
 
 /** What the store thread holds in memory: the fresh values and the directories of the rest. Never the backlog itself. */
 
@@ -73,6 +74,7 @@ export class StoreState {
   rows: RowState[] = [];
   spans: Span[] = [];
   readonly batches = new Map<number, BatchState>();
+  readonly stamps = new StampCorrection();
   nextSeq = 0;
   nextRow = 1;
   nextSpan = 1;
@@ -179,6 +181,13 @@ export class StoreState {
       }
     }
     return backlog;
+  }
+
+  /** How many series have values in the log. */
+  seriesInLog(): number {
+    let count = 0;
+    for (const state of this.series) if (state && state.queue.length > 0) count++;
+    return count;
   }
 
   /** Takes a span out: nothing of it is left. */

@@ -1,14 +1,28 @@
 import type { BufferBounds, DiskUse } from './bounds.ts';
 import type { AssetLanes } from './lanes.ts';
+import type { Salvage } from './salvage.ts';
 import type { Series } from './series.ts';
 import type { Columns } from './value-columns.ts';
 
+/** By which bound values were dropped, or by an operator's word. */
+export type DropReason = 'bytes' | 'age' | 'purge';
+
 export interface ValueStoreOptions {
   bounds: BufferBounds;
-  /** The log is folded when its oldest value is older. */
+  /** What is older is folded, some time after the oldest has reached it. */
   foldAfterMs: number;
   /** The log is folded when it holds more: the queues in memory are as long as the log. */
   foldValues: number;
+}
+
+/** Something that did not read: a row that was set aside, or the whole file. */
+export interface Damage {
+  what: string;
+  /** Values lost with it, as far as they are known. */
+  values: number;
+  /** Where the whole file was set aside, and what was carried over. */
+  file?: string;
+  salvaged?: Salvage;
 }
 
 /** What the main thread keeps current with every answer. */
@@ -27,8 +41,8 @@ export interface StoreFacts {
   /** There is tidying to do: folding, merging, giving space back. */
   untidy: boolean;
   /** Since the last answer. */
-  dropped: { reason: 'bytes' | 'age'; values: number }[];
-  damaged: { what: string; values: number }[];
+  dropped: { reason: DropReason; values: number }[];
+  damaged: Damage[];
 }
 
 export interface CommitRequest {

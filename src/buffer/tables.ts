@@ -1,3 +1,4 @@
+import { crc32 } from 'node:zlib';
 import type { UnitReference } from '../contract/values.ts';
 import type { Database } from '../database.ts';
 import type { Series } from './series.ts';
@@ -8,17 +9,24 @@ import type { Series } from './series.ts';
 export const FORMAT = 1;
 
 const SCHEMA = `
-CREATE TABLE series (id INTEGER PRIMARY KEY, asset INTEGER NOT NULL, key TEXT NOT NULL, grp TEXT, unit_id INTEGER, unit_code TEXT);
+CREATE TABLE series (id INTEGER PRIMARY KEY, asset INTEGER NOT NULL, key TEXT NOT NULL, grp TEXT, unit_id INTEGER, unit_code TEXT,
+  sum INTEGER NOT NULL);
 CREATE TABLE run (id INTEGER PRIMARY KEY, boot TEXT NOT NULL, wall_ms REAL NOT NULL, monotonic_ms REAL NOT NULL, trusted INTEGER NOT NULL);
 CREATE TABLE log (id INTEGER PRIMARY KEY, row BLOB NOT NULL);
-CREATE TABLE span (id INTEGER PRIMARY KEY, place INTEGER NOT NULL, run INTEGER NOT NULL, accepted_ms INTEGER NOT NULL, directory BLOB NOT NULL);
+CREATE TABLE span (id INTEGER PRIMARY KEY, place INTEGER NOT NULL, run INTEGER NOT NULL, accepted_ms INTEGER NOT NULL,
+  directory BLOB NOT NULL, sum INTEGER NOT NULL);
 CREATE TABLE span_gone (span INTEGER PRIMARY KEY, gone BLOB NOT NULL);
 CREATE TABLE segment (id INTEGER PRIMARY KEY, packed BLOB NOT NULL);
 CREATE TABLE segment_progress (segment INTEGER PRIMARY KEY, ranges BLOB NOT NULL);
 CREATE TABLE quarantine (id INTEGER PRIMARY KEY, series INTEGER NOT NULL, count INTEGER NOT NULL, packed BLOB NOT NULL,
-  status INTEGER NOT NULL, message TEXT NOT NULL, at_ms REAL NOT NULL);
+  status INTEGER NOT NULL, message TEXT NOT NULL, at_ms REAL NOT NULL, sum INTEGER NOT NULL);
 CREATE TABLE set_aside (id INTEGER PRIMARY KEY, what TEXT NOT NULL, place INTEGER NOT NULL, at_ms REAL NOT NULL, bytes BLOB);
 `;
+
+/** Checksum of a row's plain fields, beside that of its packed bytes: what the disk garbled is never taken for true. */
+export function sumOf(...fields: readonly (number | string | null)[]): number {
+  return crc32(JSON.stringify(fields));
+}
 
 export interface SpanRow {
   id: number;
@@ -26,6 +34,7 @@ export interface SpanRow {
   run: number;
   accepted_ms: number;
   directory: Buffer;
+  sum: number;
 }
 
 export interface RunRow {
@@ -44,6 +53,7 @@ export interface QuarantineRow {
   status: number;
   message: string;
   at_ms: number;
+  sum: number;
 }
 
 /** Makes the tables in a new database; leaves one of this format as it is. `false`: the format is another. */
@@ -61,9 +71,10 @@ export function prepareTables(database: Database): boolean {
 /** Every statement, prepared once. */
 export function prepareStatements(database: Database) {
   return {
-    addSeries: database.prepare<[number, number, string, string | null, number | null, string | null]>(
-      'INSERT OR IGNORE INTO series VALUES (?, ?, ?, ?, ?, ?)',
+    addSeries: database.prepare<[number, number, string, string | null, number | null, string | null, number]>(
+      'INSERT OR IGNORE INTO series VALUES (?, ?, ?, ?, ?, ?, ?)',
     ),
+    dropSeries: database.prepare<[number]>('DELETE FROM series WHERE id = ?'),
     addRun: database.prepare<[number, string, number, number, number]>('INSERT INTO run VALUES (?, ?, ?, ?, ?)'),
     setRun: database.prepare<[number, number, number, number]>(
       'UPDATE run SET wall_ms = ?, monotonic_ms = ?, trusted = ? WHERE id = ?',
@@ -72,7 +83,9 @@ export function prepareStatements(database: Database) {
     addRow: database.prepare<[number, Uint8Array]>('INSERT INTO log VALUES (?, ?)'),
     dropRows: database.prepare<[number]>('DELETE FROM log WHERE id <= ?'),
     dropRow: database.prepare<[number]>('DELETE FROM log WHERE id = ?'),
-    addSpan: database.prepare<[number, number, number, number, Uint8Array]>('INSERT INTO span VALUES (?, ?, ?, ?, ?)'),
+    addSpan: database.prepare<[number, number, number, number, Uint8Array, number]>(
+      'INSERT INTO span VALUES (?, ?, ?, ?, ?, ?)',
+    ),
     dropSpan: database.prepare<[number]>('DELETE FROM span WHERE id = ?'),
     setGone: database.prepare<[number, Uint8Array]>('INSERT OR REPLACE INTO span_gone VALUES (?, ?)'),
     dropGone: database.prepare<[number]>('DELETE FROM span_gone WHERE span = ?'),
@@ -83,54 +96,63 @@ export function prepareStatements(database: Database) {
     setProgress: database.prepare<[number, Uint8Array]>('INSERT OR REPLACE INTO segment_progress VALUES (?, ?)'),
     dropProgress: database.prepare<[number]>('DELETE FROM segment_progress WHERE segment = ?'),
     dropProgresses: database.prepare<[number, number]>('DELETE FROM segment_progress WHERE segment BETWEEN ? AND ?'),
-    addQuarantine: database.prepare<[number, number, Uint8Array, number, string, number]>(
-      'INSERT INTO quarantine (series, count, packed, status, message, at_ms) VALUES (?, ?, ?, ?, ?, ?)',
+    addQuarantine: database.prepare<[number, number, Uint8Array, number, string, number, number]>(
+      'INSERT INTO quarantine (series, count, packed, status, message, at_ms, sum) VALUES (?, ?, ?, ?, ?, ?, ?)',
     ),
     dropQuarantine: database.prepare<[number]>('DELETE FROM quarantine WHERE id = ?'),
     listQuarantine: database.prepare<[number, number], QuarantineRow>(
       'SELECT * FROM quarantine WHERE id > ? ORDER BY id LIMIT ?',
     ),
+    quarantineBySeries: database.prepare<[], { series: number; count: number }>(
+      'SELECT series, sum(count) AS count FROM quarantine GROUP BY series',
+    ),
+    lastQuarantine: database.prepare<[], number>('SELECT coalesce(max(id), 0) FROM quarantine').pluck(),
     countQuarantine: database.prepare<[], number>('SELECT coalesce(sum(count), 0) FROM quarantine').pluck(),
     setAside: database.prepare<[string, number, number, Uint8Array | null]>(
       'INSERT INTO set_aside (what, place, at_ms, bytes) VALUES (?, ?, ?, ?)',
     ),
     countAside: database.prepare<[], number>('SELECT count(*) FROM set_aside').pluck(),
-    vacuum: database.prepare('PRAGMA incremental_vacuum(256)'),
   };
 }
 
 export type Statements = ReturnType<typeof prepareStatements>;
 
-/** Every series that was ever accepted here, or the one with that number. */
-export function readSeries(database: Database, only?: number): Series[] {
-  const where = only === undefined ? '' : 'WHERE id = :only';
-  const rows = database
-    .prepare(`SELECT * FROM series ${where} ORDER BY id`)
-    .all(only === undefined ? {} : { only }) as {
-    id: number;
-    asset: number;
-    key: string;
-    grp: string | null;
-    unit_id: number | null;
-    unit_code: string | null;
-  }[];
-  return rows.map((row) => ({
-    id: row.id,
-    asset: row.asset,
-    key: row.key,
-    group: row.grp ?? undefined,
-    unit: unitOf(row.unit_id, row.unit_code),
-  }));
+interface SeriesRow {
+  id: number;
+  asset: number;
+  key: string;
+  grp: string | null;
+  unit_id: number | null;
+  unit_code: string | null;
+  sum: number;
 }
 
-function unitOf(id: number | null, code: string | null): UnitReference | undefined {
+/** Every series that was ever accepted here; those that do not fit their checksum are told apart. */
+export function readSeries(database: Database): { series: Series[]; damaged: number[] } {
+  const damaged: number[] = [];
+  const series: Series[] = [];
+  for (const row of database.prepare('SELECT * FROM series ORDER BY id').iterate() as Iterable<SeriesRow>) {
+    const { id, asset, key, grp, unit_id, unit_code, sum } = row;
+    if (sum !== sumOf(id, asset, key, grp, unit_id, unit_code)) damaged.push(id);
+    else series.push({ id, asset, key, group: grp ?? undefined, unit: unitOf(unit_id, unit_code) });
+  }
+  return { series, damaged };
+}
+
+export function unitOf(id: number | null, code: string | null): UnitReference | undefined {
   if (id !== null) return { id };
   return code === null ? undefined : { code };
 }
 
 export function writeSeries(statements: Statements, series: Series): void {
-  const { unit } = series;
-  const id = unit && 'id' in unit ? unit.id : null;
+  const { id, asset, key, unit } = series;
+  const group = series.group ?? null;
+  const unitId = unit && 'id' in unit ? unit.id : null;
   const code = unit && 'code' in unit ? unit.code : null;
-  statements.addSeries.run(series.id, series.asset, series.key, series.group ?? null, id, code);
+  statements.addSeries.run(id, asset, key, group, unitId, code, sumOf(id, asset, key, group, unitId, code));
 }
+
+export const spanSum = (id: number, place: number, run: number, acceptedMs: number) =>
+  sumOf(id, place, run, acceptedMs);
+export const quarantineSum = (series: number, count: number, status: number, message: string, atMs: number) =>
+  sumOf(series, count, status, message, atMs);

@@ -38,14 +38,30 @@ export function takeBatch(
     room = asset.backlogUnderWay > 0 ? 0 : Math.min(request.alongValues ?? 0, request.maxValues - liveCount);
   }
   const old = room > 0 ? chooseBacklog(state, segments, asset, wanted, room) : [];
-  const parts = writeBody(state, body, [...old, ...live], request.maxBytes);
+  const stamped = restamp(state, [...old, ...live], request.trustedOffsetMs);
+  const parts = writeBody(state, body, stamped.parts, request.maxBytes);
   if (parts.length === 0) return undefined;
   const batch: BatchState = { id: state.nextBatch++, asset, lane: request.lane, along: old.length > 0, parts };
   for (const part of parts) send(part);
   enterLanes(batch);
   state.batches.set(batch.id, batch);
   state.touched.add(asset);
-  return { batch, answer: describe(batch, body.end()) };
+  const { corrected, doubtful } = stamped;
+  return { batch, answer: { ...describe(batch, body.end()), corrected, doubtful } };
+}
+
+/** Gives times that were stamped before the clock was trusted their true value, as far as it is known. */
+function restamp(state: StoreState, parts: readonly Part[], trustedOffsetMs: number | undefined) {
+  let corrected = 0;
+  let doubtful = 0;
+  const result = parts.map((part) => {
+    const run = 'position' in part.at ? state.rowOf(part.series.queue.seqAt(part.at.position))?.run : part.at.span.run;
+    const times = state.stamps.correct(part, run ?? 0, trustedOffsetMs);
+    corrected += times.corrected;
+    doubtful += times.left;
+    return times.corrected > 0 ? { ...part, timeMs: times.timeMs } : part;
+  });
+  return { parts: result, corrected, doubtful };
 }
 
 function enterLanes(batch: BatchState): void {
@@ -59,8 +75,24 @@ export function leaveLanes(batch: BatchState): void {
   if (batch.lane === 'backlog' || batch.along) batch.asset.backlogUnderWay--;
 }
 
+/** Divides a batch into batches of its own, which take its place; `[]` where it cannot be divided. */
+export function divideBatch(state: StoreState, body: BodyWriter, whole: BatchState): Batch[] {
+  const groups = divideParts(whole.parts);
+  if (groups.length === 0) return [];
+  // The parts stay under way; only who has them changes. A segment cut in two is held by both.
+  const recount = ({ at }: Part, by: number) => {
+    if (!('position' in at)) at.span.underWay.set(at.entry, (at.span.underWay.get(at.entry) ?? 0) + by);
+  };
+  for (const part of whole.parts) recount(part, -1);
+  for (const part of groups.flat()) recount(part, 1);
+  const batches = groups.map((parts) => batchOfParts(state, body, whole, parts).answer);
+  leaveLanes(whole);
+  state.batches.delete(whole.id);
+  return batches;
+}
+
 /** A batch made of parts of another, which are under way already. */
-export function batchOfParts(
+function batchOfParts(
   state: StoreState,
   body: BodyWriter,
   from: BatchState,
@@ -203,7 +235,7 @@ function writeBody(state: StoreState, body: BodyWriter, parts: readonly Part[], 
 }
 
 /** By series where there are several, else by halves; a lone value stays whole: `[]`. */
-export function divideParts(parts: readonly Part[]): Part[][] {
+function divideParts(parts: readonly Part[]): Part[][] {
   const series = [...new Set(parts.map((part) => part.series))];
   if (series.length > 1) {
     const first = new Set(series.slice(0, series.length >> 1));

@@ -6,9 +6,15 @@ import type { StoreState } from './state.ts';
 
 /** Deleting so many rows at once brings the bytes written for it to a fraction of what the values took. */
 const ROWS_A_DELETION = 64;
+/** Values were settled so recently that the platform is taken to be there. */
+const ONLINE_MS = 15_000;
+const SHORTEST_PATIENCE_MS = 1_000;
+const LONGEST_PATIENCE_MS = 100_000;
+/** Segments of so many values need no merge: their rows' own bytes do not count beside them. */
+const GOOD_SEGMENT_VALUES = 64;
 
 export interface FoldLimits {
-  /** The log is folded when its oldest value is older. */
+  /** What is older is folded, some time after the oldest has reached it: never a little at a time. */
   foldAfterMs: number;
   /** The log is folded when it holds more: the queues in memory are as long as the log. */
   foldValues: number;
@@ -20,9 +26,11 @@ export class Tidying {
   readonly #pending: Pending;
   readonly #segments: SegmentReader;
   readonly #limits: FoldLimits;
+  #settledMs = Number.NEGATIVE_INFINITY;
   #merge: Merge | undefined;
   /** `spanChanges` when merges were last looked for. */
   #spansLooked = 0;
+  #noMergeUntilMs = 0;
 
   constructor(state: StoreState, pending: Pending, segments: SegmentReader, limits: FoldLimits) {
     this.#state = state;
@@ -32,26 +40,56 @@ export class Tidying {
   }
 
   isDue(nowMs: number): boolean {
-    return this.#rowsToFold(nowMs) > 0 || this.#mayMerge();
+    return this.#rowsToFold(nowMs) > 0 || this.#mayMerge(nowMs);
+  }
+
+  /**
+   * No merge until then: who walks through the spans in order must find every value once, and a merge puts those of many
+   * spans in the place of the first. A time and no lock, so that a walker that vanished bars nothing for good.
+   */
+  barMerges(untilMs: number): void {
+    this.#noMergeUntilMs = untilMs;
   }
 
   /** Some milliseconds at most. */
   step(nowMs: number): void {
     const rows = this.#rowsToFold(nowMs);
     if (rows > 0) foldRows(this.#state, this.#pending, rows);
-    else this.#mergeStep();
+    else if (this.#mayMerge(nowMs)) this.#mergeStep();
   }
 
   #rowsToFold(nowMs: number): number {
     const { rows } = this.#state;
     const { foldAfterMs, foldValues } = this.#limits;
-    let old = 0;
-    while (old < rows.length && rows[old]!.monotonicMs + foldAfterMs <= nowMs) old++;
-    if (old > 0) return rowsOfOneRun(rows, old);
+    const ageMs = rows.length > 0 ? nowMs - rows[0]!.monotonicMs : 0;
+    if (ageMs >= foldAfterMs + SHORTEST_PATIENCE_MS) {
+      let old = 1;
+      let values = rows[0]!.left;
+      while (old < rows.length && rows[old]!.monotonicMs + foldAfterMs <= nowMs) values += rows[old++]!.left;
+      if (ageMs >= foldAfterMs + this.#patienceMs(nowMs, values)) return rowsOfOneRun(rows, old);
+    }
     return this.#state.logValues > foldValues ? rowsOfOneRun(rows, rows.length) : 0;
   }
 
-  #mayMerge(): boolean {
+  /**
+   * How long what is old enough waits for company. While the platform takes values, a little: what was left behind is
+   * backlog and must become so. While it does not, until segments of a good size come out, because a small segment is
+   * written twice.
+   */
+  #patienceMs(nowMs: number, values: number): number {
+    const short = Math.max(SHORTEST_PATIENCE_MS, this.#limits.foldAfterMs / 4);
+    if (nowMs - this.#settledMs < ONLINE_MS) return short;
+    const good = values >= GOOD_SEGMENT_VALUES * this.#state.seriesInLog();
+    return good ? short : Math.max(short, LONGEST_PATIENCE_MS);
+  }
+
+  /** The platform took values. */
+  noteSettled(nowMs: number): void {
+    this.#settledMs = nowMs;
+  }
+
+  #mayMerge(nowMs: number): boolean {
+    if (nowMs < this.#noMergeUntilMs) return false;
     return this.#merge !== undefined || this.#spansLooked !== this.#state.spanChanges;
   }
 

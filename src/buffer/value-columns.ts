@@ -64,3 +64,11 @@ export class ValueColumns implements Columns {
     this.flags.set(flags.subarray(0, length));
   }
 }
+
+export const NO_VALUES: Columns = {
+  length: 0,
+  series: new Uint32Array(0),
+  timeMs: new Float64Array(0),
+  value: new Float64Array(0),
+  flags: new Uint8Array(0),
+};

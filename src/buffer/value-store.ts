@@ -15,20 +15,26 @@ import { StoreError } from '../errors.ts';
 import { BodyWriter } from './body-writer.ts';
 import { DiskGauge, type DiskUse, minFreeBytes, overfull } from './bounds.ts';
 import { Dropping } from './dropping.ts';
+import { Exporting, type ExportPage, type ExportRequest } from './exporting.ts';
+import { type Handover, handOver, takeOver } from './handover.ts';
 import type { Batch, Refusal, TakeRequest } from './lanes.ts';
+import { listSeries, type SeriesListing } from './listing.ts';
 import { LogRowWriter } from './log-row.ts';
 import { Pending } from './pending.ts';
 import { type RunHead, recoverState } from './recovery.ts';
+import { type QuarantinedValues, type Requeueing, type RequeueStep, requeue, showQuarantine } from './requeueing.ts';
+import { Reserve, saysFull } from './reserve.ts';
 import { SegmentReader } from './segment-reader.ts';
 import type { Series } from './series.ts';
 import { quarantineBatch, releasePart, settlePart } from './settle.ts';
 import { type Span, segmentId } from './span.ts';
 import { StoreState } from './state.ts';
 import type { CommitRequest, StoreFacts, ValueStoreOptions } from './store-facts.ts';
-import { prepareStatements, type QuarantineRow, type Statements, writeSeries } from './tables.ts';
-import { batchOfParts, divideParts, leaveLanes, takeBatch } from './take.ts';
+import { prepareStatements, type Statements, writeSeries } from './tables.ts';
+import { divideBatch, leaveLanes, takeBatch } from './take.ts';
 import { Tidying } from './tidying.ts';
-import type { Columns } from './value-columns.ts';
+import { type Columns, NO_VALUES, ValueColumns } from './value-columns.ts';
+import { type Retargeting, type Withdrawal, type WithdrawalStep, withdraw } from './withdrawing.ts';
 
 export class ValueStore {
   readonly #database: Database;
@@ -41,6 +47,9 @@ export class ValueStore {
   readonly #segments: SegmentReader;
   readonly #tidying: Tidying;
   readonly #dropping: Dropping;
+  readonly #reserve: Reserve;
+  readonly #exports = new Map<number, Exporting>();
+  #nextExport = 1;
   #statements!: Statements;
   #run!: RunHead;
   #quarantined = 0;
@@ -63,6 +72,7 @@ export class ValueStore {
     );
     this.#tidying = new Tidying(this.#state, this.#pending, this.#segments, options);
     this.#dropping = new Dropping(this.#state, this.#pending, options.bounds);
+    this.#reserve = new Reserve(path, options.bounds);
   }
 
   /** Reads the log and the directories, never the backlog. Gives every series that is known. */
@@ -78,54 +88,87 @@ export class ValueStore {
     this.#quarantined = this.#statements.countQuarantine.get() ?? 0;
     this.#gauge = new DiskGauge(this.#database, this.#path);
     this.#disk = this.#gauge.read();
+    this.#reserve.ensure(this.#disk.freeBytes);
     return { series: recovered.series, facts: this.facts() };
+  }
+
+  /** Takes the place of another, once it is open. */
+  takeOver(handover: Handover): void {
+    takeOver(this.#state, handover);
+    this.#damaged.push(...handover.damage);
+  }
+
+  /** For the store that takes the place of this one. */
+  handOver(): Omit<Handover, 'damage'> {
+    return handOver(this.#state);
   }
 
   /**
    * Takes values in, with all that is pending, in one transaction. When it returns they are on disk.
-   * Throws `buffer.full` (by `refuse-new`, or too little space free) or the driver's error; then nothing was taken in,
-   * and what was pending waits for the next commit.
+   * Throws `buffer.full` (by `refuse-new`), `buffer.low-space` (too little space free) or the driver's error: then no value
+   * was taken in. What was pending is written all the same where it can be, because it is what makes room.
+   *
+   * A sync that failed leaves nothing behind that is trusted: SQLite keeps its place in the WAL, so the next commit
+   * writes the same frames anew, and a checkpoint starts again with the first page that was not synced. So no page is
+   * relied on that a failed sync may have dropped from the kernel's cache.
    */
   commit(request: CommitRequest): StoreFacts {
-    const { columns } = request;
+    const brings = (request.columns?.length ?? 0) > 0;
     this.#monotonicMs = request.monotonicMs;
-    if (columns && columns.length > 0) this.#refuseWhereFull();
-    this.#write(request);
-    this.#pending.clear();
-    if (this.#dropping.committed()) this.#gaugedMs = Number.NEGATIVE_INFINITY;
-    if (columns) this.#takeIn(columns);
-    this.#gaugeDisk(request.monotonicMs);
-    this.#dropping.keep(this.#disk, (span) => this.#ageOf(span.run, span.acceptedMs));
+    const refusal = brings ? this.#refusal() : undefined;
+    try {
+      this.#write(refusal ? { ...request, columns: undefined } : request);
+    } catch (error) {
+      if (!saysFull(error)) throw error;
+      this.#reserve.giveUp();
+      this.#write({ ...request, columns: undefined });
+      if (brings) throw error;
+    }
+    if (refusal) throw refusal;
     return this.facts();
   }
 
-  #refuseWhereFull(): void {
+  #refusal(): StoreError | undefined {
     const { bounds } = this.#options;
     if (overfull(this.#disk, bounds) && bounds.full === 'refuse-new') {
-      throw new StoreError('the buffer is full', { code: 'buffer.full', retryable: true });
+      return new StoreError('the buffer is full', { code: 'buffer.full', retryable: true });
     }
     if (this.#disk.freeBytes < minFreeBytes(this.#disk, bounds)) {
-      throw new StoreError('the file system has too little space left', { code: 'buffer.low-space', retryable: true });
+      return new StoreError('the file system has too little space left', { code: 'buffer.low-space', retryable: true });
     }
+    return undefined;
   }
 
+  /** One transaction, then memory follows. */
   #write(request: CommitRequest): void {
     const state = this.#state;
-    const { columns, newSeries, monotonicMs } = request;
-    const hasRow = (columns !== undefined && columns.length > 0) || this.#pending.settled.length > 0;
-    this.#transaction(request, hasRow);
-    this.#run.isNew = false;
-    for (const series of newSeries) state.addSeries(series);
-    if (!hasRow) return;
-    const count = columns?.length ?? 0;
-    state.rows.push({
-      id: state.nextRow++,
-      firstSeq: state.nextSeq,
-      count,
-      left: count,
-      run: this.#run.id,
-      monotonicMs,
-    });
+    const columns = this.#withMoved(request.columns);
+    const hasRow = columns.length > 0 || this.#pending.settled.length > 0;
+    if (hasRow || !this.#pending.isEmpty || request.newSeries.length > 0) {
+      this.#transaction({ ...request, columns }, hasRow);
+      this.#run.isNew = false;
+    }
+    for (const series of request.newSeries) state.addSeries(series);
+    if (hasRow) {
+      const count = columns.length;
+      const row = { id: state.nextRow++, firstSeq: state.nextSeq, count, left: count };
+      state.rows.push({ ...row, run: this.#run.id, monotonicMs: request.monotonicMs });
+    }
+    this.#pending.clear();
+    if (this.#dropping.committed()) this.#gaugedMs = Number.NEGATIVE_INFINITY;
+    this.#takeIn(columns);
+    this.#gaugeDisk(request.monotonicMs);
+    this.#dropping.keep(this.#disk, (span) => this.#ageOf(span.run, span.acceptedMs));
+  }
+
+  /** What changes its place goes before what is new. */
+  #withMoved(columns: Columns | undefined): Columns {
+    const { moved } = this.#pending;
+    if (moved.length === 0) return columns ?? NO_VALUES;
+    const all = new ValueColumns();
+    all.addAll(moved);
+    if (columns) all.addAll(columns);
+    return all;
   }
 
   /** Inside the transaction: memory is not touched, so that a failure leaves everything as it was. */
@@ -175,6 +218,7 @@ export class ValueStore {
   settle(batch: number): StoreFacts {
     const ended = this.#end(batch);
     for (const part of ended?.parts ?? []) settlePart(this.#state, this.#pending, this.#segments, part);
+    this.#tidying.noteSettled(this.#monotonicMs);
     this.#tidying.dropSettledRows();
     return this.facts();
   }
@@ -187,19 +231,8 @@ export class ValueStore {
 
   divide(batch: number): { batches: Batch[]; facts: StoreFacts } {
     const whole = this.#state.batches.get(batch);
-    const groups = whole ? divideParts(whole.parts) : [];
-    if (!whole || groups.length === 0) return { batches: [], facts: this.facts() };
-    // The parts stay under way; only who has them changes. A segment cut in two is held by both.
-    for (const part of whole.parts) if (!('position' in part.at)) this.#recount(part.at.span, part.at.entry, -1);
-    for (const part of groups.flat()) if (!('position' in part.at)) this.#recount(part.at.span, part.at.entry, 1);
-    const batches = groups.map((parts) => batchOfParts(this.#state, this.#body, whole, parts).answer);
-    leaveLanes(whole);
-    this.#state.batches.delete(batch);
+    const batches = whole ? divideBatch(this.#state, this.#body, whole) : [];
     return { batches, facts: this.facts() };
-  }
-
-  #recount(span: Span, entry: number, by: number): void {
-    span.underWay.set(entry, (span.underWay.get(entry) ?? 0) + by);
   }
 
   quarantine(batch: number, refusal: Refusal & { atMs: number }): StoreFacts {
@@ -229,13 +262,15 @@ export class ValueStore {
   /** One step of what can wait: a fold, some of a merge, some space given back. Some milliseconds at most. */
   tidy(now: { monotonicMs: number }): StoreFacts {
     this.#monotonicMs = now.monotonicMs;
+    this.#reserve.ensure(this.#disk.freeBytes - minFreeBytes(this.#disk, this.#options.bounds));
     this.#tidying.step(now.monotonicMs);
     return this.facts();
   }
 
   /** Gives free pages back to the file system, some hundred at a time. Costs a transaction: for quiet moments. */
   giveSpaceBack(): StoreFacts {
-    this.#statements.vacuum.run();
+    // By `exec`: a prepared statement would step once and give back a single page.
+    this.#database.exec(`PRAGMA incremental_vacuum(${PAGES_GIVEN_BACK})`);
     this.#gaugedMs = this.#monotonicMs;
     this.#disk = this.#gauge.read();
     return this.facts();
@@ -245,7 +280,10 @@ export class ValueStore {
     const id = segmentId(span.id, entry);
     this.#pending.aside.push({ what: 'segment', place: id, atMs: 0, bytes });
     const values = this.#state.loseEntry(span, entry);
-    this.#pending.dropSegment(span, entry);
+    if (span.left === 0) {
+      this.#state.dropSpan(span);
+      this.#pending.dropSpan(span);
+    } else this.#pending.dropSegment(span, entry);
     this.#damaged.push({ what: 'segment', values });
   }
 
@@ -278,9 +316,73 @@ export class ValueStore {
     return facts;
   }
 
-  /** What stands in quarantine, oldest first. */
-  listQuarantine(page: { after: number; limit: number }): QuarantineRow[] {
-    return this.#statements.listQuarantine.all(page.after, page.limit);
+  /** What stands in quarantine, oldest first: a few values of each row. */
+  showQuarantine(page: { after: number; limit: number }): QuarantinedValues[] {
+    return showQuarantine(this.#statements, page);
+  }
+
+  /** Values in quarantine by series, and the number of the last row. */
+  countQuarantine(): { last: number; series: { series: number; count: number }[] } {
+    return { last: this.#statements.lastQuarantine.get() ?? 0, series: this.#statements.quarantineBySeries.all() };
+  }
+
+  /** A page of the known series, by number, with what stands of each. */
+  list(page: { after: number; limit: number }): SeriesListing[] {
+    const get = (id: number) => this.#pending.segments.get(id) ?? this.#statements.getSegment.get(id);
+    return listSeries(this.#state, get, page);
+  }
+
+  /** Begins to copy values out (all, or those of some series); gives the number to ask for pages with. */
+  beginExport(request: ExportRequest): number {
+    // Whoever went away without a word is forgotten.
+    for (const id of [...this.#exports.keys()].slice(0, -MOST_EXPORTS + 1)) this.#exports.delete(id);
+    this.#exports.set(this.#nextExport, new Exporting(this.#state, this.#segments, request));
+    return this.#nextExport++;
+  }
+
+  /** The next page. Throws `store.export_gone` where others have begun to export since, too many of them. */
+  exportPage(id: number): ExportPage {
+    const one = this.#exports.get(id);
+    if (!one) throw new StoreError('the export was given up for others', { code: 'store.export_gone' });
+    this.#tidying.barMerges(this.#monotonicMs + MERGES_BARRED_MS);
+    return one.page();
+  }
+
+  endExport(id: number): void {
+    this.#exports.delete(id);
+    if (this.#exports.size === 0) this.#tidying.barMerges(0);
+  }
+
+  /** Drops values by an operator's word, a step at a time; counted as dropped by `purge`. On disk with the next commit. */
+  purge(request: Withdrawal): WithdrawalStep & { facts: StoreFacts } {
+    const step = withdraw(this.#state, this.#pending, this.#segments, request);
+    this.#dropping.count('purge', step.values);
+    this.#tidying.dropSettledRows();
+    return { ...step, facts: this.facts() };
+  }
+
+  /** Gives values to other series, a step at a time. On disk with the next commit, both sides in one. */
+  retarget(request: Retargeting): WithdrawalStep & { facts: StoreFacts } {
+    const target = new Map(request.pairs.map(({ from, to }) => [from, to.id]));
+    const { moved, newSeries } = this.#pending;
+    for (const { to } of request.pairs) {
+      this.#state.addSeries(to);
+      newSeries.set(to.id, to);
+    }
+    const wanted = { ...request, series: [...target.keys()] };
+    const step = withdraw(this.#state, this.#pending, this.#segments, wanted, ({ series }, values, from, to) => {
+      const id = target.get(series.id)!;
+      for (let i = from; i < to; i++) moved.add(id, values.timeMs[i]!, values.value[i]!, values.flags[i]!);
+    });
+    this.#tidying.dropSettledRows();
+    return { ...step, facts: this.facts() };
+  }
+
+  /** Sends quarantined values again, a step at a time. On disk with the next commit, both sides in one. */
+  requeue(request: Requeueing): RequeueStep & { facts: StoreFacts } {
+    const step = requeue(this.#statements, this.#state, this.#pending, request);
+    this.#quarantined -= step.values;
+    return { ...step, facts: this.facts() };
   }
 
   close(): void {
@@ -291,10 +393,8 @@ export class ValueStore {
 /** Well below the headroom that the bound on bytes keeps. */
 const GAUGE_BYTES = 128 * 1024;
 const GAUGE_MS = 500;
-const NO_VALUES: Columns = {
-  length: 0,
-  series: new Uint32Array(0),
-  timeMs: new Float64Array(0),
-  value: new Float64Array(0),
-  flags: new Uint8Array(0),
-};
+/** 512 KiB: some milliseconds, and the WAL stays below its automatic checkpoint. */
+const PAGES_GIVEN_BACK = 512;
+const MOST_EXPORTS = 4;
+/** Renewed with every page. */
+const MERGES_BARRED_MS = 600_000;

@@ -1,0 +1,173 @@
+/**
+ * Values by HTTP, acknowledged on disk: the daemon beside a bare server, both fed the same requests in the same run,
+ * turn by turn. `node scripts/bench/ingest.ts [--values N] [--rounds N]`.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { Pool } from 'undici';
+import { machine, median, storedBytes, table } from './measure.ts';
+import { Plant } from './plant.ts';
+
+const { values: options } = parseArgs({
+  options: { values: { type: 'string', default: '400000' }, rounds: { type: 'string', default: '3' } },
+});
+const VALUES = Number(options.values);
+const ROUNDS = Number(options.rounds);
+/** Requests under way at once: enough values for two commits at COMMIT_VALUES, or everyone waits for COMMIT_INTERVAL. */
+const connectionsFor = (perRequest: number) => Math.max(8, 2_000 / perRequest);
+const folder = mkdtempSync(join(tmpdir(), 'tagferry-ingest-'));
+const CLOCK_TICKS = 100;
+
+interface Server {
+  name: string;
+  child: ChildProcess;
+  url: string;
+  database: string;
+}
+
+/** Starts a program and waits for the line that names its port. */
+function launch(
+  args: string[],
+  pattern: RegExp,
+  env: NodeJS.ProcessEnv = {},
+): Promise<{ child: ChildProcess; port: string }> {
+  const child = spawn(process.execPath, args, {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: { ...process.env, ...env },
+  });
+  let output = '';
+  return new Promise((resolve, reject) => {
+    child.once('exit', (code) => reject(new Error(`${args[0]} ended with ${code}\n${output}`)));
+    child.stdout!.on('data', (chunk) => {
+      output += chunk;
+      const found = pattern.exec(output);
+      if (found) resolve({ child, port: found[1]! });
+    });
+  });
+}
+
+async function startBare(): Promise<Server> {
+  const database = join(folder, 'bare.db');
+  const { child, port } = await launch([join(import.meta.dirname, 'bare-server.ts'), database], /listening (\d+)/);
+  return { name: 'bare server', child, url: `http://127.0.0.1:${port}`, database };
+}
+
+async function startDaemon(): Promise<Server> {
+  const config = join(folder, 'config');
+  mkdirSync(config);
+  // Nobody listens there: the platform is away for the whole run.
+  const env = [
+    'PLATFORM_URL=http://127.0.0.1:9',
+    ...['CLIENT_ID', 'CLIENT_SECRET', 'TECHNICAL_USERNAME', 'TECHNICAL_PASSWORD'].map((key) => `${key}=bench`),
+    'INGEST_LISTEN=127.0.0.1:0',
+    'OPS_LISTEN=',
+    'WEBHOOK_LISTEN=',
+    'LOG_FORMAT=json',
+    `STATE_DIR=${join(folder, 'state')}`,
+  ];
+  writeFileSync(join(config, 'agent.env'), `${env.join('\n')}\n`, { mode: 0o600 });
+  writeFileSync(join(config, 'tags.yaml'), 'tags: {}\n');
+  const main = join(import.meta.dirname, '../../src/main.ts');
+  const pattern = /"event":"ingest.listening"[^\n]*"port":(\d+)/;
+  const { child, port } = await launch([main, 'run', '--config', config], pattern);
+  return { name: 'tagferry', child, url: `http://127.0.0.1:${port}`, database: join(folder, 'state/buffer.db') };
+}
+
+/** CPU seconds and written bytes of another process, so far. */
+function usage(pid: number) {
+  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  const written = /^write_bytes: (\d+)/m.exec(readFileSync(`/proc/${pid}/io`, 'utf8'))?.[1];
+  return { cpuSeconds: (Number(fields[11]) + Number(fields[12])) / CLOCK_TICKS, writtenBytes: Number(written) };
+}
+
+function bodies(perRequest: number): Buffer[] {
+  const plant = new Plant();
+  return Array.from({ length: VALUES / perRequest }, () => {
+    const columns = plant.next(perRequest);
+    const values = Array.from({ length: perRequest }, (_, i) => {
+      const series = columns.series[i]! - 1;
+      return {
+        asset: 1 + Math.floor(series / 10),
+        key: `k${series % 10}`,
+        unit: 12,
+        value: columns.value[i]!,
+        timestamp: new Date(columns.timeMs[i]!).toISOString(),
+      };
+    });
+    return Buffer.from(JSON.stringify({ values }));
+  });
+}
+
+interface Round {
+  perSecond: number;
+  cpuSeconds: number;
+  writtenBytes: number;
+}
+
+async function feed(server: Server, requests: Buffer[], connections: number): Promise<Round> {
+  const pool = new Pool(server.url, { connections, pipelining: 1 });
+  const before = usage(server.child.pid!);
+  const start = performance.now();
+  let next = 0;
+  const worker = async () => {
+    while (next < requests.length) {
+      const body = requests[next++]!;
+      const headers = { 'content-type': 'application/json' };
+      const answer = await pool.request({ path: '/v1/values', method: 'POST', body, headers });
+      await answer.body.dump();
+      if (answer.statusCode !== 204) throw new Error(`${server.name} answered ${answer.statusCode}`);
+    }
+  };
+  await Promise.all(Array.from({ length: connections }, worker));
+  const seconds = (performance.now() - start) / 1000;
+  const after = usage(server.child.pid!);
+  await pool.close();
+  return {
+    perSecond: VALUES / seconds,
+    cpuSeconds: after.cpuSeconds - before.cpuSeconds,
+    writtenBytes: after.writtenBytes - before.writtenBytes,
+  };
+}
+
+console.log(
+  `Ingest by HTTP, ${VALUES.toLocaleString('en')} values a round, ${ROUNDS} rounds, platform away\n${machine()}\n`,
+);
+const servers = [await startBare(), await startDaemon()];
+try {
+  for (const perRequest of [1000, 100]) {
+    const requests = bodies(perRequest);
+    const rounds = new Map<Server, Round[]>(servers.map((server) => [server, []]));
+    for (let round = 0; round < ROUNDS; round++) {
+      for (const server of servers) rounds.get(server)!.push(await feed(server, requests, connectionsFor(perRequest)));
+    }
+    const middle = (server: Server, of: (round: Round) => number) => median(rounds.get(server)!.map(of));
+    const bare = middle(servers[0]!, (round) => round.perSecond);
+    console.log(`${perRequest} values a request, ${connectionsFor(perRequest)} connections`);
+    console.log(
+      table(
+        ['server', 'acknowledged values/s', 'of bare', 'CPU s a million', 'B written a value'],
+        servers.map((server) => [
+          server.name,
+          Math.round(middle(server, (round) => round.perSecond)).toLocaleString('en'),
+          `${((100 * middle(server, (round) => round.perSecond)) / bare).toFixed(0)} %`,
+          (middle(server, (round) => round.cpuSeconds) * (1e6 / VALUES)).toFixed(2),
+          (middle(server, (round) => round.writtenBytes) / VALUES).toFixed(1),
+        ]),
+      ),
+      '\n',
+    );
+  }
+  const total = 2 * ROUNDS * VALUES;
+  for (const server of servers) {
+    console.log(
+      `${server.name}: ${(storedBytes(server.database) / total).toFixed(2)} bytes stored a value, ${total.toLocaleString('en')} values`,
+    );
+  }
+} finally {
+  for (const { child } of servers) child.kill('SIGKILL');
+  rmSync(folder, { recursive: true, force: true });
+}

@@ -1,0 +1,91 @@
+/**
+ * Whether a WAL has lost commits. SQLite does not say so: at the first frame that does not fit its checksum it takes
+ * the WAL for ended, as after a power cut in the middle of a commit, and what was synced behind it is gone without a word.
+ *
+ * Two witnesses tell a torn end from damage. The index beside the WAL (`-shm`), as a process that was killed leaves it,
+ * says how many frames were committed. And each commit is synced before the next begins, so behind a torn one
+ * there are no more of the same round.
+ */
+import { readFileSync, statSync } from 'node:fs';
+
+const HEADER = 32;
+const FRAME_HEADER = 24;
+/** Where a frame says that it ends a commit: the pages of the database then, else 0. */
+const COMMIT_AT = 4;
+
+export function walLostCommits(path: string, pageBytes: number): boolean {
+  const wal = read(`${path}-wal`);
+  // A file of no pages makes SQLite delete the WAL beside it, unread.
+  if (wal.length > HEADER && (statSync(path, { throwIfNoEntry: false })?.size ?? 0) < pageBytes) return true;
+  const index = readIndex(read(`${path}-shm`));
+  const isHeader = wal.length >= HEADER && (wal.readUInt32BE(0) & 0xffff_fffe) >>> 0 === 0x377f_0682;
+  const chain = isHeader ? committedFrames(wal, pageBytes) : undefined;
+  if (index && (!chain || wal.subarray(16, 24).equals(index.salt))) {
+    return index.frames > index.inDatabase && (chain?.committed ?? 0) < index.frames;
+  }
+  const behind = commitsFrom(wal, pageBytes, chain?.valid ?? 0);
+  // Without a header nothing of it counts for SQLite; with one, the last commit may have been torn.
+  return chain ? behind > 1 : behind > 0;
+}
+
+function read(path: string): Buffer {
+  try {
+    return readFileSync(path);
+  } catch {
+    return Buffer.alloc(0);
+  }
+}
+
+/** The head of the index, which stands there twice, so that a half-written one is noticed. */
+function readIndex(shm: Buffer): { frames: number; inDatabase: number; salt: Buffer } | undefined {
+  if (shm.length < 100 || !shm.subarray(0, 48).equals(shm.subarray(48, 96)) || shm[12] !== 1) return undefined;
+  return { frames: shm.readUInt32LE(16), inDatabase: shm.readUInt32LE(96), salt: shm.subarray(32, 40) };
+}
+
+/** Frames from the start that fit the running checksum, and how many of them are committed. */
+function committedFrames(wal: Buffer, pageBytes: number): { valid: number; committed: number } | undefined {
+  const isBig = (wal.readUInt32BE(0) & 1) === 1;
+  const sum: [number, number] = [0, 0];
+  addSum(sum, wal, 0, 24, isBig);
+  if (!fits(sum, wal, 24)) return undefined;
+  const size = FRAME_HEADER + pageBytes;
+  let valid = 0;
+  let committed = 0;
+  for (let at = HEADER; at + size <= wal.length; at += size) {
+    addSum(sum, wal, at, 8, isBig);
+    addSum(sum, wal, at + FRAME_HEADER, pageBytes, isBig);
+    if (!wal.subarray(at + 8, at + 16).equals(wal.subarray(16, 24)) || !fits(sum, wal, at + 16)) break;
+    valid++;
+    if (wal.readUInt32BE(at + COMMIT_AT) > 0) committed = valid;
+  }
+  return { valid, committed };
+}
+
+/** SQLite's own: two running sums over pairs of 32-bit words. */
+function addSum(sum: [number, number], bytes: Buffer, at: number, length: number, isBig: boolean): void {
+  let [one, other] = sum;
+  for (let i = at; i < at + length; i += 8) {
+    const first = isBig ? bytes.readUInt32BE(i) : bytes.readUInt32LE(i);
+    const second = isBig ? bytes.readUInt32BE(i + 4) : bytes.readUInt32LE(i + 4);
+    one = (one + first + other) >>> 0;
+    other = (other + second + one) >>> 0;
+  }
+  sum[0] = one;
+  sum[1] = other;
+}
+
+const fits = (sum: [number, number], bytes: Buffer, at: number) =>
+  bytes.readUInt32BE(at) === sum[0] && bytes.readUInt32BE(at + 4) === sum[1];
+
+/** Commits behind the first `skip` frames that belong to the same round: those of an earlier one have another salt. */
+function commitsFrom(wal: Buffer, pageBytes: number, skip: number): number {
+  const size = FRAME_HEADER + pageBytes;
+  if (wal.length < HEADER + size) return 0;
+  const salt = wal.subarray(HEADER + 8, HEADER + 16);
+  if (salt.every((byte) => byte === 0)) return 0;
+  let commits = 0;
+  for (let at = HEADER + skip * size; at + size <= wal.length; at += size) {
+    if (wal.subarray(at + 8, at + 16).equals(salt) && wal.readUInt32BE(at + COMMIT_AT) > 0) commits++;
+  }
+  return commits;
+}

@@ -1,0 +1,282 @@
+import {
+  copyFileSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import Database from 'better-sqlite3';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { BufferFlow } from '../../src/agent/buffer-flow.ts';
+import { createMetrics } from '../../src/agent/metrics.ts';
+import { ValueColumns } from '../../src/buffer/value-columns.ts';
+import { systemClock } from '../../src/clock.ts';
+import type { Settings } from '../../src/config/settings.ts';
+import type { Logger } from '../../src/logger.ts';
+import { seeded } from '../sources/sink-double.ts';
+import { compileDiskLayer, type Run, takeIn } from './disk-fault.ts';
+
+type Damage = 'truncated' | 'zeroed' | 'random bytes';
+const DAMAGES: readonly Damage[] = ['truncated', 'zeroed', 'random bytes'];
+
+/** A buffer as a killed agent leaves it, with its WAL and index; made once, damaged many times. */
+let origin: string;
+let run: Run;
+let folder: string;
+let flow: BufferFlow | undefined;
+let events: { event: string; [field: string]: unknown }[];
+
+beforeAll(async () => {
+  origin = mkdtempSync(join(tmpdir(), 'tagferry-origin-'));
+  run = await takeIn(compileDiskLayer(), origin, { commits: 100 });
+  expect(run.done).toBe(true);
+});
+afterAll(() => rmSync(origin, { recursive: true, force: true }));
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'tagferry-corrupt-'));
+  events = [];
+  for (const end of ['', '-wal', '-shm'])
+    copyFileSync(join(origin, `buffer.db${end}`), join(folder, `buffer.db${end}`));
+});
+afterEach(async () => {
+  await flow?.stop();
+  flow = undefined;
+  rmSync(folder, { recursive: true, force: true });
+});
+
+function damageFile(name: string, damage: Damage, from: number, to: number): void {
+  const path = join(folder, name);
+  if (damage === 'truncated') truncateSync(path, from);
+  else {
+    const bytes = readFileSync(path);
+    const random = seeded(from + to);
+    for (let at = from; at < to; at++) bytes[at] = damage === 'zeroed' ? 0 : Math.floor(random() * 256);
+    writeFileSync(path, bytes);
+  }
+}
+
+async function open(): Promise<BufferFlow> {
+  const say = (fields: { event: string }) => events.push(fields);
+  const settings = {
+    stateDir: folder,
+    bufferMaxBytes: 0,
+    bufferMaxAgeMs: 0,
+    bufferMinFree: { bytes: 0 },
+    bufferFull: 'drop-oldest',
+    postIntervalMs: 10_000,
+    commitIntervalMs: 1,
+    commitValues: 1,
+  } as Settings;
+  flow = new BufferFlow({
+    settings,
+    clock: systemClock,
+    log: { info: say, warn: say, error: say, fatal: say } as unknown as Logger,
+    metrics: createMetrics(() => ({}) as never),
+    onDeath: (error) => {
+      throw error;
+    },
+  });
+  await flow.start();
+  return flow;
+}
+
+/** Posts everything that waits, as the uplink does, and gives the values. */
+async function postAll(opened: BufferFlow): Promise<number[]> {
+  const values: number[] = [];
+  for (let quiet = 0; quiet < 3; quiet++) {
+    await opened.committer.flush();
+    for (const asset of new Set([...opened.catalogue.all()].map((series) => series.asset))) {
+      for (const lane of ['backlog', 'live'] as const) {
+        const batch = await opened.outgoing.take({ asset, lane, maxValues: 5000, maxBytes: 480_000 });
+        if (!batch) continue;
+        const body = JSON.parse(new TextDecoder().decode(batch.body)) as { values: { data: { value: number }[] }[] };
+        values.push(...body.values.flatMap((key) => key.data.map((point) => point.value)));
+        await opened.outgoing.settle(batch.id);
+        quiet = 0;
+      }
+    }
+    opened.committer.note(await opened.values.tidy({ monotonicMs: systemClock.monotonicMs() + 1e9 }));
+  }
+  return values;
+}
+
+async function takeMore(opened: BufferFlow): Promise<void> {
+  const columns = new ValueColumns();
+  columns.add(opened.catalogue.idOf(1, 'k0', undefined, undefined), 10_000_000, 10_000_000, 0);
+  columns.add(opened.catalogue.idOf(99, 'new', undefined, undefined), 10_000_001, 10_000_001, 0);
+  await opened.committer.append(columns);
+}
+
+/** What must be so whatever is broken. Gives the values that did not come back. */
+async function checkOpened(opened: BufferFlow): Promise<number[]> {
+  await takeMore(opened);
+  const found = new Set(await postAll(opened));
+  expect(found.has(10_000_000) && found.has(10_000_001)).toBe(true);
+  for (const number of found) expect(run.acknowledged.has(number) || number >= 10_000_000).toBe(true);
+  const lost = [...run.acknowledged].filter((number) => !found.has(number) && !run.settled.has(number));
+  // Never in silence.
+  if (lost.length > 0) expect(events.some(({ event }) => event.startsWith('store.'))).toBe(true);
+  return lost;
+}
+
+const setAside = () => readdirSync(folder).filter((name) => /^buffer\.db\.corrupt-\d{8}T\d+Z$/.test(name));
+const standing = () => run.acknowledged.size - run.settled.size;
+
+describe('a buffer that nothing damaged', () => {
+  it('gives back everything, and nothing is set aside', async () => {
+    expect(await checkOpened(await open())).toEqual([]);
+    expect(setAside()).toEqual([]);
+  });
+});
+
+describe.each(DAMAGES)('a database that is %s', (damage) => {
+  it.each([
+    ['in its head', 0, 1024],
+    ['in its middle', 0.4, 0.5],
+    ['all over', 0, 1],
+  ])('%s is set aside byte for byte, what reads is carried over, and the agent goes on', async (_where, from, to) => {
+    const { length } = readFileSync(join(folder, 'buffer.db'));
+    const edge = (at: number) => (at <= 1 ? Math.floor(at * length) : at);
+    damageFile('buffer.db', damage, edge(from), edge(to));
+    const before = readFileSync(join(folder, 'buffer.db'));
+    const wal = readFileSync(join(folder, 'buffer.db-wal'));
+    const lost = await checkOpened(await open());
+    const corrupt = events.filter(({ event }) => event === 'store.corrupt');
+    if (corrupt.length > 0) {
+      const [name] = setAside();
+      expect(readFileSync(join(folder, name!)).equals(before)).toBe(true);
+      expect(readFileSync(join(folder, `${name}-wal`)).equals(wal)).toBe(true);
+    } else expect(lost.length).toBeLessThan(standing() / 4);
+    // What does not stand on the broken part comes back.
+    if (to !== 1 && !(damage === 'truncated' && from === 0))
+      expect(lost.length).toBeLessThan(standing() * (damage === 'truncated' ? 1 : 0.5));
+  });
+});
+
+describe.each(DAMAGES)('a WAL that is %s', (damage) => {
+  it.each([
+    ['in its head', 0, 32],
+    ['in its middle', 0.3, 0.4],
+    ['to nothing', 0, 1],
+  ])('%s is noticed and set aside, and what reads is carried over', async (_where, from, to) => {
+    const { length } = readFileSync(join(folder, 'buffer.db-wal'));
+    const edge = (at: number) => (at <= 1 ? Math.floor(at * length) : at);
+    damageFile('buffer.db-wal', damage, edge(from), edge(to));
+    const before = readFileSync(join(folder, 'buffer.db-wal'));
+    const lost = await checkOpened(await open());
+    expect(events.find(({ event }) => event === 'store.corrupt')).toMatchObject({ values: expect.any(Number) });
+    const [name] = setAside();
+    expect(readFileSync(join(folder, `${name}-wal`)).equals(before)).toBe(true);
+    if (damage !== 'truncated' && to !== 1) expect(lost.length).toBeLessThan(standing() / 4);
+  });
+
+  it('without its index is noticed where a later commit stands behind the damage', async () => {
+    if (damage === 'truncated') return;
+    rmSync(join(folder, 'buffer.db-shm'));
+    const { length } = readFileSync(join(folder, 'buffer.db-wal'));
+    damageFile('buffer.db-wal', damage, Math.floor(length * 0.1), Math.floor(length * 0.15));
+    expect((await checkOpened(await open())).length).toBeLessThan(standing() / 4);
+    expect(setAside().length).toBe(1);
+  });
+});
+
+describe.each(DAMAGES)('a row that is %s', (damage) => {
+  const WITH: Record<Damage, string> = {
+    truncated: 'substr(bytes, 1, length(bytes) / 2)',
+    zeroed: 'zeroblob(length(bytes))',
+    'random bytes': 'randomblob(length(bytes))',
+  };
+
+  it.each([
+    ['log', 'row'],
+    ['segment', 'packed'],
+    ['span', 'directory'],
+  ])('in %s costs its own values alone and is kept aside', async (table, column) => {
+    const database = new Database(join(folder, 'buffer.db'));
+    const changed = database
+      .prepare(
+        `UPDATE ${table} SET ${column} = ${WITH[damage].replaceAll('bytes', column)} WHERE id = (SELECT max(id) FROM ${table})`,
+      )
+      .run().changes;
+    database.close();
+    expect(changed).toBe(1);
+    const lost = await checkOpened(await open());
+    expect(lost.length).toBeLessThan(standing() / 4);
+    expect(events.filter(({ event }) => event === 'store.row_damaged').length).toBeGreaterThan(0);
+    await flow!.committer.flush();
+    await flow!.stop();
+    flow = undefined;
+    const after = new Database(join(folder, 'buffer.db'));
+    expect(after.prepare('SELECT count(*) FROM set_aside').pluck().get()).toBe(1);
+    after.close();
+  });
+});
+
+describe('a row of series that is garbled', () => {
+  it('sends nothing to another asset: its values are set aside', async () => {
+    const database = new Database(join(folder, 'buffer.db'));
+    database.prepare('UPDATE series SET asset = 4711 WHERE id = 1').run();
+    database.close();
+    const opened = await open();
+    expect([...opened.catalogue.all()].some((series) => series.asset === 4711)).toBe(false);
+    const lost = await checkOpened(opened);
+    expect(lost.length).toBeGreaterThan(0);
+    expect(lost.length).toBeLessThan(standing() / 2);
+    expect(events.some(({ event }) => event === 'store.row_damaged')).toBe(true);
+  });
+});
+
+describe('corruption that shows up while the agent runs', () => {
+  it('is set aside and salvaged, values under way wait again, and everything goes on', async () => {
+    let opened = await open();
+    const random = seeded(7);
+    for (let commit = 0; commit < 40; commit++) {
+      const columns = new ValueColumns();
+      for (let i = 0; i < 10_000; i++) {
+        columns.add(
+          opened.catalogue.idOf(5, `k${i % 10}`, undefined, undefined),
+          1e6 + commit * 10_000 + i,
+          random(),
+          0,
+        );
+      }
+      await opened.committer.append(columns);
+      opened.committer.note(await opened.values.tidy({ monotonicMs: systemClock.monotonicMs() + 1e9 }));
+    }
+    // Opened anew, the store has the directories in memory, and no page of the segments.
+    await opened.stop();
+    opened = await open();
+    const asset = 5;
+    await takeMore(opened);
+    const batch = await opened.outgoing.take({ asset: 99, lane: 'live', maxValues: 5, maxBytes: 10_000 });
+    expect(batch?.values).toBe(1);
+    // Overwritten below SQLite's feet, as a dying card does it.
+    const reader = new Database(join(folder, 'buffer.db'), { readonly: true });
+    const leaves = reader
+      .prepare("SELECT pageno FROM dbstat WHERE name = 'segment' AND pagetype = 'leaf' ORDER BY pageno")
+      .pluck()
+      .all() as number[];
+    reader.close();
+    expect(leaves.length).toBeGreaterThan(20);
+    for (const page of leaves.slice(10, 20)) damageFile('buffer.db', 'random bytes', (page - 1) * 1024, page * 1024);
+    for (let i = 0; i < 200 && events.every(({ event }) => event !== 'store.corrupt'); i++) {
+      const taken = await opened.outgoing.take({ asset, lane: 'backlog', maxValues: 5000, maxBytes: 480_000 });
+      if (taken) await opened.outgoing.settle(taken.id);
+      await takeMore(opened);
+    }
+    expect(events.find(({ event }) => event === 'store.corrupt')).toMatchObject({ values: expect.any(Number) });
+    expect(setAside().length).toBe(1);
+    // The platform took it, says a sender that knows nothing of all this.
+    if (batch) await opened.outgoing.settle(batch.id);
+    await takeMore(opened);
+    const found = await postAll(opened);
+    expect(found).toContain(10_000_000);
+    expect(found.filter((value) => value < 1).length).toBeGreaterThan(1000);
+    expect(existsSync(join(folder, 'buffer.db'))).toBe(true);
+  });
+});
