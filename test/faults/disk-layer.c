@@ -4,6 +4,9 @@
  *   DISK_LAYER_PATH    only files whose path contains this text
  *   DISK_LAYER_ORDERS  a file that says what to do, read anew whenever it changes: "sync_delay_ms N", "fail_write N ERRNO",
  *                      "fail_sync N ERRNO" (the Nth from now, once), "refuse_writes ERRNO" (all, until the file changes)
+ *   DISK_LAYER_JOURNAL a file that every write, truncation and sync is copied into, in order, so that a test can make the
+ *                      disk that a pulled plug would leave: a record is op, path length, offset, size (four 64-bit
+ *                      numbers), path, bytes; op 1 write, 2 sync, 3 truncate, 4 sync that failed
  *   DISK_LAYER_COUNTS  a file of counters: writes, syncs, bytes, failures (four 64-bit numbers)
  */
 #define _GNU_SOURCE
@@ -59,9 +62,25 @@ __attribute__((constructor)) static void start(void) {
   close(fd);
 }
 
+static int journal = -1;
+static char path[4096];
+
+/* Called with the lock held and `path` filled in. */
+static void note(uint64_t op, uint64_t offset, const void *bytes, uint64_t size) {
+  const char *name = getenv("DISK_LAYER_JOURNAL");
+  uint64_t head[4] = {op, strlen(path), offset, size};
+  ssize_t (*next)(int, const void *, size_t) = (ssize_t (*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
+  if (!name || strstr(path, "-shm")) return;
+  if (journal < 0) journal = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (journal < 0) return;
+  if (next(journal, head, sizeof head) < 0 || next(journal, path, head[1]) < 0) return;
+  if (bytes && next(journal, bytes, size) < 0) return;
+}
+
+/* With the lock held: `path` is the file's. */
 static int ours(int fd) {
   const char *part = getenv("DISK_LAYER_PATH");
-  char link[64], path[4096];
+  char link[64];
   if (!part) return 0;
   snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
   ssize_t length = readlink(link, path, sizeof path - 1);
@@ -71,15 +90,22 @@ static int ours(int fd) {
 }
 
 /* 0: go on; otherwise the errno to fail with. */
-static int before_write(int fd, size_t bytes) {
+static int before_write(int fd, const void *from, size_t bytes, off64_t at) {
   int result = 0;
-  if (!ours(fd)) return 0;
   pthread_mutex_lock(&lock);
+  if (!ours(fd)) {
+    pthread_mutex_unlock(&lock);
+    return 0;
+  }
   read_orders();
   if (refuse_errno) result = (int)refuse_errno;
   else if (fail_write && --fail_write == 0) result = write_errno;
   if (result) counts->failures++;
-  else { counts->writes++; counts->bytes += bytes; }
+  else {
+    counts->writes++;
+    counts->bytes += bytes;
+    note(1, (uint64_t)at, from, bytes);
+  }
   pthread_mutex_unlock(&lock);
   return result;
 }
@@ -87,13 +113,17 @@ static int before_write(int fd, size_t bytes) {
 static int before_sync(int fd) {
   int result = 0;
   long delay;
-  if (!ours(fd)) return 0;
   pthread_mutex_lock(&lock);
+  if (!ours(fd)) {
+    pthread_mutex_unlock(&lock);
+    return 0;
+  }
   read_orders();
   delay = sync_delay_ms;
   if (fail_sync && --fail_sync == 0) result = sync_errno;
   if (result) counts->failures++;
   else counts->syncs++;
+  note(result ? 4 : 2, 0, NULL, 0);
   pthread_mutex_unlock(&lock);
   if (delay) {
     struct timespec wait = {delay / 1000, delay % 1000 * 1000000};
@@ -106,15 +136,15 @@ static int before_sync(int fd) {
 #define REFUSE(check) do { int refused = (check); if (refused) { errno = refused; return -1; } } while (0)
 
 ssize_t write(int fd, const void *from, size_t size) {
-  REFUSE(before_write(fd, size));
+  REFUSE(before_write(fd, from, size, lseek64(fd, 0, SEEK_CUR)));
   return NEXT(write)(fd, from, size);
 }
 ssize_t pwrite(int fd, const void *from, size_t size, off_t at) {
-  REFUSE(before_write(fd, size));
+  REFUSE(before_write(fd, from, size, at));
   return NEXT(pwrite)(fd, from, size, at);
 }
 ssize_t pwrite64(int fd, const void *from, size_t size, off64_t at) {
-  REFUSE(before_write(fd, size));
+  REFUSE(before_write(fd, from, size, at));
   return NEXT(pwrite64)(fd, from, size, at);
 }
 int fsync(int fd) {
@@ -124,4 +154,17 @@ int fsync(int fd) {
 int fdatasync(int fd) {
   REFUSE(before_sync(fd));
   return NEXT(fdatasync)(fd);
+}
+static void before_truncate(int fd, off64_t size) {
+  pthread_mutex_lock(&lock);
+  if (ours(fd)) note(3, (uint64_t)size, NULL, 0);
+  pthread_mutex_unlock(&lock);
+}
+int ftruncate(int fd, off_t size) {
+  before_truncate(fd, size);
+  return NEXT(ftruncate)(fd, size);
+}
+int ftruncate64(int fd, off64_t size) {
+  before_truncate(fd, size);
+  return NEXT(ftruncate64)(fd, size);
 }

@@ -1,0 +1,80 @@
+/**
+ * A process that takes values into a buffer, posts and settles some, folds the rest, and writes down what was acknowledged,
+ * as lines of JSON on standard output, one for each call. A layer below it fails what the test tells it to.
+ *
+ * argv: path of the buffer, number of commits. A failed commit is tried again with the same values, as a source does.
+ */
+import { writeSync } from 'node:fs';
+import { SeriesCatalogue } from '../../src/buffer/series.ts';
+import { ValueColumns } from '../../src/buffer/value-columns.ts';
+import { ValueStore } from '../../src/buffer/value-store.ts';
+import { openDatabase } from '../../src/database.ts';
+import { codeOf } from '../../src/errors.ts';
+
+const [path, commits] = [process.argv[2]!, Number(process.argv[3])];
+const say = (line: object) => writeSync(1, `${JSON.stringify(line)}\n`);
+
+let monotonicMs = 1000;
+const store = new ValueStore(openDatabase(path, { checkpointPages: 40 }), path, {
+  bounds: { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' },
+  foldAfterMs: 5,
+  foldValues: 10_000,
+});
+const { series } = store.open({ monotonicMs, wallMs: 0, boot: 'test' });
+const catalogue = new SeriesCatalogue(series);
+say({ opened: true });
+
+/** Gives the error's code where it failed. */
+function attempt(work: () => void): string | undefined {
+  try {
+    work();
+    return undefined;
+  } catch (error) {
+    return codeOf(error) ?? String(error);
+  }
+}
+
+let number = 0;
+for (let turn = 0; turn < commits; turn++) {
+  // So long that folding never waits for company.
+  monotonicMs += 120_000;
+  const numbers = Array.from({ length: 20 }, () => number++);
+  const append = () => {
+    const columns = new ValueColumns();
+    for (const each of numbers)
+      columns.add(catalogue.idOf(1 + (each % 3), `k${each % 2}`, undefined, undefined), each, each, 0);
+    const newSeries = catalogue.takeNew();
+    const failed = attempt(() => store.commit({ columns, newSeries, monotonicMs, wallMs: 0 }));
+    if (failed) catalogue.returnNew(newSeries);
+    return failed;
+  };
+  for (let tries = 0; tries < 5; tries++) {
+    const failed = append();
+    if (failed === undefined) {
+      say({ acknowledged: numbers });
+      break;
+    }
+    say({ failed });
+  }
+  if (turn % 3 === 0) {
+    const settled: number[] = [];
+    const failed = attempt(() => {
+      const { batch } = store.take({
+        asset: 1 + (turn % 2),
+        lane: turn % 2 ? 'live' : 'backlog',
+        maxValues: 30,
+        maxBytes: 10_000,
+      });
+      if (!batch) return;
+      const body = JSON.parse(new TextDecoder().decode(batch.body)) as { values: { data: { value: number }[] }[] };
+      settled.push(...body.values.flatMap((key) => key.data.map((point) => point.value)));
+      store.settle(batch.id);
+    });
+    say(failed ? { failed } : { settled });
+  }
+  const failed = attempt(() => store.tidy({ monotonicMs }));
+  if (failed) say({ failed });
+}
+say({ done: true, facts: store.facts() });
+// No close: what a pulled plug would leave.
+process.kill(process.pid, 'SIGKILL');
