@@ -1,0 +1,26 @@
+import { gunzipSync } from 'node:zlib';
+import { expect, it } from 'vitest';
+import { compressing } from '../../src/uplink/compression.ts';
+import type { ValuesCall } from '../../src/uplink/ports.ts';
+
+it('a gzipped post is the same body, smaller, and says so', async () => {
+  const calls: ValuesCall[] = [];
+  const client = compressing({
+    async request(call) {
+      calls.push(call);
+      return { status: 204, header: () => undefined, text: '' };
+    },
+  });
+  const values = Array.from({ length: 500 }, (_, i) => ({
+    timestamp: new Date(i * 1000).toISOString(),
+    value: i / 10,
+  }));
+  const body = Buffer.from(JSON.stringify({ values: [{ key: 'flow', data: values }] }));
+  const headers = { 'content-type': 'application/json' };
+  const signal = new AbortController().signal;
+  const answer = await client.request({ method: 'POST', path: '/x', body, headers, kind: 'paid', signal });
+  expect(answer.status).toBe(204);
+  expect(calls[0]!.headers).toEqual({ 'content-type': 'application/json', 'content-encoding': 'gzip' });
+  expect(gunzipSync(calls[0]!.body).equals(body)).toBe(true);
+  expect(calls[0]!.body.length).toBeLessThan(body.length / 5);
+});
