@@ -1,0 +1,208 @@
+/** The buffer as a whole: its thread, the door for values, the view of the uplink, and what it says in the log. */
+import type { HoldTable } from '../access/hold-table.ts';
+import { Committer } from '../buffer/committer.ts';
+import { StoredValues } from '../buffer/outgoing.ts';
+import { SeriesCatalogue } from '../buffer/series.ts';
+import type { StoreFacts } from '../buffer/store-facts.ts';
+import type { ValueStore } from '../buffer/value-store.ts';
+import type { Clock } from '../clock.ts';
+import type { Settings } from '../config/settings.ts';
+import type { StoreError } from '../errors.ts';
+import type { Logger } from '../logger.ts';
+import type { Inbox } from '../webhook/inbox.ts';
+import type { Metrics } from './metrics.ts';
+import { type Remote, StoreClient } from './store-client.ts';
+
+/** A value is live until twice POST_INTERVAL after its acceptance; the log holds the live ones. */
+const LIVE_INTERVALS = 2;
+/** "Some seconds" at least and at most, whatever POST_INTERVAL is: the log must stay short. */
+const SHORTEST_FOLD_MS = 2_000;
+const LONGEST_FOLD_MS = 120_000;
+/** So many values at most stand in the log, and with them in memory. */
+const FOLD_VALUES = 256 * 1024;
+/** Repeated trouble is said once, then summed up so often. */
+const TROUBLE_EVERY_MS = 60_000;
+
+export class BufferFlow {
+  readonly client: StoreClient;
+  readonly #clock: Clock;
+  readonly #log: Logger;
+  readonly #settings: Settings;
+  readonly #metrics: Metrics;
+  readonly #trustedNowMs: (() => number | undefined) | undefined;
+  #facts!: StoreFacts;
+  #lastRefusedMs = Number.NEGATIVE_INFINITY;
+  #failures = 0;
+  #saidFailureMs = Number.NEGATIVE_INFINITY;
+  #lastProgressMs = 0;
+  setAside = 0;
+  catalogue!: SeriesCatalogue;
+  committer!: Committer;
+  outgoing!: StoredValues;
+  values!: Remote<ValueStore>;
+  inbox!: Remote<Inbox>;
+  holds!: Remote<HoldTable>;
+
+  constructor(options: {
+    settings: Settings;
+    clock: Clock;
+    log: Logger;
+    metrics: Metrics;
+    onDeath: (error: Error) => void;
+    /** Time as far as it can be trusted: corrects what was stamped before. Left out: times leave as they are. */
+    trustedNowMs?: () => number | undefined;
+  }) {
+    const { settings } = options;
+    this.#settings = settings;
+    this.#clock = options.clock;
+    this.#log = options.log;
+    this.#metrics = options.metrics;
+    this.#trustedNowMs = options.trustedNowMs;
+    this.client = new StoreClient(
+      {
+        stateDir: settings.stateDir,
+        values: {
+          bounds: {
+            maxBytes: settings.bufferMaxBytes,
+            maxAgeMs: settings.bufferMaxAgeMs,
+            minFree: settings.bufferMinFree,
+            full: settings.bufferFull,
+          },
+          foldAfterMs: Math.min(LONGEST_FOLD_MS, Math.max(SHORTEST_FOLD_MS, LIVE_INTERVALS * settings.postIntervalMs)),
+          foldValues: FOLD_VALUES,
+        },
+      },
+      options.onDeath,
+    );
+  }
+
+  /** Opens the stores. Throws `store.locked` where another daemon has the state folder. */
+  async start(): Promise<void> {
+    const opened = await this.client.start();
+    for (const { store, file, salvaged } of opened.setAside) {
+      this.setAside++;
+      this.#log.error(
+        { event: 'store.corrupt', store, setAsideAs: file, ...salvaged },
+        'a corrupt store was set aside, what could be read was carried over',
+      );
+    }
+    this.catalogue = new SeriesCatalogue(opened.series);
+    this.values = this.client.room<ValueStore>('values');
+    this.inbox = this.client.room<Inbox>('inbox');
+    this.holds = this.client.room<HoldTable>('holds');
+    this.committer = new Committer(this.values, {
+      clock: this.#clock,
+      catalogue: this.catalogue,
+      intervalMs: this.#settings.commitIntervalMs,
+      values: this.#settings.commitValues,
+      onFacts: (facts) => this.#note(facts),
+      onFailure: (error) => this.#noteFailure(error),
+      onCommit: () => this.#noteCommit(),
+    });
+    this.outgoing = new StoredValues(this.values, this.#clock, (facts) => this.committer.note(facts), {
+      ...(this.#trustedNowMs && this.#settings.clockUntrusted === 'correct' ? { nowMs: this.#trustedNowMs } : {}),
+      restamped: (corrected, doubtful) => {
+        this.#metrics.restamped.inc({ outcome: 'corrected' }, corrected);
+        this.#metrics.restamped.inc({ outcome: 'doubtful' }, doubtful);
+      },
+    });
+    this.#lastProgressMs = this.#clock.monotonicMs();
+    this.committer.note(opened.facts);
+    this.#warnOfBounds(opened.facts);
+    this.#log.info(
+      {
+        event: 'store.opened',
+        values: this.bufferedValues,
+        bytes: opened.facts.disk.bytes,
+        series: opened.series.length,
+      },
+      'the buffer is open',
+    );
+  }
+
+  /** The store's latest word. */
+  get facts(): StoreFacts {
+    return this.#facts;
+  }
+
+  get bufferedValues(): number {
+    return this.#facts.logValues + this.#facts.segmentValues;
+  }
+
+  /** Sentences for `/healthz`; empty where values can be taken in. */
+  get problems(): string[] {
+    const problems: string[] = [];
+    const { failure } = this.committer;
+    if (failure) problems.push(`new values are not taken in: ${failure.message}`);
+    else if (this.#clock.monotonicMs() - this.#lastRefusedMs < TROUBLE_EVERY_MS) {
+      problems.push('new values are refused: the buffer is full or the file system too small');
+    }
+    return problems;
+  }
+
+  /** Whether the store answers: a slow disk is no dead thread, but one that has not answered for minutes is. */
+  isAlive(nowMs: number, patienceMs: number): boolean {
+    if (this.client.pending === 0) this.#lastProgressMs = nowMs;
+    return nowMs - this.#lastProgressMs < patienceMs;
+  }
+
+  #note(facts: StoreFacts): void {
+    this.#lastProgressMs = this.#clock.monotonicMs();
+    this.#facts = facts;
+    for (const { reason, values } of facts.dropped) {
+      this.#metrics.dropped.inc({ reason }, values);
+      const words =
+        reason === 'purge' ? 'an operator deleted values' : 'the oldest values were dropped to keep the bound';
+      this.#log.warn({ event: 'buffer.dropped', reason, values }, words);
+    }
+    for (const { what, values, file, salvaged } of facts.damaged) {
+      this.setAside++;
+      if (file === undefined) {
+        this.#log.error({ event: 'store.row_damaged', what, values }, 'a damaged row was set aside');
+      } else {
+        const words = 'the buffer was found corrupt: it was set aside, what could be read was carried over';
+        this.#log.error({ event: 'store.corrupt', store: 'buffer.db', setAsideAs: file, ...salvaged }, words);
+      }
+    }
+    this.outgoing?.update(facts.lanes);
+  }
+
+  #noteCommit(): void {
+    this.#metrics.commits.inc({ outcome: 'ok' });
+    if (this.#failures === 0) return;
+    this.#log.info({ event: 'store.writable', failures: this.#failures }, 'the disk takes writes again');
+    this.#failures = 0;
+    this.#saidFailureMs = Number.NEGATIVE_INFINITY;
+  }
+
+  #noteFailure(error: StoreError): void {
+    this.#metrics.commits.inc({ outcome: 'failed' });
+    const nowMs = this.#clock.monotonicMs();
+    if (error.code.startsWith('buffer.')) this.#lastRefusedMs = nowMs;
+    this.#failures++;
+    if (nowMs - this.#saidFailureMs < TROUBLE_EVERY_MS) return;
+    this.#saidFailureMs = nowMs;
+    this.#log.error(
+      { event: 'store.refused', code: error.code, error: error.message, failures: this.#failures, hint: error.hint },
+      'new values are not taken in',
+    );
+  }
+
+  #warnOfBounds(facts: StoreFacts): void {
+    const { bufferMaxBytes } = this.#settings;
+    const room = facts.disk.freeBytes + facts.disk.bytes;
+    if (bufferMaxBytes <= room) return;
+    this.#log.warn(
+      { event: 'buffer.bound_beyond_disk', bufferMaxBytes, availableBytes: room },
+      'BUFFER_MAX_BYTES does not fit on the file system of STATE_DIR',
+    );
+  }
+
+  /** Commits what waits, then closes the files. */
+  async stop(): Promise<void> {
+    await this.committer?.close().catch((error: unknown) => {
+      this.#log.error({ event: 'store.last_commit_failed', error }, 'the last commit failed');
+    });
+    await this.client.stop();
+  }
+}

@@ -1,0 +1,261 @@
+/** What `tagferry buffer` asks, of a running daemon through the control socket or of a state folder that it opened itself. */
+import type { SeriesListing } from '../buffer/listing.ts';
+import type { Series } from '../buffer/series.ts';
+import type { StoreFacts } from '../buffer/store-facts.ts';
+import type { WithdrawalCursor } from '../buffer/withdrawing.ts';
+import type { Clock } from '../clock.ts';
+import type { Tag } from '../config/tags.ts';
+import { UsageError } from '../errors.ts';
+import { importCsv } from '../sources/csv-import.ts';
+import type { Intake } from '../sources/intake.ts';
+import type { BufferFlow } from './buffer-flow.ts';
+import type { ControlRoutes } from './control-server.ts';
+import { type SeriesChoice, SeriesNames } from './series-names.ts';
+import { CSV_HEADER, type ExportFormat, ValueText } from './value-text.ts';
+
+export interface BufferRoutesOptions {
+  flow: Pick<BufferFlow, 'values' | 'catalogue' | 'committer'>;
+  /** The tags as they are now. */
+  tags(): ReadonlyMap<string, Tag>;
+  intake: Intake;
+  clock: Clock;
+  /** Whether the platform does not let us post to an asset now; nothing is held where this is left out. */
+  isHeld?(asset: number): boolean;
+}
+
+const LISTED_A_PAGE = 50;
+const QUARANTINE_A_PAGE = 200;
+const MOST_QUARANTINE_SHOWN = 10_000;
+/** A commit after so many steps: deletions by the thousand would make the WAL large, and a full disk has room for few. */
+const STEPS_A_COMMIT = 4;
+/** What is under way when values are retargeted ends within some seconds, or it stays and is said. */
+const RETARGET_PASSES = 20;
+const RETARGET_PAUSE_MS = 500;
+
+export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
+  const { flow, clock } = options;
+  const names = () => new SeriesNames(options.tags());
+  const chosen = (params: Record<string, unknown>) => names().choose(flow.catalogue, choiceOf(params));
+
+  /** Repeats steps until a whole pass brings nothing more, committing now and then. Gives the values. */
+  async function inSteps<Cursor>(
+    signal: AbortSignal,
+    step: (cursor: Cursor | undefined) => Promise<{ values: number; next: Cursor | undefined; facts: StoreFacts }>,
+  ): Promise<number> {
+    let total = 0;
+    for (let before = -1; before !== total; ) {
+      before = total;
+      let cursor: Cursor | undefined;
+      let steps = 0;
+      do {
+        signal.throwIfAborted();
+        const { values, next, facts } = await step(cursor);
+        flow.committer.note(facts);
+        total += values;
+        cursor = next;
+        if (values > 0 && ++steps % STEPS_A_COMMIT === 0) await flow.committer.flush();
+      } while (cursor !== undefined);
+      if (total > before) await flow.committer.flush();
+    }
+    return total;
+  }
+
+  async function list(): Promise<SeriesListing[]> {
+    const rows: SeriesListing[] = [];
+    for (let after = 0; ; ) {
+      const page = await flow.values.list({ after, limit: LISTED_A_PAGE });
+      rows.push(...page);
+      if (page.length < LISTED_A_PAGE) return rows;
+      after = page.at(-1)!.series;
+    }
+  }
+
+  function shown(series: Series | undefined, by: SeriesNames) {
+    if (!series) return {};
+    const { asset, key, group, unit } = series;
+    return { tag: by.tagOf(series), asset, key, group, unit: unit && 'id' in unit ? unit.id : unit };
+  }
+
+  return {
+    'buffer/ls': async (params) => {
+      const by = names();
+      const choice = chosen(params);
+      if (choice?.length === 0) return { series: [] };
+      const wanted = choice && new Set(choice);
+      const quarantined = new Map((await flow.values.countQuarantine()).series.map((row) => [row.series, row.count]));
+      const series = (await list())
+        .filter((row) => !wanted || wanted.has(row.series))
+        .filter((row) => params.all === true || row.live + row.backlog + (quarantined.get(row.series) ?? 0) > 0)
+        .map((row) => ({
+          ...shown(flow.catalogue.get(row.series), by),
+          values: row.live + row.backlog,
+          live: row.live,
+          backlog: row.backlog,
+          under_way: row.underWay,
+          quarantined: quarantined.get(row.series) ?? 0,
+          from: timeText(row.fromMs),
+          to: timeText(row.toMs),
+          bytes: row.bytes,
+          held: row.held || (options.isHeld?.(row.asset) ?? false),
+        }));
+      return { series };
+    },
+
+    'buffer/export': async (params, { signal, write }) => {
+      const format = formatOf(params);
+      const text = new ValueText(flow.catalogue, names(), format);
+      const id = await flow.values.beginExport({ series: chosen(params) });
+      try {
+        if (format === 'csv') await write(CSV_HEADER);
+        for (;;) {
+          signal.throwIfAborted();
+          const { columns, done } = await flow.values.exportPage(id);
+          if (columns.length > 0) await write(text.lines(columns));
+          if (done) return undefined;
+        }
+      } finally {
+        await flow.values.endExport(id);
+      }
+    },
+
+    'buffer/import': async (params, { signal }) => {
+      const { header, records, check } = importParams(params);
+      const { intake } = options;
+      const lines = records.map((record) => record.line);
+      const fields = [header, ...records.map((record) => record.fields)];
+      const result = await importCsv(csvOf(fields), intake, { checkOnly: check, signal });
+      // Every record is one line here; the caller counts the lines of its file.
+      const problems = result.problems.map((problem) => ({
+        ...problem,
+        line: lines[problem.line - 2] ?? problem.line,
+      }));
+      return { ...result, problems };
+    },
+
+    'buffer/purge': async (params, { signal }) => {
+      const series = chosen(params);
+      const beforeMs = numberIn(params, 'before_ms');
+      if (series === undefined && beforeMs === undefined && params.all !== true) {
+        throw new UsageError('purge needs to know what', 'Name a tag, an age, or --all.');
+      }
+      const values = await inSteps<WithdrawalCursor>(signal, async (cursor) => {
+        const { cursor: next, ...step } = await flow.values.purge({ series, beforeMs, cursor });
+        return { ...step, next };
+      });
+      return { purged: values };
+    },
+
+    'buffer/quarantine': async (params) => {
+      const choice = chosen(params);
+      const wanted = choice && new Set(choice);
+      const by = names();
+      const found: unknown[] = [];
+      for (let after = 0; found.length < MOST_QUARANTINE_SHOWN; ) {
+        const page = await flow.values.showQuarantine({ after, limit: QUARANTINE_A_PAGE });
+        for (const row of page) {
+          if (wanted && !wanted.has(row.series)) continue;
+          found.push({
+            id: row.id,
+            ...shown(flow.catalogue.get(row.series), by),
+            values: row.count,
+            refused_at: timeText(row.atMs),
+            status: row.status,
+            message: row.message,
+            first: row.timeMs.map((timeMs, i) => ({ timestamp: timeText(timeMs), value: row.value[i] })),
+            ...(row.damaged ? { damaged: true } : {}),
+          });
+        }
+        if (page.length < QUARANTINE_A_PAGE) break;
+        after = page.at(-1)!.id;
+      }
+      return { quarantine: found };
+    },
+
+    'buffer/requeue': async (params, { signal }) => {
+      const series = chosen(params);
+      // What is refused while this runs stays: it would only go round.
+      await flow.committer.flush();
+      const { last: through } = await flow.values.countQuarantine();
+      const values = await inSteps<number>(signal, async (after) => {
+        const { after: next, ...step } = await flow.values.requeue({ after: after ?? 0, through, series });
+        return { ...step, next };
+      });
+      return { requeued: values };
+    },
+
+    'buffer/retarget': async (params, { signal }) => {
+      const from = assetIn(params, 'from_asset');
+      const to = assetIn(params, 'to_asset');
+      if (from === to) throw new UsageError('both assets are the same');
+      const pairs = flow.catalogue.ofAsset(from).map((series) => {
+        const id = flow.catalogue.idOf(to, series.key, series.group, series.unit);
+        return { from: series.id, to: flow.catalogue.get(id)! };
+      });
+      let moved = 0;
+      let left = 0;
+      for (let pass = 0; pass < RETARGET_PASSES && pairs.length > 0; pass++) {
+        moved += await inSteps<WithdrawalCursor>(signal, async (cursor) => {
+          const { cursor: next, ...step } = await flow.values.retarget({ pairs, cursor });
+          return { ...step, next };
+        });
+        left = (await list()).filter((row) => row.asset === from).reduce((sum, row) => sum + row.live + row.backlog, 0);
+        if (left === 0) break;
+        await clock.sleep(RETARGET_PAUSE_MS, signal);
+      }
+      return { retargeted: moved, under_way: left };
+    },
+  };
+}
+
+function choiceOf(params: Record<string, unknown>): SeriesChoice {
+  const { tag, key } = params;
+  if (tag !== undefined && typeof tag !== 'string') throw new UsageError('tag is no name');
+  if (key !== undefined && typeof key !== 'string') throw new UsageError('key is no name');
+  return { tag, key, asset: params.asset === undefined ? undefined : assetIn(params, 'asset') };
+}
+
+function formatOf(params: Record<string, unknown>): ExportFormat {
+  if (params.format === 'csv' || params.format === 'ndjson') return params.format;
+  throw new UsageError('the format is csv or ndjson');
+}
+
+function numberIn(params: Record<string, unknown>, name: string): number | undefined {
+  const value = params[name];
+  if (value === undefined) return undefined;
+  if (typeof value !== 'number' || !Number.isFinite(value)) throw new UsageError(`${name} is no number`);
+  return value;
+}
+
+function assetIn(params: Record<string, unknown>, name: string): number {
+  const asset = numberIn(params, name);
+  if (asset === undefined || !Number.isSafeInteger(asset) || asset <= 0) {
+    throw new UsageError(`${name.replace('_', '-')} is the number of an asset`);
+  }
+  return asset;
+}
+
+interface ImportParams {
+  header: string[];
+  records: { line: number; fields: string[] }[];
+  check: boolean;
+}
+
+function importParams(params: Record<string, unknown>): ImportParams {
+  const { header, records, check } = params as Partial<ImportParams>;
+  const isText = (fields: unknown): fields is string[] =>
+    Array.isArray(fields) && fields.every((field) => typeof field === 'string');
+  if (!isText(header) || !Array.isArray(records) || !records.every((record) => isText(record?.fields))) {
+    throw new UsageError('an import is a header and records of fields');
+  }
+  return { header, records, check: check === true };
+}
+
+async function* csvOf(rows: readonly (readonly string[])[]): AsyncGenerator<Uint8Array> {
+  // No line feed within a field: a record is a line, so that problems find their way back to the caller's lines.
+  const quoted = (field: string) => `"${field.replaceAll('"', '""').replaceAll(/[\r\n]/g, ' ')}"`;
+  yield Buffer.from(rows.map((row) => row.map(quoted).join(',')).join('\n'));
+}
+
+function timeText(timeMs: number | undefined): string | undefined {
+  return timeMs === undefined ? undefined : new Date(timeMs).toISOString();
+}

@@ -1,0 +1,238 @@
+/** Events from the platform: listener and catch-up into the inbox, from there to holds and reactions. */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import { Holds } from '../access/holds.ts';
+import { Brokers } from '../broker/brokers.ts';
+import type { SeriesCatalogue } from '../buffer/series.ts';
+import type { Clock } from '../clock.ts';
+import type { Reaction } from '../config/reactions.ts';
+import type { Settings } from '../config/settings.ts';
+import type { Tags } from '../config/tags.ts';
+import type { Logger } from '../logger.ts';
+import type { PlatformClient } from '../platform/client.ts';
+import { createPerformer } from '../reactions/perform.ts';
+import { endOrphans } from '../reactions/process-family.ts';
+import { ReactionRunner } from '../reactions/runner.ts';
+import { CatchUp } from '../webhook/catch-up.ts';
+import type { Inbox } from '../webhook/inbox.ts';
+import { pathOf, WebhookListener } from '../webhook/listener.ts';
+import { WebhookRegistration } from '../webhook/registration.ts';
+import { RegistrationFile } from '../webhook/registration-file.ts';
+import {
+  type SelfTestLine,
+  type SelfTestTarget,
+  type SendTest,
+  sendToListener,
+  testWebhook,
+} from '../webhook/self-test.ts';
+import type { BufferFlow } from './buffer-flow.ts';
+import type { Metrics } from './metrics.ts';
+import type { Remote } from './store-client.ts';
+
+export interface EventsFlowOptions {
+  settings: Settings;
+  tags: Tags;
+  reactions: readonly Reaction[];
+  buffer: BufferFlow;
+  client: PlatformClient;
+  /** Posts to WEBHOOK_URL as the platform would, for the self-test. */
+  sendToPublic(url: string): SendTest;
+  clock: Clock;
+  log: Logger;
+  metrics: Metrics;
+  /** The wall clock where it can be trusted, else what the platform's answers say. */
+  trustedNowMs(): number | undefined;
+}
+
+/** Retention of the inbox is worked off in small steps between other calls. */
+const PRUNE_EVERY_MS = 60_000;
+/** Share of the request budget that probes of held assets may take. */
+const PROBE_SHARE = 10;
+
+export class EventsFlow {
+  readonly #options: EventsFlowOptions;
+  readonly #inbox: Remote<Inbox>;
+  readonly #instance: string;
+  readonly holds: Holds;
+  readonly brokers: Brokers;
+  readonly registration: WebhookRegistration;
+  readonly catchUp: CatchUp;
+  readonly runner: ReactionRunner;
+  readonly #stopping = new AbortController();
+  #listener: WebhookListener | undefined;
+  #cancelPrune: () => void = () => {};
+
+  constructor(options: EventsFlowOptions) {
+    const { settings, tags, reactions, buffer, client, clock, log, metrics } = options;
+    this.#options = options;
+    this.#inbox = buffer.inbox;
+    this.#instance = clientId(settings.stateDir, 'reactions');
+    const received = (eventType: string) => metrics.eventsReceived.inc({ event_type: eventType });
+    const inserted = () => this.runner.wake();
+    this.holds = new Holds({
+      store: buffer.holds,
+      tags: tags.tags.values(),
+      series: buffer.catalogue satisfies SeriesCatalogue,
+      clock,
+      logger: log,
+      probesPerMinute: () =>
+        settings.requestsPerMinute > 0 ? settings.requestsPerMinute / PROBE_SHARE : Number.POSITIVE_INFINITY,
+    });
+    this.brokers = new Brokers({ clock, logger: log, clientId: (name) => clientId(settings.stateDir, name) });
+    this.registration = new WebhookRegistration(
+      {
+        url: settings.webhookUrl,
+        secret: settings.webhookSecret,
+        eventTypes: settings.webhookEvents,
+        application: settings.clientApplication,
+      },
+      {
+        platform: client,
+        file: new RegistrationFile(join(settings.stateDir, 'webhook.json')),
+        clock,
+        log,
+        registered: () => this.catchUp.nowRegistered(),
+      },
+    );
+    this.catchUp = new CatchUp(
+      { pollMs: settings.webhookPollMs, listening: settings.webhookListen !== undefined },
+      {
+        platform: client,
+        inbox: this.#inbox,
+        registered: () => this.registration.current(),
+        lost: () => this.registration.checkSoon(),
+        clock,
+        log,
+        received,
+        inserted,
+      },
+    );
+    this.runner = new ReactionRunner({
+      journal: this.#inbox,
+      reactions,
+      perform: createPerformer({
+        clock,
+        logger: log,
+        instance: this.#instance,
+        publish: (broker, topic, payload, publishing) => this.brokers.publish(broker, topic, payload, publishing),
+      }),
+      clock,
+      logger: log,
+      trustedNowMs: () => options.trustedNowMs(),
+      before: (event) => this.holds.apply(event),
+      onOutcome: (name, outcome) => metrics.reactions.inc({ name, outcome }),
+    });
+    if (settings.webhookListen) {
+      const { webhookTlsCert: certFile, webhookTlsKey: keyFile } = settings;
+      this.#listener = new WebhookListener(
+        {
+          listen: settings.webhookListen,
+          path: pathOf(settings.webhookUrl),
+          acceptSha1: settings.webhookAcceptSha1,
+          ...(certFile !== undefined && keyFile !== undefined ? { tls: { certFile, keyFile } } : {}),
+        },
+        {
+          insertMany: (events) => this.#inbox.insertMany(events),
+          secrets: () => this.registration.secrets(),
+          clock,
+          log,
+          received,
+          rejected: (reason) => metrics.eventsRejected.inc({ reason }),
+          inserted,
+        },
+      );
+    }
+  }
+
+  /** Holds first: a post of something that is held must not go out because the table was not read yet. */
+  async start(): Promise<void> {
+    await this.holds.start();
+    await this.#followBrokers(this.#options.tags);
+    this.brokers.start();
+    // The secret is read before the listener opens: a delivery must not be refused for that.
+    await this.registration.load();
+    await this.#listener?.start();
+    // What a killed daemon left running is ended before its reaction runs again.
+    await endOrphans(this.#instance);
+    this.runner.start();
+    await this.registration.start(this.#stopping.signal);
+    this.catchUp.start(this.#stopping.signal);
+    this.#prune();
+  }
+
+  async #followBrokers(tags: Tags): Promise<string[]> {
+    const sources = [...tags.sources.values()].filter((source) => source.kind === 'mqtt');
+    return this.brokers.set(sources);
+  }
+
+  /** New rules, tags and brokers. Gives the brokers whose subscriptions have to be made anew. */
+  async reload(tags: Tags, reactions: readonly Reaction[]): Promise<string[]> {
+    this.runner.setReactions(reactions);
+    this.holds.setTags(tags.tags.values());
+    return this.#followBrokers(tags);
+  }
+
+  /** Where the listener is, for `status`; `undefined` where it is off. */
+  get listening(): string | undefined {
+    const address = this.#listener?.address();
+    if (!address) return undefined;
+    return typeof address === 'string' ? `unix:${address}` : `${address.address}:${address.port}`;
+  }
+
+  /** `webhook test`: the listener as it stands here, then through WEBHOOK_URL. */
+  testWebhook(): Promise<SelfTestLine[]> {
+    const { webhookUrl, webhookTlsCert } = this.#options.settings;
+    const address = this.#listener?.address();
+    const targets: SelfTestTarget[] = [];
+    if (address) {
+      const send = sendToListener(address, pathOf(webhookUrl), webhookTlsCert !== undefined);
+      targets.push({ name: 'listener', address: this.listening ?? '', send });
+    }
+    if (webhookUrl) targets.push({ name: 'public', address: webhookUrl, send: this.#options.sendToPublic(webhookUrl) });
+    return testWebhook(targets, this.registration.secrets()[0]);
+  }
+
+  #prune(): void {
+    this.#cancelPrune = this.#options.clock.after(PRUNE_EVERY_MS, () => {
+      this.#inbox.prune().then(
+        () => this.#prune(),
+        () => this.#prune(),
+      );
+    });
+  }
+
+  /** Takes no more deliveries. */
+  async stopListening(): Promise<void> {
+    await this.#listener?.stop();
+  }
+
+  /** Lets reactions that run finish within the budget; the others run at the next start. */
+  async stop(budgetMs: number): Promise<void> {
+    this.#cancelPrune();
+    this.#stopping.abort(new Error('the agent stops'));
+    await Promise.all([
+      this.#listener?.stop(),
+      this.catchUp.stop(),
+      this.registration.stop(),
+      this.runner.stop(budgetMs),
+    ]);
+    await this.brokers.stop();
+    await this.holds.stop();
+  }
+}
+
+/** A name that stays the same at every start and differs from gateway to gateway. */
+function clientId(stateDir: string, name: string): string {
+  const place = [machineId(), stateDir, name].join('\0');
+  return `tagferry-${createHash('sha256').update(place).digest('hex').slice(0, 16)}`;
+}
+
+function machineId(): string {
+  try {
+    return readFileSync('/etc/machine-id', 'utf8').trim();
+  } catch {
+    return hostname();
+  }
+}

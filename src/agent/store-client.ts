@@ -1,0 +1,114 @@
+import { Worker } from 'node:worker_threads';
+import { StoreError } from '../errors.ts';
+import { errorOf, type StoreAnswer } from './store-messages.ts';
+import type { OpenedStore, StoreThreadOptions } from './store-thread.ts';
+
+/** A class of the store thread as the main thread sees it: the same methods, answered later. */
+export type Remote<Room> = {
+  [Method in keyof Room as Room[Method] extends (...args: never[]) => unknown ? Method : never]: Room[Method] extends (
+    ...args: infer Args
+  ) => infer Result
+    ? (...args: Args) => Promise<Awaited<Result>>
+    : never;
+};
+
+interface Waiting {
+  resolve(value: unknown): void;
+  reject(error: unknown): void;
+}
+
+/**
+ * The main thread's end of the store thread. Calls are answered in the order they were made. When the thread dies,
+ * which only a fault of ours can cause, every call fails and `onDeath` is told.
+ */
+export class StoreClient {
+  readonly #options: StoreThreadOptions;
+  readonly #onDeath: (error: Error) => void;
+  #worker: Worker | undefined;
+  #nextId = 1;
+  #ended = false;
+  /** When the oldest call that is not answered was made, for the watchdog: a slow disk, or a dead thread. */
+  readonly #waiting = new Map<number, Waiting>();
+
+  constructor(options: StoreThreadOptions, onDeath: (error: Error) => void) {
+    this.#options = options;
+    this.#onDeath = onDeath;
+  }
+
+  /** Starts the thread and opens the stores. Rejects with what opening failed with. */
+  async start(): Promise<OpenedStore> {
+    // The source runs as it is, and built: the thread's file has the ending of this one.
+    const file = new URL(import.meta.url.endsWith('.ts') ? './store-thread.ts' : './store-thread.js', import.meta.url);
+    const worker = new Worker(file, {
+      workerData: this.#options,
+      // The thread's garbage is short-lived and small; a large nursery would only hold memory.
+      resourceLimits: { maxYoungGenerationSizeMb: 4 },
+      execArgv: [],
+    });
+    this.#worker = worker;
+    worker.on('message', (answer: StoreAnswer) => this.#settle(answer));
+    worker.on('error', (error) => this.#die(error instanceof Error ? error : new Error(String(error))));
+    worker.on('exit', (code) => this.#die(new Error(`the store thread ended with ${code}`)));
+    return (await this.#call('thread', 'open', [])) as OpenedStore;
+  }
+
+  /** The methods of one room of the thread. */
+  room<Room>(name: string): Remote<Room> {
+    return new Proxy({} as Remote<Room>, {
+      get: (_, method) =>
+        typeof method === 'string' && method !== 'then'
+          ? (...args: unknown[]) => this.#call(name, method, args)
+          : undefined,
+    });
+  }
+
+  /** Calls that are not answered yet. */
+  get pending(): number {
+    return this.#waiting.size;
+  }
+
+  /** Closes the stores and ends the thread. */
+  async stop(): Promise<void> {
+    if (this.#ended || !this.#worker) return;
+    await this.#call('thread', 'close', []);
+    this.#ended = true;
+    await this.#worker.terminate();
+  }
+
+  #call(room: string, method: string, args: unknown[]): Promise<unknown> {
+    if (this.#ended || !this.#worker) {
+      return Promise.reject(new StoreError('the store is closed', { code: 'store.closed' }));
+    }
+    const id = this.#nextId++;
+    const worker = this.#worker;
+    return new Promise((resolve, reject) => {
+      this.#waiting.set(id, { resolve, reject });
+      worker.postMessage({ id, room, method, args }, transferOf(method, args));
+    });
+  }
+
+  #settle(answer: StoreAnswer): void {
+    const waiting = this.#waiting.get(answer.id);
+    if (!waiting) return;
+    this.#waiting.delete(answer.id);
+    if ('failure' in answer) waiting.reject(errorOf(answer.failure));
+    else waiting.resolve(answer.result);
+  }
+
+  #die(error: Error): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    const failure = new StoreError('the store thread ended', { code: 'store.dead', cause: error });
+    for (const waiting of this.#waiting.values()) waiting.reject(failure);
+    this.#waiting.clear();
+    this.#onDeath(error);
+  }
+}
+
+/** The columns of a commit move to the other thread instead of being copied. */
+function transferOf(method: string, args: unknown[]): ArrayBuffer[] {
+  if (method !== 'commit') return [];
+  const { columns } = args[0] as { columns?: Record<string, { buffer?: ArrayBuffer }> };
+  if (!columns) return [];
+  return Object.values(columns).flatMap((column) => (column?.buffer instanceof ArrayBuffer ? [column.buffer] : []));
+}

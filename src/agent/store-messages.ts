@@ -1,0 +1,39 @@
+import { codeOf, messageOf, StoreError, TagferryError } from '../errors.ts';
+
+/** What crosses between the main thread and the store thread. */
+export interface StoreCall {
+  id: number;
+  room: string;
+  method: string;
+  args: unknown[];
+}
+
+export type StoreAnswer = { id: number; result: unknown } | { id: number; failure: StoreFailure };
+
+export interface StoreFailure {
+  message: string;
+  code: string;
+  retryable: boolean;
+  hint: string | undefined;
+}
+
+/** An error of the store thread as plain data. What SQLite and the file system say becomes one of ours here. */
+export function failureOf(error: unknown): StoreFailure {
+  if (error instanceof TagferryError) {
+    return { message: error.message, code: error.code, retryable: error.retryable, hint: error.hint };
+  }
+  const code = codeOf(error) ?? '';
+  if (code.startsWith('SQLITE_CORRUPT') || code.startsWith('SQLITE_NOTADB')) {
+    return { message: `the store is corrupt (${code})`, code: 'store.corrupt', retryable: false, hint: undefined };
+  }
+  if (code.startsWith('SQLITE_') || /^E[A-Z]+$/.test(code)) {
+    const hint = 'Free space on the file system of STATE_DIR, or look at its disk.';
+    return { message: `the disk refuses writes (${code})`, code: 'store.unwritable', retryable: true, hint };
+  }
+  return { message: messageOf(error), code: 'store.failed', retryable: false, hint: undefined };
+}
+
+export function errorOf(failure: StoreFailure): StoreError {
+  const { message, code, retryable, hint } = failure;
+  return new StoreError(message, { code, retryable, ...(hint === undefined ? {} : { hint }) });
+}

@@ -1,0 +1,77 @@
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { afterEach, describe, expect, it } from 'vitest';
+import { recognise } from '../../src/contract/events.ts';
+import { SELF_TEST_BODY, type SelfTestTarget, sendToListener, testWebhook } from '../../src/webhook/self-test.ts';
+import { verifySignature } from '../../src/webhook/signature.ts';
+
+let server: Server | undefined;
+afterEach(async () => {
+  const open = server;
+  server = undefined;
+  if (open) await new Promise((resolve) => open.close(resolve));
+});
+
+/** A target that answers with what `status` makes of whether the body was signed. */
+async function target(status: (signature: string | undefined, body: Buffer) => number): Promise<SelfTestTarget> {
+  const made = createServer(async (request, response) => {
+    const chunks: Buffer[] = [];
+    for await (const chunk of request) chunks.push(chunk as Buffer);
+    const signature = request.headers['x-hub-signature-sha256']?.toString();
+    response.writeHead(status(signature, Buffer.concat(chunks)), { connection: 'close' }).end();
+  });
+  server = made;
+  await new Promise<void>((resolve) => made.listen(0, '127.0.0.1', resolve));
+  const address = made.address() as AddressInfo;
+  return { name: 'public', address: 'https://gateway.example', send: sendToListener(address, '/hook', false) };
+}
+
+describe('the self-test of the webhook', () => {
+  it('passes where an unsigned body gets 401 and a body signed with the secret 204', async () => {
+    const right = await target((signature, body) => {
+      const verdict = verifySignature({ sha256: signature, sha1: undefined }, body, ['the-secret'], false);
+      return verdict.ok ? 204 : 401;
+    });
+    expect(await testWebhook([right], 'the-secret')).toMatchObject([
+      { check: 'unsigned', ok: true, status: 401, next: '' },
+      { check: 'signed', ok: true, status: 204, next: '' },
+    ]);
+    expect(await testWebhook([right], 'another')).toMatchObject([
+      { ok: true },
+      { check: 'signed', ok: false, status: 401 },
+    ]);
+  });
+
+  it('fails where somebody else answers, or a reverse proxy stands in the way, and says what to look at', async () => {
+    for (const [status, words] of [
+      [200, /Something else answers/],
+      [301, /final address/],
+      [404, /path/],
+      [413, /1 MiB/],
+      [502, /upstream/],
+      [503, /webhook register/],
+    ] as const) {
+      const lines = await testWebhook([await target(() => status)], 'the-secret');
+      expect(lines.map((line) => line.ok)).toEqual([false, false]);
+      expect(lines[0]!.next).toMatch(words);
+      await new Promise((resolve) => server!.close(resolve));
+    }
+  });
+
+  it('says once that the address is not reachable', async () => {
+    const gone = await target(() => 204);
+    await new Promise((resolve) => server!.close(resolve));
+    server = undefined;
+    const lines = await testWebhook([gone], 'the-secret');
+    expect(lines).toMatchObject([{ ok: false, status: null, message: expect.stringContaining('ECONNREFUSED') }]);
+  });
+
+  it('says that no secret is known in place of signing with none', async () => {
+    const lines = await testWebhook([await target(() => 401)], undefined);
+    expect(lines).toMatchObject([{ ok: true }, { check: 'signed', ok: false, status: null }]);
+  });
+
+  it('sends what no rule can ever act on', () => {
+    expect(recognise(JSON.parse(SELF_TEST_BODY.toString()))).toBe('unrecognised');
+  });
+});
