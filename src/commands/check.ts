@@ -1,6 +1,7 @@
 import type { Command } from 'commander';
 import { type CheckedConfiguration, checkConfiguration, configurationDirectory } from '../config/configuration.ts';
 import { problemLine } from '../config/problem.ts';
+import { serviceEnvironment } from './service-folder.ts';
 
 /** sysexits.h: what `run` exits with too when the configuration cannot work. */
 const EX_CONFIG = 78;
@@ -13,7 +14,7 @@ export function define(program: Command): void {
     .option('--json', 'print the problems as JSON, for editors and scripts')
     .action((options: { json?: boolean }) => {
       const directory = configurationDirectory(program.opts<{ config?: string }>().config, process.env);
-      const checked = checkConfiguration({ directory, environment: process.env });
+      const checked = checkConfiguration({ directory, environment: serviceEnvironment(directory, process.env) });
       process.stdout.write(`${options.json ? asJson(directory, checked) : asText(directory, checked)}\n`);
       process.exitCode = checked.configuration === undefined ? EX_CONFIG : 0;
     });

@@ -1,0 +1,161 @@
+import { chownSync, existsSync, readdirSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { BufferFlow } from '../agent/buffer-flow.ts';
+import { bufferRoutes } from '../agent/buffer-routes.ts';
+import type { ControlRoutes } from '../agent/control-server.ts';
+import { createMetrics } from '../agent/metrics.ts';
+import { systemClock } from '../clock.ts';
+import { configurationDirectory, readSettingsLeniently } from '../config/configuration.ts';
+import { Problems } from '../config/problem.ts';
+import { readTags } from '../config/read-tags.ts';
+import type { Settings } from '../config/settings.ts';
+import type { Tag } from '../config/tags.ts';
+import { readYamlFile } from '../config/yaml-file.ts';
+import { TagferryError } from '../errors.ts';
+import { createLogger } from '../logger.ts';
+import { Intake } from '../sources/intake.ts';
+import { askDaemon, type DaemonPlace, daemonPlace, NoDaemonError, streamFromDaemon } from './control-client.ts';
+
+/** Asks the buffer, whoever has it: the running daemon, or this process, which then opens the state folder itself. */
+export interface BufferDoor {
+  ask<Result>(operation: string, params?: Record<string, unknown>): Promise<Result>;
+  /** For an answer in pieces: each is given to `write`, which may let it wait. */
+  stream(operation: string, params: Record<string, unknown>, write: (text: string) => Promise<void>): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** Throws `store.locked` where the folder is in use by a daemon that does not answer, `buffer.absent` where there is none. */
+export async function openBufferDoor(config: string | undefined, environment: NodeJS.ProcessEnv): Promise<BufferDoor> {
+  const place = daemonPlace(config, environment);
+  try {
+    // Cheap, and whatever it answers, somebody is there.
+    await askDaemon(place, 'buffer/ls', { tag: undefined, asset: 1, key: '-' });
+    return daemonDoor(place);
+  } catch (error) {
+    if (!(error instanceof NoDaemonError)) throw error;
+  }
+  return openFolder(config, environment);
+}
+
+function daemonDoor(place: DaemonPlace): BufferDoor {
+  return {
+    ask: (operation, params) => askDaemon(place, operation, params),
+    async stream(operation, params, write) {
+      const answer = await streamFromDaemon(place, operation, params);
+      const decoder = new TextDecoder();
+      try {
+        for await (const piece of answer as AsyncIterable<Uint8Array>) {
+          const text = decoder.decode(piece, { stream: true });
+          if (text !== '') await write(text);
+        }
+      } catch (error) {
+        throw new TagferryError('the daemon broke off its answer: what came so far is not all', {
+          code: 'daemon.broke_off',
+          cause: error,
+        });
+      }
+      if (!answer.complete) {
+        throw new TagferryError('the daemon broke off its answer: what came so far is not all', {
+          code: 'daemon.broke_off',
+        });
+      }
+    },
+    close: async () => {},
+  };
+}
+
+async function openFolder(config: string | undefined, environment: NodeJS.ProcessEnv): Promise<BufferDoor> {
+  const directory = configurationDirectory(config, environment);
+  const settings = readSettingsLeniently({ directory, environment }).settings as Settings;
+  const { stateDir } = settings;
+  if (!existsSync(join(stateDir, 'buffer.db'))) {
+    throw new TagferryError(`there is no buffer in ${stateDir}, and no daemon answers`, {
+      code: 'buffer.absent',
+      hint: 'Name the configuration with --config, or set STATE_DIR.',
+    });
+  }
+  const log = createLogger({ level: 'warn', format: 'auto', fd: 2 });
+  const metrics = createMetrics(() => NO_FIGURES);
+  const flow = new BufferFlow({
+    settings: { ...FALLBACK, ...settings },
+    clock: systemClock,
+    log,
+    metrics,
+    onDeath: (error) => log.fatal({ event: 'store.dead', error }, 'the store thread ended'),
+  });
+  await flow.start();
+  const tags = tagsOf(directory);
+  const intake = new Intake({
+    catalogue: flow.catalogue,
+    tags,
+    sink: { append: (columns) => flow.committer.append(columns) },
+    clock: systemClock,
+  });
+  const routes = bufferRoutes({ flow, tags: () => tags, intake, clock: systemClock });
+  // Steps end between two commits; what is done stays done, and the files are closed in order.
+  const stop = new AbortController();
+  const onSignal = () => stop.abort(new TagferryError('interrupted', { code: 'interrupted' }));
+  process.once('SIGINT', onSignal);
+  return localDoor(routes, stop.signal, async () => {
+    process.off('SIGINT', onSignal);
+    await flow.stop();
+    giveToOwner(stateDir);
+  });
+}
+
+function localDoor(routes: ControlRoutes, signal: AbortSignal, close: () => Promise<void>): BufferDoor {
+  const call = (operation: string, params: Record<string, unknown>, write: (text: string) => Promise<void>) => {
+    const route = routes[operation];
+    if (!route) throw new Error(`no route is called ${operation}`);
+    return route(params, { signal, write });
+  };
+  return {
+    ask: async <Result>(operation: string, params = {}) => (await call(operation, params, async () => {})) as Result,
+    stream: async (operation, params, write) => {
+      await call(operation, params, write);
+    },
+    close,
+  };
+}
+
+/** The tags alone: what else is wrong with the configuration does not matter here. */
+function tagsOf(directory: string): ReadonlyMap<string, Tag> {
+  const problems = new Problems();
+  const file = readYamlFile(join(directory, 'tags.yaml'), 'tags.yaml', problems);
+  return file === undefined || file === 'missing' ? new Map() : readTags(file, problems).tags;
+}
+
+/** What root made anew in the service's folder must still open for the service. */
+function giveToOwner(stateDir: string): void {
+  if (process.getuid?.() !== 0) return;
+  const { uid, gid } = statSync(stateDir);
+  if (uid === 0) return;
+  for (const name of readdirSync(stateDir)) {
+    const path = join(stateDir, name);
+    if (statSync(path).uid === 0) chownSync(path, uid, gid);
+  }
+}
+
+/** Where agent.env is too broken to say. */
+const FALLBACK = {
+  bufferMaxBytes: 2 * 1024 ** 3,
+  bufferMaxAgeMs: 0,
+  bufferMinFree: { share: 0.05 },
+  bufferFull: 'drop-oldest',
+  postIntervalMs: 10_000,
+  commitIntervalMs: 1_000,
+  commitValues: 1_000,
+} as const;
+
+const NO_FIGURES = {
+  bufferValues: 0,
+  bufferBytes: 0,
+  oldestAgeSeconds: 0,
+  assetsHeld: 0,
+  renewsInSeconds: 0,
+  sessionValid: false,
+  requestsToday: 0,
+  quarantined: 0,
+  waitingCommit: 0,
+  setAside: 0,
+};

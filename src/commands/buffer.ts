@@ -1,0 +1,291 @@
+import { once } from 'node:events';
+import { createReadStream, createWriteStream } from 'node:fs';
+import { createInterface } from 'node:readline/promises';
+import type { Command } from 'commander';
+import { systemClock } from '../clock.ts';
+import { readDuration } from '../config/quantity.ts';
+import { codeOf, TagferryError, UsageError } from '../errors.ts';
+import { readCsv } from '../sources/csv.ts';
+import { parseIsoTime } from '../sources/iso-time.ts';
+import { type BufferDoor, openBufferDoor } from './buffer-door.ts';
+import { type ListedSeries, listingText, type QuarantinedRow, quarantineText } from './buffer-tables.ts';
+import { ProgressBar } from './progress-bar.ts';
+
+interface Choice {
+  tag?: string;
+  asset?: string;
+  key?: string;
+  json?: boolean;
+}
+
+/** Records in one piece of an import: some hundred kilobytes of text. */
+const RECORDS_A_PIECE = 5_000;
+const MOST_PROBLEMS_PRINTED = 20;
+
+/** Adds `tagferry buffer`: what stands in the buffer, taken out, put in, thrown away or sent again. */
+export function define(program: Command): void {
+  const buffer = program
+    .command('buffer')
+    .description('look into the buffer, take values out as CSV or NDJSON, put a CSV in, delete, send again');
+  const door = async <Result>(work: (door: BufferDoor) => Promise<Result>): Promise<Result> => {
+    const opened = await openBufferDoor(program.opts<{ config?: string }>().config, process.env);
+    try {
+      return await work(opened);
+    } finally {
+      await opened.close();
+    }
+  };
+
+  chosen(buffer.command('ls').description('what stands in the buffer, series by series; bytes are about'))
+    .option('--all', 'also series of which nothing stands')
+    .action((flags: Choice & { all?: boolean }) =>
+      door(async (to) => {
+        const { series } = await to.ask<{ series: ListedSeries[] }>('buffer/ls', {
+          ...choiceOf(flags),
+          all: flags.all,
+        });
+        print(flags.json ? JSON.stringify(series, null, 2) : listingText(series));
+      }),
+    );
+
+  chosen(buffer.command('export').description('copy values out; the buffer keeps them'), { json: false })
+    .option('--format <csv|ndjson>', 'a CSV comes back in by `buffer import`', 'csv')
+    .option('--output <file>', 'a file in place of standard output')
+    .action((flags: Choice & { format: string; output?: string }) => door((to) => exportValues(to, flags)));
+
+  buffer
+    .command('import')
+    .description('put the values of a CSV file into the buffer: tag or asset, key, value, timestamp, status')
+    .argument('<file>', 'the CSV file; `-` is standard input')
+    .option('--json', 'print the outcome as JSON')
+    .action((file: string, flags: { json?: boolean }) => door((to) => importValues(to, file, flags)));
+
+  chosen(buffer.command('purge').description('delete values that are not delivered; what is being posted stays'))
+    .option('--older-than <age>', 'values with a timestamp before that: a duration like 24h or 7d, or a date')
+    .option('--all', 'everything that stands in the buffer')
+    .option('--yes', 'do not ask')
+    .action((flags: PurgeFlags) => door((to) => purgeValues(to, flags)));
+
+  chosen(buffer.command('quarantine').description('values that the platform refused, with its words')).action(
+    (flags: Choice) =>
+      door(async (to) => {
+        const { quarantine } = await to.ask<{ quarantine: QuarantinedRow[] }>('buffer/quarantine', choiceOf(flags));
+        print(flags.json ? JSON.stringify(quarantine, null, 2) : quarantineText(quarantine));
+      }),
+  );
+
+  chosen(buffer.command('requeue').description('send quarantined values again')).action((flags: Choice) =>
+    door(async (to) => {
+      const answer = await to.ask<{ requeued: number }>('buffer/requeue', choiceOf(flags));
+      print(
+        flags.json ? JSON.stringify(answer) : `${counted(answer.requeued)} left quarantine and will be posted again.`,
+      );
+    }),
+  );
+
+  buffer
+    .command('retarget')
+    .description('values buffered for a wrong asset number go to the right one; mend tags.yaml first')
+    .requiredOption('--from-asset <number>', 'the asset that they were meant for')
+    .requiredOption('--to-asset <number>', 'the asset that they go to')
+    .option('--json', 'print the outcome as JSON')
+    .action((flags: { fromAsset: string; toAsset: string; json?: boolean }) =>
+      door(async (to) => {
+        const params = {
+          from_asset: numberOf('--from-asset', flags.fromAsset),
+          to_asset: numberOf('--to-asset', flags.toAsset),
+        };
+        const answer = await to.ask<{ retargeted: number; under_way: number }>('buffer/retarget', params);
+        const rest = answer.under_way > 0 ? ` ${counted(answer.under_way)} were being posted and stay: try again.` : '';
+        print(
+          flags.json
+            ? JSON.stringify(answer)
+            : `${counted(answer.retargeted)} go to asset ${flags.toAsset} now.${rest}`,
+        );
+        if (answer.under_way > 0) process.exitCode = 1;
+      }),
+    );
+}
+
+function chosen(command: Command, { json = true } = {}): Command {
+  command
+    .option('--tag <name>', 'only this tag of tags.yaml')
+    .option('--asset <number>', 'only this asset')
+    .option('--key <key>', 'only this key');
+  return json ? command.option('--json', 'print JSON') : command;
+}
+
+function choiceOf({ tag, asset, key }: Choice): Record<string, unknown> {
+  return { tag, key, asset: asset === undefined ? undefined : numberOf('--asset', asset) };
+}
+
+function numberOf(flag: string, text: string): number {
+  if (!/^[1-9]\d{0,15}$/.test(text))
+    throw new UsageError(`${flag} is the number of an asset, not ${JSON.stringify(text)}`);
+  return Number(text);
+}
+
+async function exportValues(door: BufferDoor, flags: Choice & { format: string; output?: string }): Promise<void> {
+  if (flags.format !== 'csv' && flags.format !== 'ndjson') throw new UsageError('--format is csv or ndjson');
+  const choice = choiceOf(flags);
+  const { series } = await door.ask<{ series: ListedSeries[] }>('buffer/ls', choice);
+  const output = flags.output === undefined ? process.stdout : createWriteStream(flags.output, { mode: 0o640 });
+  let failure: unknown;
+  output.on('error', (error) => {
+    failure = error;
+  });
+  // Beside an export on the terminal a bar would only be in the way.
+  const isSeen = flags.output !== undefined || !process.stdout.isTTY;
+  const bar = new ProgressBar(isSeen ? series.reduce((sum, row) => sum + row.values, 0) : 0, systemClock);
+  let lines = flags.format === 'csv' ? -1 : 0;
+  await door.stream('buffer/export', { ...choice, format: flags.format }, async (text) => {
+    if (failure !== undefined) throw writeFailure(failure, flags.output);
+    for (let at = text.indexOf('\n'); at >= 0; at = text.indexOf('\n', at + 1)) lines++;
+    if (isSeen) bar.show(lines);
+    // Whichever comes first; a reader that went away (`| head`) ends the wait too.
+    if (!output.write(text)) await Promise.race([once(output, 'drain'), once(output, 'close')]);
+  });
+  if (flags.output !== undefined) await new Promise<void>((resolve) => output.end(resolve));
+  if (failure !== undefined) throw writeFailure(failure, flags.output);
+  if (isSeen) bar.end(lines);
+}
+
+function writeFailure(error: unknown, file: string | undefined): TagferryError {
+  const code = codeOf(error) ?? 'unknown';
+  return new TagferryError(`${file ?? 'standard output'} cannot be written (${code})`, { code: 'export.unwritable' });
+}
+
+interface ImportAnswer {
+  values: number;
+  problems: { line: number; field: string; problem: string }[];
+  problemCount: number;
+}
+
+/** Looks at the whole file before anything of it is stored; what comes by a pipe can be read only once. */
+async function importValues(door: BufferDoor, file: string, flags: { json?: boolean }): Promise<void> {
+  const isFile = file !== '-';
+  const passes = isFile ? [true, false] : [false];
+  let total: ImportAnswer = { values: 0, problems: [], problemCount: 0 };
+  for (const check of passes) {
+    total = await importPass(door, file, check, check ? 0 : total.values);
+    if (total.problemCount > 0) break;
+  }
+  if (total.problemCount > 0) {
+    const lines = total.problems
+      .slice(0, MOST_PROBLEMS_PRINTED)
+      .map(({ line, field, problem }) => `${file}:${line}: ${field === '' ? '' : `${field} `}${problem}`);
+    const more = total.problemCount > lines.length ? [`and ${total.problemCount - lines.length} more`] : [];
+    const stored = isFile ? 0 : total.values;
+    if (flags.json)
+      print(JSON.stringify({ values: stored, problems: total.problems, problem_count: total.problemCount }));
+    else
+      process.stderr.write(
+        `${[...lines, ...more, stored > 0 ? `${counted(stored)} before that are stored` : 'nothing is stored'].join('\n')}\n`,
+      );
+    process.exitCode = 1;
+    return;
+  }
+  print(
+    flags.json ? JSON.stringify({ values: total.values, problems: [] }) : `${counted(total.values)} are in the buffer.`,
+  );
+}
+
+async function importPass(door: BufferDoor, file: string, check: boolean, expected: number): Promise<ImportAnswer> {
+  const bar = new ProgressBar(expected, systemClock);
+  const total: ImportAnswer = { values: 0, problems: [], problemCount: 0 };
+  let header: string[] | undefined;
+  let records: { line: number; fields: string[] }[] = [];
+  const send = async () => {
+    const answer = await door.ask<ImportAnswer>('buffer/import', { header, records, check });
+    total.values += answer.values;
+    total.problemCount += answer.problemCount;
+    total.problems.push(...answer.problems.slice(0, 100 - total.problems.length));
+    records = [];
+    if (!check) bar.show(total.values);
+  };
+  for await (const record of readCsv(await openInput(file))) {
+    if (header === undefined) {
+      header = record.fields;
+      continue;
+    }
+    records.push(record);
+    if (records.length < RECORDS_A_PIECE) continue;
+    await send();
+    if (!check && total.problemCount > 0) return total;
+  }
+  if (header === undefined)
+    throw new UsageError(`${file} is empty`, 'Begin with a header: tag,key,value,timestamp,status.');
+  await send();
+  if (!check) bar.end(total.values);
+  return total;
+}
+
+async function openInput(file: string): Promise<AsyncIterable<Uint8Array>> {
+  if (file === '-') return process.stdin as AsyncIterable<Uint8Array>;
+  const stream = createReadStream(file);
+  try {
+    await once(stream, 'open');
+  } catch (error) {
+    throw new UsageError(`${file} cannot be read (${codeOf(error) ?? 'unknown'})`);
+  }
+  return stream as AsyncIterable<Uint8Array>;
+}
+
+interface PurgeFlags extends Choice {
+  olderThan?: string;
+  all?: boolean;
+  yes?: boolean;
+}
+
+async function purgeValues(door: BufferDoor, flags: PurgeFlags): Promise<void> {
+  const choice = choiceOf(flags);
+  const beforeMs = flags.olderThan === undefined ? undefined : beforeOf(flags.olderThan);
+  const isChosen = Object.values(choice).some((one) => one !== undefined);
+  if (!isChosen && beforeMs === undefined && !flags.all) {
+    throw new UsageError('purge needs to know what', 'Name --tag, --asset, --key or --older-than, or give --all.');
+  }
+  if (isChosen && flags.all) throw new UsageError('--all and a choice exclude each other');
+  if (!flags.yes && !(await isSure(door, choice, beforeMs))) {
+    print(flags.json ? JSON.stringify({ purged: 0 }) : 'Nothing is deleted.');
+    return;
+  }
+  const answer = await door.ask<{ purged: number }>('buffer/purge', { ...choice, before_ms: beforeMs, all: flags.all });
+  print(flags.json ? JSON.stringify(answer) : `${counted(answer.purged)} are deleted.`);
+}
+
+async function isSure(
+  door: BufferDoor,
+  choice: Record<string, unknown>,
+  beforeMs: number | undefined,
+): Promise<boolean> {
+  if (!process.stdin.isTTY) {
+    throw new UsageError('purge asks before it deletes, and there is no terminal', 'Give --yes.');
+  }
+  const { series } = await door.ask<{ series: ListedSeries[] }>('buffer/ls', choice);
+  const values = series.reduce((sum, row) => sum + row.values, 0);
+  const which = beforeMs === undefined ? '' : ` those with a timestamp before ${new Date(beforeMs).toISOString()} of`;
+  const question = `Delete${which} ${counted(values)} of ${series.length} series? They were not delivered. [y/N] `;
+  const terminal = createInterface({ input: process.stdin, output: process.stderr });
+  try {
+    return /^y(es)?$/i.test((await terminal.question(question)).trim());
+  } finally {
+    terminal.close();
+  }
+}
+
+/** A date, or so long ago. */
+function beforeOf(text: string): number {
+  const atMs = parseIsoTime(text);
+  if (Number.isFinite(atMs)) return atMs;
+  const age = readDuration(text);
+  if ('value' in age) return systemClock.wallMs() - age.value;
+  throw new UsageError(`--older-than ${JSON.stringify(text)} ${age.reason}`, `Or give a date: ${age.instead}.`);
+}
+
+function counted(values: number): string {
+  return `${values.toLocaleString('en')} ${values === 1 ? 'value' : 'values'}`;
+}
+
+function print(text: string): void {
+  process.stdout.write(`${text}\n`);
+}

@@ -1,0 +1,86 @@
+import { existsSync } from 'node:fs';
+import { type IncomingMessage, request } from 'node:http';
+import { join, resolve } from 'node:path';
+import { configurationDirectory, readSettingsLeniently } from '../config/configuration.ts';
+import { codeOf, TagferryError } from '../errors.ts';
+
+/** No daemon answers on the control socket. */
+export class NoDaemonError extends TagferryError {}
+
+/** Where a verb looks for the daemon and its state. */
+export interface DaemonPlace {
+  stateDir: string;
+  socket: string;
+}
+
+/** The state folder of the configuration, and the control socket that answers for it. */
+export function daemonPlace(config: string | undefined, environment: NodeJS.ProcessEnv): DaemonPlace {
+  const directory = configurationDirectory(config, environment);
+  const { settings } = readSettingsLeniently({ directory, environment });
+  const stateDir = resolve(settings.stateDir ?? './state');
+  const own = join(stateDir, 'control.sock');
+  // The service's socket stands in its runtime folder; a daemon that somebody started by hand has it beside its state.
+  const service = '/run/tagferry/control.sock';
+  const isService = config === undefined || resolve(config) === '/etc/tagferry' || stateDir === '/var/lib/tagferry';
+  return { stateDir, socket: !existsSync(own) && isService && existsSync(service) ? service : own };
+}
+
+/** Asks the daemon; throws `NoDaemonError` where none runs, its own error otherwise. */
+export async function askDaemon<Result>(place: DaemonPlace, operation: string, params: unknown = {}): Promise<Result> {
+  const response = await send(place, operation, params);
+  const text = await textOf(response);
+  if (response.statusCode !== 200) throw refusal(text);
+  return (text === '' ? undefined : JSON.parse(text)) as Result;
+}
+
+/** The same, for an answer that comes in pieces. */
+export async function streamFromDaemon(
+  place: DaemonPlace,
+  operation: string,
+  params: unknown,
+): Promise<IncomingMessage> {
+  const response = await send(place, operation, params);
+  if (response.statusCode !== 200) throw refusal(await textOf(response));
+  return response;
+}
+
+function refusal(text: string): TagferryError {
+  const { message, code, hint } = JSON.parse(text) as { message: string; code: string; hint?: string };
+  return new TagferryError(message, { code, ...(hint === undefined ? {} : { hint }) });
+}
+
+function send(place: DaemonPlace, operation: string, params: unknown): Promise<IncomingMessage> {
+  return new Promise((resolve, reject) => {
+    const body = JSON.stringify(params);
+    const headers = { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(body) };
+    const call = request({ socketPath: place.socket, path: `/${operation}`, method: 'POST', headers }, resolve);
+    call.on('error', (error) => {
+      const code = codeOf(error);
+      if (code === 'ENOENT' || code === 'ECONNREFUSED') reject(noDaemon(place));
+      else if (code === 'EACCES') reject(notAllowed(place, error));
+      else reject(error);
+    });
+    call.end(body);
+  });
+}
+
+function noDaemon(place: DaemonPlace): NoDaemonError {
+  return new NoDaemonError(`no daemon answers at ${place.socket}`, {
+    code: 'daemon.absent',
+    hint: 'Start it (`systemctl start tagferry`, or `tagferry run`), or name its configuration with --config.',
+  });
+}
+
+function notAllowed(place: DaemonPlace, cause: unknown): TagferryError {
+  return new TagferryError(`${place.socket} may not be opened by this user`, {
+    code: 'daemon.forbidden',
+    hint: 'Use sudo, or add the user to the group tagferry.',
+    cause,
+  });
+}
+
+async function textOf(response: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of response as AsyncIterable<Buffer>) chunks.push(chunk);
+  return Buffer.concat(chunks).toString('utf8');
+}

@@ -1,0 +1,67 @@
+import { readFileSync } from 'node:fs';
+import type { Command } from 'commander';
+import { Daemon } from '../agent/daemon.ts';
+import { systemClock } from '../clock.ts';
+import { configurationDirectory, loadConfiguration } from '../config/configuration.ts';
+import { codeOf, messageOf, TagferryError } from '../errors.ts';
+import { createLogger } from '../logger.ts';
+
+/** `tagferry run`: the daemon, in the foreground, until a signal. */
+export function define(program: Command): void {
+  program
+    .command('run')
+    .description('the daemon, in the foreground: what systemd starts')
+    .action(async () => {
+      await runDaemon(configurationDirectory(program.opts<{ config?: string }>().config, process.env));
+    });
+}
+
+async function runDaemon(directory: string): Promise<void> {
+  const read = () => loadConfiguration({ directory, environment: process.env });
+  const configuration = read();
+  const { settings, warnings } = configuration;
+  const log = createLogger({ level: settings.logLevel, format: settings.logFormat });
+  for (const warning of warnings) log.warn({ event: 'config.warning', warning }, 'the configuration has a weak place');
+  const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
+    version: string;
+  };
+  log.info({ event: 'agent.starting', version, node: process.versions.node, config: directory }, 'tagferry starts');
+  const { promise: over, resolve: end } = Promise.withResolvers<number>();
+  const daemon = new Daemon({
+    version,
+    configuration,
+    readConfiguration: read,
+    clock: systemClock,
+    log,
+    environment: process.env,
+    onFatal(error) {
+      log.fatal({ event: 'store.dead', error: messageOf(error) }, 'the store thread ended, the service starts anew');
+      end(1);
+    },
+  });
+  let stopping = false;
+  const stop = () => {
+    // Whoever asks twice does not want to wait.
+    if (stopping) process.exit(1);
+    stopping = true;
+    void daemon.stop().then(() => end(0));
+  };
+  process.on('SIGTERM', stop);
+  process.on('SIGINT', stop);
+  // The daemon says in its log what is wrong with a configuration; the old one stays in force.
+  process.on('SIGHUP', () => void daemon.reload().catch(() => {}));
+  try {
+    await daemon.start();
+  } catch (error) {
+    const hint = error instanceof TagferryError ? error.hint : undefined;
+    log.fatal(
+      { event: 'agent.start_failed', code: codeOf(error), error: messageOf(error), hint },
+      'tagferry cannot start',
+    );
+    if (!stopping) await daemon.stop();
+    throw error;
+  }
+  process.exitCode = await over;
+  // Sockets that a peer keeps open do not keep a daemon alive that has done everything.
+  process.exit();
+}

@@ -1,0 +1,239 @@
+import { execFile } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { BufferFlow } from '../../src/agent/buffer-flow.ts';
+import { bufferRoutes } from '../../src/agent/buffer-routes.ts';
+import { ControlServer } from '../../src/agent/control-server.ts';
+import { createMetrics } from '../../src/agent/metrics.ts';
+import type { Batch } from '../../src/buffer/lanes.ts';
+import { ValueColumns } from '../../src/buffer/value-columns.ts';
+import { systemClock } from '../../src/clock.ts';
+import type { Settings } from '../../src/config/settings.ts';
+import { silentLogger } from '../../src/logger.ts';
+import { Intake } from '../../src/sources/intake.ts';
+import { tagOf } from '../sources/sink-double.ts';
+
+const TAGS = new Map([
+  [
+    'FT-101',
+    tagOf('FT-101', 881, [
+      { key: 'flow', group: 'process', unit: { id: 12 } },
+      { key: 'temperature', unit: { code: 'degree_celsius' } },
+    ]),
+  ],
+]);
+const TAGS_YAML = `tags:
+  FT-101:
+    asset: 881
+    values:
+      flow: { unit: 12, group: process }
+      temperature: { unit: { code: degree_celsius } }
+`;
+const AT_MS = Date.UTC(2026, 10, 21);
+
+let folder: string;
+let flow: BufferFlow | undefined;
+let control: ControlServer | undefined;
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'tagferry-verbs-'));
+  writeFileSync(join(folder, 'tags.yaml'), TAGS_YAML);
+});
+afterEach(async () => {
+  await control?.stop();
+  await flow?.stop();
+  control = undefined;
+  flow = undefined;
+  rmSync(folder, { recursive: true, force: true });
+});
+
+/** Opens the buffer as the daemon does. */
+async function openFlow(): Promise<BufferFlow> {
+  const settings = {
+    stateDir: join(folder, 'state'),
+    bufferMaxBytes: 0,
+    bufferMaxAgeMs: 0,
+    bufferMinFree: { bytes: 0 },
+    bufferFull: 'drop-oldest',
+    postIntervalMs: 10_000,
+    commitIntervalMs: 1,
+    commitValues: 1,
+  } as Settings;
+  const opened = new BufferFlow({
+    settings,
+    clock: systemClock,
+    log: silentLogger(),
+    metrics: createMetrics(() => ({}) as never),
+    onDeath: () => {},
+  });
+  await opened.start();
+  flow = opened;
+  return opened;
+}
+
+async function fill(opened: BufferFlow): Promise<void> {
+  const columns = new ValueColumns();
+  const flowSeries = opened.catalogue.idOf(881, 'flow', 'process', { id: 12 });
+  const temperature = opened.catalogue.idOf(881, 'temperature', undefined, { code: 'degree_celsius' });
+  const other = opened.catalogue.idOf(77, 'level', undefined, undefined);
+  for (let i = 0; i < 100; i++) columns.add(flowSeries, AT_MS + i * 1000, 20 + i / 10, 1);
+  for (let i = 0; i < 50; i++) columns.add(temperature, AT_MS + i * 1000, -0, 0);
+  for (let i = 0; i < 10; i++) columns.add(other, AT_MS + i * 1000, 1e-7 * i, 3);
+  await opened.committer.append(columns);
+}
+
+/** With the daemon's end of the control socket, or with the folder closed, as after `systemctl stop`. */
+async function arrange(daemon: boolean, prepare?: (opened: BufferFlow) => Promise<void>): Promise<void> {
+  const opened = await openFlow();
+  await fill(opened);
+  await prepare?.(opened);
+  if (!daemon) {
+    await opened.stop();
+    flow = undefined;
+    return;
+  }
+  const intake = new Intake({
+    catalogue: opened.catalogue,
+    tags: TAGS,
+    sink: { append: (columns) => opened.committer.append(columns) },
+    clock: systemClock,
+  });
+  control = new ControlServer(bufferRoutes({ flow: opened, tags: () => TAGS, intake, clock: systemClock }));
+  await control.start(join(folder, 'state', 'control.sock'));
+}
+
+interface Ran {
+  code: number;
+  stdout: string;
+  stderr: string;
+}
+
+function tagferry(...args: string[]): Promise<Ran> {
+  return new Promise((resolve) => {
+    const main = join(import.meta.dirname, '../../src/main.ts');
+    const child = execFile(
+      process.execPath,
+      [main, 'buffer', ...args, '--config', folder],
+      { env: { PATH: process.env.PATH, STATE_DIR: join(folder, 'state') }, maxBuffer: 64 * 1024 * 1024 },
+      (error, stdout, stderr) => resolve({ code: error ? Number(error.code) : 0, stdout, stderr }),
+    );
+    child.stdin?.end();
+  });
+}
+
+async function listed(): Promise<Record<string, unknown>[]> {
+  const { stdout, code, stderr } = await tagferry('ls', '--json');
+  expect(stderr).toBe('');
+  expect(code).toBe(0);
+  return JSON.parse(stdout) as Record<string, unknown>[];
+}
+
+const valuesOf = (rows: Record<string, unknown>[]) =>
+  rows.map((row) => `${row.tag ?? row.asset} ${row.key} ${row.values}`).sort();
+
+const bodyOf = (batch: Batch) => JSON.parse(new TextDecoder().decode(batch.body)) as { values: { key: string }[] };
+
+describe.each([
+  ['a running daemon', true],
+  ['a stopped daemon', false],
+])('tagferry buffer on %s', (_name, daemon) => {
+  it('lists what stands, by tag where one names it, else by asset', async () => {
+    await arrange(daemon);
+    const rows = await listed();
+    expect(valuesOf(rows)).toEqual(['77 level 10', 'FT-101 flow 100', 'FT-101 temperature 50']);
+    expect(rows.find((row) => row.key === 'flow')).toMatchObject({
+      from: '2026-11-21T00:00:00.000Z',
+      to: '2026-11-21T00:01:39.000Z',
+      held: false,
+      quarantined: 0,
+    });
+    const { stdout } = await tagferry('ls');
+    expect(stdout).toMatch(/^FT-101 process\/flow\s+100/m);
+    expect(stdout).toMatch(/^asset 77\/level\s+10/m);
+  });
+
+  it('exports a CSV that comes back in, value by value, bit by bit', async () => {
+    await arrange(daemon);
+    const file = join(folder, 'out.csv');
+    expect((await tagferry('export', '--output', file)).code).toBe(0);
+    const before = readFileSync(file, 'utf8');
+    expect(before.split('\n').length).toBe(162);
+    expect((await tagferry('purge', '--all', '--yes')).stdout).toContain('160 values are deleted');
+    expect(await listed()).toEqual([]);
+    const imported = await tagferry('import', file, '--json');
+    expect(JSON.parse(imported.stdout)).toEqual({ values: 160, problems: [] });
+    const { stdout: after } = await tagferry('export', '--format', 'csv');
+    expect(after.split('\n').sort()).toEqual(before.split('\n').sort());
+    const { stdout: lines } = await tagferry('export', '--format', 'ndjson', '--tag', 'FT-101', '--key', 'temperature');
+    const parsed = lines
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as Record<string, unknown>);
+    expect(parsed.length).toBe(50);
+    expect(Object.is(parsed[0]?.value, -0)).toBe(true);
+    expect(parsed[0]).toMatchObject({ tag: 'FT-101', asset: 881, unit: { code: 'degree_celsius' } });
+  });
+
+  it('names the lines of a CSV that is wrong and stores nothing of it', async () => {
+    await arrange(daemon);
+    const file = join(folder, 'in.csv');
+    const good = 'FT-101,flow,1,2026-11-21T00:00:00Z\n'.repeat(6000);
+    writeFileSync(file, `tag,key,value,timestamp\n${good}FT-101,flaw,1,\n`);
+    const { code, stderr } = await tagferry('import', file);
+    expect(code).toBe(1);
+    expect(stderr).toContain(`${file}:6002: key the tag "FT-101" has no key "flaw"`);
+    expect(stderr).toContain('nothing is stored');
+    expect(valuesOf(await listed())).toContain('FT-101 flow 100');
+  });
+
+  it('purges by tag and by age, and only after a yes', async () => {
+    await arrange(daemon);
+    const refused = await tagferry('purge', '--all');
+    expect(refused.code).toBe(2);
+    expect(refused.stderr).toContain('--yes');
+    expect((await tagferry('purge', '--yes')).code).toBe(2);
+    expect((await tagferry('purge', '--tag', 'FT-102', '--yes')).stderr).toContain('Is "FT-101" meant?');
+    await tagferry('purge', '--tag', 'FT-101', '--key', 'temperature', '--yes');
+    const { stdout } = await tagferry('purge', '--older-than', '2026-11-21T00:00:05Z', '--yes', '--json');
+    expect(JSON.parse(stdout)).toEqual({ purged: 10 });
+    expect(valuesOf(await listed())).toEqual(['77 level 5', 'FT-101 flow 95']);
+  });
+
+  it('shows quarantine with the words of the platform, and sends it again', async () => {
+    await arrange(daemon, async (opened) => {
+      const batch = await opened.outgoing.take({ asset: 77, lane: 'live', maxValues: 3, maxBytes: 10_000 });
+      await opened.outgoing.quarantine(batch!.id, { status: 422, message: 'unit\u001b[31m unknown' });
+      await opened.committer.flush();
+    });
+    const { stdout } = await tagferry('quarantine', '--json');
+    expect(JSON.parse(stdout)).toMatchObject([{ asset: 77, key: 'level', values: 3, status: 422 }]);
+    expect((await tagferry('quarantine')).stdout).toMatch(/asset 77\/level .* 422 {2}unit \[31m unknown/);
+    expect((await listed()).find((row) => row.asset === 77)).toMatchObject({ values: 7, quarantined: 3 });
+    expect((await tagferry('requeue')).stdout).toContain('3 values');
+    expect((await listed()).find((row) => row.asset === 77)).toMatchObject({ values: 10, quarantined: 0 });
+  });
+
+  it('moves values of a wrong asset to the right one', async () => {
+    await arrange(daemon);
+    const { stdout } = await tagferry('retarget', '--from-asset', '881', '--to-asset', '882', '--json');
+    expect(JSON.parse(stdout)).toEqual({ retargeted: 150, under_way: 0 });
+    expect(valuesOf(await listed())).toEqual(['77 level 10', '882 flow 100', '882 temperature 50']);
+    const { stdout: csv } = await tagferry('export', '--asset', '882', '--key', 'flow');
+    expect(csv.split('\n')[1]).toBe(',882,12,process,flow,20,2026-11-21T00:00:00.000Z,good');
+  });
+});
+
+describe('tagferry buffer beside posts that are under way', () => {
+  it('leaves alone what is being posted, and says so', async () => {
+    await arrange(true);
+    const batch = await flow!.outgoing.take({ asset: 77, lane: 'live', maxValues: 4, maxBytes: 10_000 });
+    expect(bodyOf(batch!).values[0]?.key).toBe('level');
+    const { stdout } = await tagferry('purge', '--asset', '77', '--yes', '--json');
+    expect(JSON.parse(stdout)).toEqual({ purged: 6 });
+    expect((await listed()).find((row) => row.asset === 77)).toMatchObject({ values: 4, under_way: 4 });
+    await flow!.outgoing.settle(batch!.id);
+    expect((await listed()).find((row) => row.asset === 77)).toBeUndefined();
+  });
+});
