@@ -1,0 +1,153 @@
+import type { Command } from 'commander';
+import { type EventSheet, listEvents, replayEvent, showEvent } from '../agent/event-routes.ts';
+import { readStoppedInbox, replayInStoppedInbox } from '../agent/stopped-inbox.ts';
+import { UsageError } from '../errors.ts';
+import type { CatchUpReport } from '../webhook/catch-up.ts';
+import type { EventLine } from '../webhook/inbox-event.ts';
+import { counted, timeText } from './amounts.ts';
+import { askDaemon, daemonPlace, NoDaemonError } from './control-client.ts';
+import { plain, table } from './table.ts';
+
+interface ListFlags {
+  limit: string;
+  type?: string;
+  state?: string;
+  json?: boolean;
+}
+
+/** Adds `tagferry events`: the inbox of webhook events. Looking and `replay` work on a stopped daemon's inbox too. */
+export function define(program: Command): void {
+  const events = program
+    .command('events')
+    .description('the inbox of webhook events; run reactions again; fetch what was missed');
+  const place = () => daemonPlace(program.opts<{ config?: string }>().config, process.env);
+
+  events
+    .command('ls')
+    .description('events, newest first')
+    .option('--limit <n>', 'how many', '50')
+    .option('--type <event type>', 'only of this type')
+    .option('--state <state>', 'only received, running, done, failed or dead')
+    .option('--json', 'print them as JSON')
+    .action(async (flags: ListFlags) => {
+      const { type, state, json } = flags;
+      const params = { limit: numberOf('--limit', flags.limit), type, state };
+      const at = place();
+      const found = await orStopped(
+        () => askDaemon<{ events: EventLine[] }>(at, 'events/ls', params),
+        () => readStoppedInbox(at.stateDir, (inbox) => listEvents(inbox, params)),
+      );
+      print(json ? JSON.stringify(found.events, null, 2) : listText(found.events));
+    });
+
+  events
+    .command('show')
+    .description('one event with its payload and what its reactions did')
+    .argument('<id>', 'its number in `events ls`')
+    .option('--json', 'print it as JSON')
+    .action(async (id: string, flags: { json?: boolean }) => {
+      const params = { id: numberOf('<id>', id) };
+      const at = place();
+      const sheet = await orStopped(
+        () => askDaemon<EventSheet>(at, 'events/show', params),
+        () => readStoppedInbox(at.stateDir, (inbox) => showEvent(inbox, params)),
+      );
+      print(flags.json ? JSON.stringify(sheet, null, 2) : sheetText(sheet));
+    });
+
+  events
+    .command('replay')
+    .description("run an event's reactions again, however old it is")
+    .argument('<id>', 'its number in `events ls`')
+    .option('--json', 'print the outcome as JSON')
+    .action(async (id: string, flags: { json?: boolean }) => {
+      const params = { id: numberOf('<id>', id) };
+      const at = place();
+      let when = 'Its reactions run now';
+      const outcome = await orStopped(
+        () => askDaemon<{ id: number }>(at, 'events/replay', params),
+        () => {
+          when = 'The daemon does not run: its reactions run when it starts';
+          return replayInStoppedInbox(at.stateDir, (replay) => replayEvent(replay, params));
+        },
+      );
+      print(
+        flags.json ? JSON.stringify(outcome, null, 2) : `Event ${id}: ${when}. See \`tagferry events show ${id}\`.`,
+      );
+    });
+
+  events
+    .command('catch-up')
+    .description('read the deliveries list of the platform now, and take in what never arrived')
+    .option('--json', 'print the outcome as JSON')
+    .action(async (flags: { json?: boolean }) => {
+      const report = await askDaemon<CatchUpReport>(place(), 'events/catch-up');
+      const { listed, taken, asked } = report;
+      const asking = asked > 0 ? `, ${asked} asked to be sent again` : '';
+      print(
+        flags.json
+          ? JSON.stringify(report, null, 2)
+          : `${counted(listed, 'delivery').replace('deliverys', 'deliveries')} listed, ${taken} new${asking}.`,
+      );
+    });
+}
+
+/** The daemon answers where one runs; its inbox lies still where none does. */
+async function orStopped<Result>(running: () => Promise<Result>, stopped: () => Promise<Result>): Promise<Result> {
+  try {
+    return await running();
+  } catch (error) {
+    if (!(error instanceof NoDaemonError)) throw error;
+    return stopped();
+  }
+}
+
+function listText(events: readonly EventLine[]): string {
+  if (events.length === 0) return 'No events.';
+  return table([
+    ['id', 'received (UTC)', 'occurred (UTC)', 'state', 'tries', 'event type'],
+    ...events.map((event) => [
+      String(event.id),
+      timeText(event.received_at),
+      timeText(event.occurred_at),
+      event.unrecognised ? 'unrecognised' : event.state,
+      String(event.attempts),
+      plain(event.event_type) || '-',
+    ]),
+  ]);
+}
+
+function sheetText(event: EventSheet): string {
+  const head = table([
+    [
+      'event',
+      `${event.id}  ${plain(event.event_type) || '-'}${event.unrecognised ? ' (unrecognised: nothing runs)' : ''}`,
+    ],
+    ['occurred', timeText(event.occurred_at)],
+    ['received', timeText(event.received_at)],
+    ['state', `${event.state}, begun ${counted(event.attempts, 'time')}`],
+    ...(event.damaged ? [['damaged', 'what is on disk does not fit its checksum']] : []),
+  ]);
+  const journal = event.journal.map((entry) => [
+    timeText(entry.at),
+    plain(entry.reaction) || '-',
+    plain(entry.action),
+    plain(entry.outcome),
+    `${entry.duration_ms} ms`,
+    plain(entry.detail ?? ''),
+  ]);
+  const did =
+    journal.length === 0
+      ? 'No reaction has run.'
+      : table([['at (UTC)', 'reaction', 'action', 'outcome', 'took', ''], ...journal]);
+  return [head, '', did, '', JSON.stringify(event.payload, null, 2)].join('\n');
+}
+
+function numberOf(name: string, text: string): number {
+  if (!/^\d{1,15}$/.test(text) || Number(text) < 1) throw new UsageError(`${name} ${text} is no whole number above 0`);
+  return Number(text);
+}
+
+function print(text: string): void {
+  process.stdout.write(`${text}\n`);
+}

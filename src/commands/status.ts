@@ -1,0 +1,78 @@
+import type { Command } from 'commander';
+import { systemClock } from '../clock.ts';
+import { readDuration } from '../config/quantity.ts';
+import { messageOf, TagferryError, UsageError } from '../errors.ts';
+import { askDaemon, type DaemonPlace, daemonPlace, NoDaemonError } from './control-client.ts';
+import { statusScreen, type ToldStatus } from './status-screen.ts';
+import { painter, widthOf } from './table.ts';
+
+interface Flags {
+  json?: boolean;
+  watch?: boolean;
+  every: string;
+}
+
+const HOME_AND_CLEAR = '\u001b[H\u001b[2J';
+
+/** Adds `tagferry status`: one screen of what the running daemon is doing. */
+export function define(program: Command): void {
+  program
+    .command('status')
+    .description('one screen: session, buffer, last post, listener, holds, last events')
+    .option('--watch', 'show it anew until Ctrl-C')
+    .option('--every <duration>', 'with --watch', '2s')
+    .option('--json', 'print the report as JSON')
+    .action(async (flags: Flags) => {
+      const place = daemonPlace(program.opts<{ config?: string }>().config, process.env);
+      if (flags.watch) await watch(place, flags);
+      else await once(place, flags);
+    });
+}
+
+async function once(place: DaemonPlace, flags: Flags): Promise<void> {
+  try {
+    process.stdout.write(`${await shown(place, flags)}\n`);
+  } catch (error) {
+    if (flags.json && error instanceof NoDaemonError) {
+      const { code, message, hint } = error;
+      process.stdout.write(`${JSON.stringify({ state: 'not running', code, message, hint }, null, 2)}\n`);
+    }
+    throw error;
+  }
+}
+
+async function shown(place: DaemonPlace, flags: Flags): Promise<string> {
+  const status = await askDaemon<ToldStatus>(place, 'status');
+  if (flags.json) return JSON.stringify(status, null, flags.watch ? undefined : 2);
+  return statusScreen(status, widthOf(process.stdout), painter(process.stdout, process.env));
+}
+
+/** Until Ctrl-C. On a terminal a daemon that is away is waited for; in a pipe it ends the verb. */
+async function watch(place: DaemonPlace, flags: Flags): Promise<void> {
+  const every = readDuration(flags.every);
+  if ('reason' in every || every.value < 200) {
+    throw new UsageError(`--every ${flags.every} is no duration of 200ms or more`, 'Write 500ms, 2s or 1m.');
+  }
+  const onTerminal = process.stdout.isTTY === true && !flags.json;
+  const stop = new AbortController();
+  const end = () => stop.abort();
+  process.once('SIGINT', end).once('SIGTERM', end);
+  process.stdout.on('error', end);
+  while (!stop.signal.aborted) {
+    const screen = await shown(place, flags).catch((error: unknown) => {
+      if (!onTerminal) throw error;
+      const hint = error instanceof TagferryError && error.hint ? `\n${error.hint}` : '';
+      return `${messageOf(error)}${hint}`;
+    });
+    const rows = process.stdout.rows ?? 24;
+    process.stdout.write(
+      onTerminal
+        ? `${HOME_AND_CLEAR}${screen
+            .split('\n')
+            .slice(0, rows - 1)
+            .join('\n')}\n`
+        : `${screen}\n${flags.json ? '' : '\n'}`,
+    );
+    await systemClock.sleep(every.value, stop.signal).catch(() => {});
+  }
+}

@@ -1,0 +1,131 @@
+import type { Command } from 'commander';
+import { UsageError } from '../errors.ts';
+import type { ListedWebhook } from '../webhook/registration.ts';
+import type { SelfTestLine } from '../webhook/self-test.ts';
+import { confirm } from './asking.ts';
+import { askDaemon, daemonPlace } from './control-client.ts';
+import { painter, plain, table } from './table.ts';
+
+/** Adds `tagferry webhook`: this gateway's webhook on the platform. All of it needs the running daemon and its session. */
+export function define(program: Command): void {
+  const webhook = program.command('webhook').description("this gateway's webhook on the platform");
+  const tell = <Result>(operation: string, params: Record<string, unknown> = {}) =>
+    askDaemon<Result>(
+      daemonPlace(program.opts<{ config?: string }>().config, process.env),
+      `webhook/${operation}`,
+      params,
+    );
+
+  json(webhook.command('ls').description("the webhooks of the client application; * is this gateway's own")).action(
+    async (flags: Flags) => {
+      const { webhooks } = await tell<{ webhooks: ListedWebhook[] }>('ls');
+      print(flags.json ? JSON.stringify(webhooks, null, 2) : listText(webhooks));
+    },
+  );
+
+  json(
+    webhook.command('register').description('make or mend it as the configuration says: address, types, enabled'),
+  ).action(async (flags: Flags) => {
+    const answer = await tell<{ webhook: number }>('register');
+    print(flags.json ? JSON.stringify(answer) : `Webhook ${answer.webhook} is registered and enabled.`);
+  });
+
+  for (const [name, what, done] of [
+    ['enable', 'let the platform deliver again', 'enabled'],
+    [
+      'disable',
+      'no deliveries until `enable`, `register` or the next start; what is missed is fetched then',
+      'disabled',
+    ],
+  ] as const) {
+    json(webhook.command(name).description(what).argument('[id]', "another webhook than this gateway's")).action(
+      async (id: string | undefined, flags: Flags) => {
+        const answer = await tell<object>(name, idOf(id));
+        print(flags.json ? JSON.stringify(answer) : `The webhook is ${done}.`);
+      },
+    );
+  }
+
+  json(
+    webhook.command('rotate-secret').description('a new secret from the platform; the old one stays valid for an hour'),
+  ).action(async (flags: Flags) => {
+    const answer = await tell<object>('rotate-secret');
+    print(
+      flags.json ? JSON.stringify(answer) : 'The webhook has a new secret; the daemon has it, and it is not printed.',
+    );
+  });
+
+  json(
+    webhook
+      .command('delete')
+      .description('delete it on the platform; not made again until `register` or the next start')
+      .argument('[id]', "another webhook than this gateway's")
+      .option('--yes', 'do not ask'),
+  ).action(async (id: string | undefined, flags: Flags & { yes?: boolean }) => {
+    const params = idOf(id);
+    const which = id === undefined ? "this gateway's webhook" : `webhook ${id}`;
+    if (!(await confirm(`Delete ${which} on the platform? Events stop coming.`, flags.yes))) {
+      print('Nothing was deleted.');
+      process.exitCode = 1;
+      return;
+    }
+    const answer = await tell<object>('delete', params);
+    print(flags.json ? JSON.stringify(answer) : 'The webhook is deleted.');
+  });
+
+  json(
+    webhook
+      .command('test')
+      .description(
+        'is the listener reachable, here and at WEBHOOK_URL; does a signed body get 204, an unsigned one 401',
+      ),
+  ).action(async (flags: Flags) => {
+    const { checks } = await tell<{ checks: SelfTestLine[] }>('test');
+    print(flags.json ? JSON.stringify({ ok: checks.every((check) => check.ok), checks }, null, 2) : testText(checks));
+    if (checks.length === 0 || checks.some((check) => !check.ok)) process.exitCode = 1;
+  });
+}
+
+interface Flags {
+  json?: boolean;
+}
+
+function json(command: Command): Command {
+  return command.option('--json', 'print the outcome as JSON');
+}
+
+function listText(webhooks: readonly ListedWebhook[]): string {
+  if (webhooks.length === 0) return 'The client application has no webhook.';
+  return table([
+    ['', 'id', 'state', 'address', 'event types'],
+    ...webhooks.map((one) => [
+      one.own ? '*' : ' ',
+      String(one.id),
+      one.disabled ? 'disabled' : 'enabled',
+      plain(one.url),
+      plain((one.event_types ?? []).join(', ')),
+    ]),
+  ]);
+}
+
+function testText(checks: readonly SelfTestLine[]): string {
+  if (checks.length === 0) return 'There is nothing to test: WEBHOOK_LISTEN is off and WEBHOOK_URL is empty.';
+  const paint = painter(process.stdout, process.env);
+  return checks
+    .flatMap(({ ok, target, address, message, next }) => [
+      `${ok ? paint('ok     ', 'green') : paint('failure', 'red')}  ${target} ${address}: ${plain(message)}`,
+      ...(next === '' ? [] : [`         ${next}`]),
+    ])
+    .join('\n');
+}
+
+function idOf(text: string | undefined): { id?: number } {
+  if (text === undefined) return {};
+  if (!/^\d{1,15}$/.test(text))
+    throw new UsageError(`${text} is not the number of a webhook`, 'See `tagferry webhook ls`.');
+  return { id: Number(text) };
+}
+
+function print(text: string): void {
+  process.stdout.write(`${text}\n`);
+}
