@@ -1,0 +1,122 @@
+import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { arch, release, totalmem, type } from 'node:os';
+import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
+import { codeOf, TagferryError } from '../../errors.ts';
+import type { CheckLine, Consultation } from './finding.ts';
+import { outputOf } from './program-output.ts';
+import { redactEnvFile, redactor, redactYaml } from './redaction.ts';
+import { type TarEntry, writeTar } from './tar.ts';
+
+const MOST_LOG_LINES = 5_000;
+
+/**
+ * `doctor --bundle FILE`: what support asks for, in one archive: the doctor's lines, the status, the configuration, the log of the
+ * last days, names and sizes in the state folder. Everything goes through the redaction; the file is 0600 all the same.
+ */
+export async function writeBundle(
+  file: string,
+  consultation: Consultation,
+  lines: readonly CheckLine[],
+): Promise<{ file: string; entries: string[] }> {
+  const { directory, settings, daemon, clock, version } = consultation;
+  const redact = redactor(settings, tokensIn(settings.stateDir));
+  const entries: TarEntry[] = [];
+  const add = (name: string, text: string) => entries.push({ name: `tagferry-doctor/${name}`, text: redact(text) });
+  add('doctor.json', `${JSON.stringify({ checks: lines }, null, 2)}\n`);
+  add('machine.txt', machineText(version, clock.wallMs()));
+  if (daemon) add('status.json', `${JSON.stringify(daemon, null, 2)}\n`);
+  for (const [name, clean] of [
+    ['agent.env', redactEnvFile],
+    ['tags.yaml', redactYaml],
+    ['reactions.yaml', redactYaml],
+  ] as const) {
+    add(`config/${name}`, clean(textOf(join(directory, name))));
+  }
+  add('state-folder.txt', listingOf(settings.stateDir));
+  const journal = await outputOf('journalctl', [
+    ...[
+      '-u',
+      'tagferry.service',
+      '--since',
+      '-3d',
+      '-n',
+      String(MOST_LOG_LINES),
+      '-o',
+      'short-iso',
+      '--no-pager',
+      '-q',
+    ],
+  ]);
+  add('journal.txt', journal ?? 'journalctl is not here, or does not answer\n');
+  const unit = await outputOf('systemctl', ['cat', 'tagferry.service', '--no-pager']);
+  if (unit !== undefined) add('service.txt', unit);
+  write(file, gzipSync(writeTar(entries, clock.wallMs() / 1000)));
+  return { file, entries: entries.map(({ name }) => name) };
+}
+
+function write(file: string, bytes: Buffer): void {
+  try {
+    rmSync(file, { force: true });
+    writeFileSync(file, bytes, { mode: 0o600, flag: 'wx' });
+  } catch (error) {
+    throw new TagferryError(`the archive ${file} cannot be written (${codeOf(error)})`, {
+      code: 'doctor.bundle',
+      hint: 'Name a file in a folder that this user may write to.',
+      cause: error,
+    });
+  }
+}
+
+function textOf(path: string): string {
+  try {
+    return readFileSync(path, 'utf8').slice(0, 1_000_000);
+  } catch (error) {
+    return `(${codeOf(error)})\n`;
+  }
+}
+
+function machineText(version: string, wallMs: number): string {
+  const rows = [
+    `tagferry ${version}`,
+    `node ${process.versions.node}`,
+    `${type()} ${release()} ${arch()}`,
+    `memory ${Math.round(totalmem() / 1e6)} MB`,
+    `time ${new Date(wallMs).toISOString()}`,
+    textOf('/etc/os-release').trim(),
+  ];
+  return `${rows.join('\n')}\n`;
+}
+
+/** Names, sizes and modes; of what stands in the files nothing. */
+function listingOf(folder: string): string {
+  try {
+    const rows = readdirSync(folder).map((name) => {
+      const { mode, size, mtime } = statSync(join(folder, name));
+      return `${(mode & 0o7777).toString(8).padStart(4, '0')} ${String(size).padStart(12)} ${mtime.toISOString()} ${name}`;
+    });
+    return `${rows.join('\n')}\n`;
+  } catch (error) {
+    return `(${codeOf(error)})\n`;
+  }
+}
+
+/** Tokens and webhook secrets at rest: should one ever stand in a log, it does not leave with it. */
+function tokensIn(stateDir: string): string[] {
+  const secrets: string[] = [];
+  const collect = (value: unknown): void => {
+    if (typeof value !== 'object' || value === null) return;
+    for (const [key, member] of Object.entries(value)) {
+      if (typeof member === 'string' && /token|secret|previous/i.test(key)) secrets.push(member);
+      else collect(member);
+    }
+  };
+  for (const name of ['session.json', 'webhook.json']) {
+    try {
+      collect(JSON.parse(readFileSync(join(stateDir, name), 'utf8')));
+    } catch {
+      // Not there, or not for this user: then it is not in what this user can read either.
+    }
+  }
+  return secrets;
+}

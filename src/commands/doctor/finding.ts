@@ -1,0 +1,51 @@
+import type { StatusReport } from '../../agent/status-report.ts';
+import type { Clock } from '../../clock.ts';
+import type { Configuration } from '../../config/configuration.ts';
+import type { Problem } from '../../config/problem.ts';
+import type { ReadSettings } from '../../config/read-settings.ts';
+import type { DaemonPlace } from '../control-client.ts';
+
+/** One line of the doctor's. Nothing secret may stand in it: it is mailed to support. */
+export interface CheckLine {
+  /** Stable from release to release. */
+  check: string;
+  state: 'ok' | 'warning' | 'failure';
+  message: string;
+  /** What to do next; empty where all is well. */
+  next: string;
+}
+
+export const ok = (check: string, message: string): CheckLine => ({ check, state: 'ok', message, next: '' });
+export const warning = (check: string, message: string, next: string): CheckLine => ({
+  check,
+  state: 'warning',
+  message,
+  next,
+});
+export const failure = (check: string, message: string, next: string): CheckLine => ({
+  check,
+  state: 'failure',
+  message,
+  next,
+});
+
+/** What every check may look at. Earlier checks leave what later ones need. */
+export interface Consultation {
+  directory: string;
+  environment: NodeJS.ProcessEnv;
+  clock: Clock;
+  version: string;
+  place: DaemonPlace;
+  settings: ReadSettings;
+  problems: readonly Problem[];
+  configuration: Configuration | undefined;
+  /** What the running daemon says; `undefined` where none answers. */
+  daemon: StatusReport | undefined;
+  /** Why the daemon could not be asked, where it is not just absent. */
+  daemonTrouble: string | undefined;
+  /** Left by the network check: whether the platform answers HTTP at all. */
+  platformAnswers: boolean;
+}
+
+/** One step: its lines. It never throws for what it looks at; what it throws is a fault of ours and becomes a line. */
+export type Check = (consultation: Consultation) => Promise<CheckLine[]> | CheckLine[];

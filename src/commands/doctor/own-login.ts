@@ -1,0 +1,59 @@
+import { readFileSync } from 'node:fs';
+import type { Clock } from '../../clock.ts';
+import type { Settings } from '../../config/settings.ts';
+import { createLogger } from '../../logger.ts';
+import { PlatformClient } from '../../platform/client.ts';
+import { createDispatcher } from '../../platform/dispatcher.ts';
+import { HttpBoundary } from '../../platform/http-boundary.ts';
+import { TokenRequests } from '../../platform/session/token-requests.ts';
+
+/** A login for a few calls, beside whatever the daemon does: one attempt, no file, and the token is revoked at the end. */
+export interface OwnLogin {
+  client: PlatformClient;
+  /** Rejects where the platform did not take the token back. */
+  revoke(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** A person waits for it. */
+const PATIENCE_MS = 20_000;
+
+/** Throws `PlatformError` where the login fails; nothing is left open then. */
+export async function logIn(
+  settings: Settings,
+  { clock, version }: { clock: Clock; version: string },
+): Promise<OwnLogin> {
+  const { clientId, clientSecret, clientAuth, technicalUsername, technicalPassword, platformUrl } = settings;
+  const sockets = createDispatcher({
+    connections: 2,
+    caPem: settings.platformCa === undefined ? undefined : readFileSync(settings.platformCa, 'utf8'),
+    httpsProxy: settings.httpsProxy,
+    noProxy: settings.noProxy,
+  });
+  const boundary = new HttpBoundary({ sockets, clock, userAgent: `tagferry/${version}` });
+  const credentials = {
+    client: { clientId, clientSecret, clientAuth },
+    user: { username: technicalUsername, password: technicalPassword },
+  };
+  const requests = new TokenRequests(boundary, platformUrl, () => credentials, clock);
+  try {
+    const { accessToken } = await requests.login(AbortSignal.timeout(PATIENCE_MS));
+    const lease = { accessToken, accepted() {}, refused() {}, release() {} };
+    const client = new PlatformClient({
+      boundary,
+      baseUrl: platformUrl,
+      tokens: { lease: async () => lease },
+      apiKey: settings.apiKeyHeader ? { header: settings.apiKeyHeader, clientId } : undefined,
+      clock,
+      log: createLogger({ level: 'silent', format: 'json', fd: 2 }),
+    });
+    return {
+      client,
+      revoke: () => requests.revoke(accessToken, AbortSignal.timeout(PATIENCE_MS)),
+      close: () => boundary.close(),
+    };
+  } catch (error) {
+    await boundary.close();
+    throw error;
+  }
+}

@@ -1,0 +1,63 @@
+import type { ReadSettings } from '../../config/read-settings.ts';
+import { AGENT_ENV_KEYS, KEY_NAMES, settingKey } from '../../config/setting-keys.ts';
+
+/**
+ * Takes secrets out of text that is mailed: first by where they stand (keys that hold one, and every key that nobody knows, which
+ * may be a misspelt one), then by what they are (the values of this configuration, wherever they turn up).
+ */
+export type Redact = (text: string) => string;
+
+const GONE = '***';
+/** A shorter secret would take half of the text with it, and is none. */
+const SHORTEST = 4;
+
+/** Replaces what is known to be secret, and the password of every address. */
+export function redactor(settings: ReadSettings, more: readonly string[] = []): Redact {
+  const secrets = KEY_NAMES.filter((key) => settingKey(key).secret)
+    .map((key) => settings[settingKey(key).member])
+    .filter((value): value is string => typeof value === 'string')
+    .concat(more)
+    .filter((value) => value.length >= SHORTEST)
+    .flatMap((value) => [value, encodeURIComponent(value), JSON.stringify(value).slice(1, -1), base64(value)])
+    .sort((a, b) => b.length - a.length);
+  return (text) => {
+    let clean = text;
+    for (const secret of new Set(secrets)) clean = clean.replaceAll(secret, GONE);
+    return clean
+      .replaceAll(/\/\/[^/\s"'@]*@/g, `//${GONE}@`)
+      .replaceAll(/\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{8,}/gi, `$1 ${GONE}`);
+  };
+}
+
+/** agent.env line by line: only what is known to be no secret keeps its value, commented out or not. */
+export function redactEnvFile(text: string): string {
+  return text
+    .split(/\r\n|\n|\r/)
+    .map((line) => {
+      const found = /^(\s*[#;]*\s*(?:export\s+)?)([A-Za-z_][A-Za-z0-9_.-]*)(\s*=)(.*)$/.exec(line);
+      if (found) {
+        const [, before, key = '', equals, value = ''] = found;
+        return isPublic(key) || value.trim() === '' ? line : `${before}${key}${equals}${GONE}`;
+      }
+      return line.trim() === '' || /^\s*[#;]/.test(line) ? line : GONE;
+    })
+    .join('\n');
+}
+
+/** YAML: values of members that are named like a secret, and of headers. */
+export function redactYaml(text: string): string {
+  return text.replaceAll(
+    /^(.*?\b(?:password|passwd|secret|token|authorization|api[-_]?key|x-[a-z-]*key|cookie)["']?\s*:\s*)(\S.*)$/gim,
+    `$1${GONE}`,
+  );
+}
+
+function isPublic(key: string): boolean {
+  if (key.endsWith('_FILE') && AGENT_ENV_KEYS.includes(key)) return true;
+  const known = KEY_NAMES.find((name) => name === key);
+  return known !== undefined && !settingKey(known).secret;
+}
+
+function base64(value: string): string {
+  return Buffer.from(value).toString('base64').replace(/=+$/, '');
+}

@@ -1,0 +1,120 @@
+import { closeSync, fsyncSync, openSync, readFileSync, rmSync, statfsSync, statSync, writeSync } from 'node:fs';
+import { join } from 'node:path';
+import { codeOf } from '../../errors.ts';
+import { bytesText } from '../amounts.ts';
+import { type CheckLine, type Consultation, failure, ok, warning } from './finding.ts';
+
+/** statfs(2) types of file systems on which an acknowledged value is not safe, and why. */
+const DOUBTFUL: Readonly<Record<number, string>> = {
+  16914836: 'tmpfs: memory, everything in it is gone with the power',
+  2240043254: 'ramfs: memory, everything in it is gone with the power',
+  26985: 'NFS: locks and syncs cannot be relied on',
+  4283649346: 'SMB: locks and syncs cannot be relied on',
+  4266872130: 'SMB: locks and syncs cannot be relied on',
+  16914839: '9p: syncs cannot be relied on',
+  1702057286: 'FUSE: syncs cannot be relied on',
+  2035054128: 'overlayfs: the layer of a container is gone with it, mount a volume',
+};
+/** An SD card syncs in some tens of milliseconds; a commit each second cannot live with a second. */
+const SLOW_SYNC_MS = 500;
+const SYNCS = 5;
+
+/** STATE_DIR: there, private, writable, room on it, how long a sync takes, whether the file system keeps its word. */
+export function checkStateFolder({ settings, clock, daemon }: Consultation): CheckLine[] {
+  const { stateDir } = settings;
+  const lines: CheckLine[] = [];
+  try {
+    const stats = statSync(stateDir);
+    if (!stats.isDirectory()) {
+      return [failure('state.folder', `${stateDir} is no folder`, 'Move it away, or set STATE_DIR.')];
+    }
+    if ((stats.mode & 0o077) !== 0) {
+      const mode = (stats.mode & 0o777).toString(8);
+      lines.push(warning('state.folder', `${stateDir} is open to others (${mode})`, `chmod 700 ${stateDir}`));
+    }
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') {
+      return [warning('state.folder', `${stateDir} does not exist yet`, 'The daemon makes it when it starts.')];
+    }
+    return [
+      warning('state.folder', `${stateDir} may not be looked at (${codeOf(error)})`, 'Run `sudo tagferry doctor`.'),
+    ];
+  }
+  lines.push(...checkSync(stateDir, clock.monotonicMs), ...checkRoom(stateDir, settings, daemon?.buffer.bytes ?? 0));
+  lines.push(...checkFileSystem(stateDir));
+  return lines;
+}
+
+function checkSync(stateDir: string, now: () => number): CheckLine[] {
+  const path = join(stateDir, `.doctor-${process.pid}`);
+  const times: number[] = [];
+  try {
+    const file = openSync(path, 'wx', 0o600);
+    try {
+      for (let i = 0; i < SYNCS; i++) {
+        writeSync(file, Buffer.alloc(4096, i));
+        const startMs = now();
+        fsyncSync(file);
+        times.push(now() - startMs);
+      }
+    } finally {
+      closeSync(file);
+    }
+  } catch (error) {
+    if (codeOf(error) === 'EACCES') {
+      return [warning('state.writable', `this user may not write to ${stateDir}`, 'Run `sudo tagferry doctor`.')];
+    }
+    const next = 'Free space, or look at the disk: `dmesg`, `df -h`, `mount`.';
+    return [failure('state.writable', `${stateDir} cannot be written (${codeOf(error)})`, next)];
+  } finally {
+    rmSync(path, { force: true });
+  }
+  const slowest = Math.max(...times);
+  const median = times.sort((a, b) => a - b)[Math.floor(SYNCS / 2)]!;
+  const text = `${stateDir} is written; a sync takes ${median.toFixed(1)} ms, ${slowest.toFixed(1)} ms at worst`;
+  if (median < SLOW_SYNC_MS) return [ok('state.writable', text)];
+  return [warning('state.writable', text, 'The disk is slow or worn: raise COMMIT_INTERVAL, or replace it.')];
+}
+
+function checkRoom(stateDir: string, settings: Consultation['settings'], bufferBytes: number): CheckLine[] {
+  const stats = statfsSync(stateDir);
+  const free = stats.bavail * stats.bsize;
+  const whole = stats.blocks * stats.bsize;
+  const { bufferMinFree, bufferMaxBytes = 0 } = settings;
+  const least =
+    bufferMinFree === undefined ? 0 : 'bytes' in bufferMinFree ? bufferMinFree.bytes : bufferMinFree.share * whole;
+  const text = `${bytesText(free)} of ${bytesText(whole)} free for ${stateDir}`;
+  if (free < least) {
+    const next = `New values get 503 below ${bytesText(least)} (BUFFER_MIN_FREE): free space.`;
+    return [failure('state.space', text, next)];
+  }
+  if (bufferMaxBytes > free - least + bufferBytes) {
+    const next = `BUFFER_MAX_BYTES is ${bytesText(bufferMaxBytes)}: lower it, or a long outage fills the disk first.`;
+    return [warning('state.space', text, next)];
+  }
+  return [ok('state.space', text)];
+}
+
+function checkFileSystem(stateDir: string): CheckLine[] {
+  const doubt = DOUBTFUL[statfsSync(stateDir).type];
+  const next = 'Set STATE_DIR to a local disk (ext4, f2fs, xfs).';
+  if (doubt) return [warning('state.file_system', `${stateDir} is on ${doubt}`, next)];
+  const options = mountOptionsOf(stateDir);
+  if (/(^|,)(nobarrier|barrier=0)(,|$)/.test(options)) {
+    const what = `${stateDir} is mounted without barriers: a sync does not reach the disk`;
+    return [failure('state.file_system', what, 'Remove nobarrier from /etc/fstab and mount it again.')];
+  }
+  return [ok('state.file_system', `${stateDir} is on a local file system`)];
+}
+
+function mountOptionsOf(folder: string): string {
+  try {
+    const mounts = readFileSync('/proc/self/mounts', 'utf8')
+      .split('\n')
+      .map((line) => line.split(' '));
+    const above = mounts.filter(([, at = '']) => at === '/' || folder === at || folder.startsWith(`${at}/`));
+    return above.sort((a, b) => b[1]!.length - a[1]!.length)[0]?.[3] ?? '';
+  } catch {
+    return '';
+  }
+}

@@ -1,0 +1,88 @@
+import {
+  chownSync,
+  closeSync,
+  cpSync,
+  existsSync,
+  fchmodSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  statSync,
+  writeSync,
+} from 'node:fs';
+import { dirname, join } from 'node:path';
+import { codeOf, TagferryError } from '../../errors.ts';
+
+/** Where the package keeps the configuration as it is shipped. */
+const SHIPPED = new URL('../../../config/', import.meta.url);
+
+/** A shipped file's text; `''` where this installation has none. */
+export function shippedText(name: string): string {
+  return readText(new URL(name, SHIPPED).pathname) ?? '';
+}
+
+/** A file's text; `undefined` where there is none. Throws `setup.unreadable`. */
+export function readText(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return undefined;
+    throw new TagferryError(`${path} cannot be read (${codeOf(error)})`, {
+      code: 'setup.unreadable',
+      hint: 'Run `sudo tagferry setup`.',
+      cause: error,
+    });
+  }
+}
+
+/**
+ * Puts a file in place as a whole: temporary file, sync, rename, sync of the folder, so that a power cut leaves the old or the new
+ * one. An existing file keeps its owner and, unless `mode` is narrower, its mode. Throws `setup.unwritable`.
+ */
+export function writeWhole(path: string, text: string | Uint8Array, mode: number): void {
+  const temporary = `${path}.new`;
+  try {
+    mkdirSync(dirname(path), { recursive: true });
+    const before = existsSync(path) ? statSync(path) : undefined;
+    const file = openSync(temporary, 'w', 0o600);
+    try {
+      writeSync(file, typeof text === 'string' ? Buffer.from(text) : text);
+      fchmodSync(file, before ? before.mode & 0o777 : mode);
+      fsyncSync(file);
+    } finally {
+      closeSync(file);
+    }
+    if (before && process.getuid?.() === 0) chownSync(temporary, before.uid, before.gid);
+    renameSync(temporary, path);
+    syncFolder(dirname(path));
+  } catch (error) {
+    throw new TagferryError(`${path} cannot be written (${codeOf(error)})`, {
+      code: 'setup.unwritable',
+      hint: 'Run `sudo tagferry setup`, or name a folder of your own with --config.',
+      cause: error,
+    });
+  }
+}
+
+/** What is shipped beside agent.env and is missing: rules and the schemas for editors. */
+export function addShippedFiles(directory: string): void {
+  if (!existsSync(join(directory, 'reactions.yaml'))) {
+    const text = shippedText('reactions.yaml');
+    writeWhole(join(directory, 'reactions.yaml'), text === '' ? 'reactions: []\n' : text, 0o644);
+  }
+  const schemas = new URL('schema/', SHIPPED).pathname;
+  if (!existsSync(join(directory, 'schema')) && existsSync(schemas)) {
+    cpSync(schemas, join(directory, 'schema'), { recursive: true });
+  }
+}
+
+function syncFolder(path: string): void {
+  const folder = openSync(path, 'r');
+  try {
+    fsyncSync(folder);
+  } finally {
+    closeSync(folder);
+  }
+}

@@ -1,0 +1,83 @@
+import { createInterface, type Interface } from 'node:readline';
+import { Writable } from 'node:stream';
+import { TagferryError } from '../../errors.ts';
+
+/**
+ * Questions and answers on one terminal. What is typed as a secret is not shown. In a pipe the answers are the lines of standard
+ * input, in the order of the questions, so that an installation can be scripted.
+ */
+export class Dialogue {
+  readonly #lines: Interface;
+  readonly #waiting: { resolve(line: string): void; reject(error: Error): void }[] = [];
+  readonly #early: string[] = [];
+  #isSecret = false;
+  #isOver = false;
+
+  constructor() {
+    const shown = new Writable({
+      write: (chunk, _encoding, done) => {
+        if (!this.#isSecret) process.stderr.write(chunk);
+        done();
+      },
+    });
+    this.#lines = createInterface({ input: process.stdin, output: shown, terminal: process.stdin.isTTY === true });
+    this.#lines.on('line', (line) => {
+      const waiting = this.#waiting.shift();
+      if (waiting) waiting.resolve(line);
+      else this.#early.push(line);
+    });
+    this.#lines.on('close', () => {
+      this.#isOver = true;
+      for (const { reject } of this.#waiting.splice(0)) reject(ended());
+    });
+  }
+
+  get isTerminal(): boolean {
+    return process.stdin.isTTY === true;
+  }
+
+  /** A line; an empty one is the default. */
+  async ask(question: string, fallback = ''): Promise<string> {
+    process.stderr.write(fallback === '' ? `${question}: ` : `${question} [${fallback}]: `);
+    const line = (await this.#next()).trim();
+    return line === '' ? fallback : line;
+  }
+
+  async askSecret(question: string): Promise<string> {
+    process.stderr.write(`${question}: `);
+    this.#isSecret = true;
+    try {
+      return (await this.#next()).trim();
+    } finally {
+      this.#isSecret = false;
+      process.stderr.write('\n');
+    }
+  }
+
+  /** Only `y` or `yes` is a yes. */
+  async confirm(question: string): Promise<boolean> {
+    return /^y(es)?$/i.test(await this.ask(`${question} [y/N]`));
+  }
+
+  say(text: string): void {
+    process.stderr.write(`${text}\n`);
+  }
+
+  close(): void {
+    this.#lines.close();
+  }
+
+  #next(): Promise<string> {
+    const early = this.#early.shift();
+    if (early !== undefined) return Promise.resolve(early);
+    if (this.#isOver) return Promise.reject(ended());
+    return new Promise((resolve, reject) => this.#waiting.push({ resolve, reject }));
+  }
+}
+
+function ended(): TagferryError {
+  return new TagferryError('the answers ended before the questions: nothing was written', {
+    code: 'setup.unanswered',
+    hint: 'Run `tagferry setup` on a terminal, or give a line for each question.',
+  });
+}

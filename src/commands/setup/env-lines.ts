@@ -1,0 +1,36 @@
+/**
+ * Sets keys in the text of agent.env and leaves every other line as it is: a line of the key is replaced, else its commented
+ * default is followed by the new line, else the new line goes to the end. An empty value takes the line's value away.
+ */
+export function setEnvLines(text: string, values: ReadonlyMap<string, string>): string {
+  const lines = text.replace(/\n+$/, '').split('\n');
+  for (const [key, value] of values) {
+    const written = `${key}=${quoted(value)}`;
+    const set = lines.findIndex((line) => lineOf(line) === key);
+    const commented = lines.findIndex((line) => lineOf(line.replace(/^\s*#+\s*/, '')) === key);
+    if (set >= 0) lines[set] = written;
+    else if (value === '') continue;
+    else if (commented >= 0) lines.splice(commented + 1, 0, written);
+    else lines.push(written);
+  }
+  return `${lines.join('\n')}\n`;
+}
+
+/** The value of a key as a person would see it in the text; `''` where there is none. For defaults of questions alone. */
+export function envValue(text: string, key: string): string {
+  const line = text.split('\n').find((one) => lineOf(one) === key);
+  const value = line?.slice(line.indexOf('=') + 1).trim() ?? '';
+  const bare = /^'(.*)'$|^"(.*)"$/.exec(value);
+  return bare ? (bare[1] ?? bare[2] ?? '') : value.replace(/\s+#.*$/, '');
+}
+
+function lineOf(line: string): string | undefined {
+  return /^\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=/.exec(line)?.[1];
+}
+
+/** As `parseEnvFile` reads it back: bare where that is safe, in single quotes, else in double ones. */
+function quoted(value: string): string {
+  if (/^[^\s'"#;$\\]*$/.test(value)) return value;
+  if (!value.includes("'")) return `'${value}'`;
+  return `"${value.replaceAll(/["\\$]/g, '\\$&')}"`;
+}
