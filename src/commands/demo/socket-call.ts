@@ -1,0 +1,43 @@
+import { type Agent, request } from 'node:http';
+
+export interface SocketAnswer {
+  status: number;
+  text: string;
+}
+
+/** The agent's answers are small, and it is near. */
+const MOST_BYTES = 4 * 1024 * 1024;
+const PATIENCE_MS = 10_000;
+
+/** One request over a Unix socket; POST where there is a body. Rejects where there is no answer. */
+export function callSocket(
+  socketPath: string,
+  path: string,
+  options: { body?: string; agent?: Agent } = {},
+): Promise<SocketAnswer> {
+  const { body, agent } = options;
+  return new Promise((resolve, reject) => {
+    const outgoing = request(
+      {
+        socketPath,
+        path,
+        method: body === undefined ? 'GET' : 'POST',
+        headers: body === undefined ? {} : { 'Content-Type': 'application/json' },
+        timeout: PATIENCE_MS,
+        agent: agent ?? false,
+      },
+      (answer) => {
+        let text = '';
+        answer.setEncoding('utf8').on('data', (chunk: string) => {
+          text += chunk;
+          if (text.length > MOST_BYTES) outgoing.destroy(new Error('the answer is too long'));
+        });
+        answer.on('end', () => resolve({ status: answer.statusCode ?? 0, text }));
+        answer.on('error', reject);
+      },
+    );
+    outgoing.on('timeout', () => outgoing.destroy(new Error('no answer in time')));
+    outgoing.on('error', reject);
+    outgoing.end(body);
+  });
+}
