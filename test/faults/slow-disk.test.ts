@@ -1,0 +1,90 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { AgentProcess } from '../process/agent-process.ts';
+import { compileDiskLayer } from './disk-fault.ts';
+
+const TAGS = 'tags: { FT-101: { asset: 881, values: { flow: { unit: 12 } } } }\n';
+const EIO = 5;
+
+let library: string;
+let sandbox: Sandbox;
+let agent: AgentProcess;
+
+beforeAll(() => {
+  library = compileDiskLayer();
+});
+beforeEach(async () => {
+  sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
+  await sandbox.start();
+  agent = new AgentProcess(sandbox.url, { tags: TAGS });
+});
+afterEach(async () => {
+  await agent.dispose();
+  await sandbox.stop();
+});
+
+const orders = (text: string) => writeFileSync(join(agent.folder, 'orders'), `${text}\n`);
+
+/** The daemon on a disk that takes orders. */
+async function start(): Promise<void> {
+  orders('');
+  await agent.start({
+    LD_PRELOAD: library,
+    DISK_LAYER_PATH: agent.state,
+    DISK_LAYER_ORDERS: join(agent.folder, 'orders'),
+    DISK_LAYER_COUNTS: join(agent.folder, 'counts'),
+  });
+}
+
+const value = (number: number) => ({ tag: 'FT-101', key: 'flow', value: number, timestamp: 1_000_000 + number });
+const failures = () => Number(readFileSync(join(agent.folder, 'counts')).readBigUInt64LE(24));
+const bufferHealth = async () => (await agent.call(agent.ops, '/healthz')).status;
+
+describe('a disk whose syncs take long', () => {
+  it('stalls acknowledgements and nothing else', async () => {
+    await start();
+    orders('sync_delay_ms 3000');
+    let acknowledged = 0;
+    const pushes = Array.from({ length: 40 }, async (_, i) => {
+      const { status } = await agent.push([value(i)]);
+      expect(status).toBe(204);
+      acknowledged++;
+    });
+    // While the sync hangs, everything that needs no disk is answered.
+    expect(await bufferHealth()).toBe(200);
+    expect((await agent.call(agent.ops, '/metrics')).status).toBe(200);
+    expect((await agent.push([{ ...value(1), tag: 'FT-999' }])).status).toBe(422);
+    expect((await agent.call(agent.webhook, '/nowhere', { method: 'POST', body: '{}' })).status).toBe(404);
+    expect(acknowledged).toBe(0);
+    await Promise.all(pushes);
+    // All that waited shared commits: forty syncs of three seconds would have been two minutes.
+    expect(await agent.metric('tagferry_commits_total{outcome="ok"}')).toBeLessThan(10);
+    orders('');
+    await agent.until(() => sandbox.values.counts(881).stored === 40, 'every value is on the platform');
+  });
+});
+
+describe('a disk that refuses writes', () => {
+  it('makes the door answer 503, keeps the agent up without a hot loop, and goes on when it takes them again', async () => {
+    await start();
+    expect((await agent.push([value(1)])).status).toBe(204);
+    await agent.until(() => sandbox.values.counts(881).stored === 1, 'the first value is on the platform');
+    orders(`refuse_writes ${EIO}`);
+    const refused = await agent.push([value(2)]);
+    expect(refused.status).toBe(503);
+    expect(Number(refused.headers['retry-after'])).toBeGreaterThan(0);
+    expect(await bufferHealth()).toBe(503);
+    const before = failures();
+    await new Promise((resolve) => setTimeout(resolve, 3_000));
+    expect(failures() - before).toBeLessThan(30);
+    orders('');
+    await agent.until(async () => (await agent.push([value(3)])).status === 204, 'the disk takes writes again');
+    await agent.until(async () => (await bufferHealth()) === 200, 'the agent is healthy again');
+    await agent.until(() => sandbox.values.counts(881).stored === 2, 'the later value is on the platform');
+    expect(sandbox.values.list(881, 'flow').map((one) => one.value)).toEqual([1, 3]);
+    expect(agent.logged('store.refused').length).toBeLessThan(3);
+    expect(await agent.end('SIGTERM')).toBe(0);
+  });
+});
