@@ -51,6 +51,11 @@ export function challengeOf(codeVerifier: string): string {
   return createHash('sha256').update(codeVerifier, 'ascii').digest('base64url');
 }
 
+/** Whether a redirect answers this sign-in: its state compared in constant time (spec 5.3). */
+export function carriesState(redirect: URL, signIn: Pick<SignIn, 'state'>): boolean {
+  return sameText(redirect.searchParams.get('state') ?? '', signIn.state);
+}
+
 /**
  * The code in the address that the browser was sent back to. Throws `platform.sign_in_redirect` where `state` is not
  * ours (compared in constant time), where the platform says no, or where there is no code.
@@ -59,7 +64,7 @@ export function codeOfRedirect(redirect: URL, signIn: SignIn): string {
   const { searchParams } = redirect;
   const fail = (message: string, hint: string) =>
     new PlatformError(message, { code: 'platform.sign_in_redirect', hint });
-  if (!sameText(searchParams.get('state') ?? '', signIn.state)) {
+  if (!carriesState(redirect, signIn)) {
     throw fail(
       'the redirect does not carry the state of this sign-in',
       'Start `tagferry login` again and use its address.',
