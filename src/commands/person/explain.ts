@@ -1,0 +1,229 @@
+/**
+ * Why a user sees an object (spec 2.2). A permission is direct, or inherited from something related: the instrumentation
+ * that an asset is assigned to, the node that it is under, the asset that it is a part of. The API lists the permissions
+ * on an object; it need not tell what is related, nor who is in a user group, nor owners. So relations come from wherever
+ * they are known (the platform, tags.yaml, the person who asks), and what nobody told is said.
+ */
+import { join } from 'node:path';
+import { Problems } from '../../config/problem.ts';
+import { readTags } from '../../config/read-tags.ts';
+import { directoryPath } from '../../config/setting-origins.ts';
+import { readYamlFile } from '../../config/yaml-file.ts';
+import type { PermissionRecordV2, PermissionType, Permitable, PermitableType } from '../../contract/permissions.ts';
+import { CallRefusal } from '../../platform/call-refusal.ts';
+import type { PlatformClient } from '../../platform/client.ts';
+import { allEntries, listEntries } from '../../platform/pages.ts';
+import { PermissionsV2 } from '../../platform/resources/permissions-v2.ts';
+import { isSameAssignable, nameOfAssignable, nameOfPermitable } from './named-objects.ts';
+
+export interface Reason {
+  /** The record, as `permissions take` names it. */
+  id: number;
+  types: PermissionType[];
+  on: Permitable;
+  /** From the object that the permission is on to the one that was asked about; empty where it is the same. */
+  way: string[];
+  /** The record is a user group's: it counts where the user is a member, which the API does not tell. */
+  usergroup?: number;
+}
+
+export interface Explanation {
+  user: string;
+  object: Permitable;
+  /** `unknown`: nothing that could be seen gives can_read, but not everything can be seen. */
+  sees: 'yes' | 'if a member' | 'unknown';
+  direct: Reason[];
+  inherited: Reason[];
+  /** Permissions of the user on things that may or may not be related to the object. */
+  perhaps: Reason[];
+  /** What the API did not tell, as sentences. */
+  not_told: string[];
+}
+
+/** What the person who asks knows of the object's relations. */
+export interface ToldRelations {
+  instrumentation: readonly number[];
+  node: readonly number[];
+  parent: readonly number[];
+}
+
+interface Relation {
+  to: Permitable;
+  because: string;
+}
+
+interface Found {
+  direct: Reason[];
+  inherited: Reason[];
+  notTold: Set<string>;
+  seen: Set<string>;
+}
+
+/** Parents of parents: nobody builds deeper, and a circle ends. */
+const MOST_OBJECTS = 30;
+/** A list of everything that a user has may be long. */
+const MOST_PERHAPS = 200;
+
+export async function explain(
+  reader: PlatformClient,
+  user: string,
+  object: Permitable,
+  told: ToldRelations,
+  directory: string,
+): Promise<Explanation> {
+  const found: Found = { direct: [], inherited: [], notTold: new Set(), seen: new Set([nameOfPermitable(object)]) };
+  const queue: { at: Permitable; way: string[] }[] = [{ at: object, way: [] }];
+  for (let next = queue.shift(); next !== undefined; next = queue.shift()) {
+    await lookAt(reader, user, next, found);
+    const own = next.at === object ? [...toldRelations(told), ...relationsOfTags(object, directory)] : [];
+    for (const { to, because } of [...own, ...(await relationsOfPlatform(reader, next.at, found))]) {
+      const name = nameOfPermitable(to);
+      if (found.seen.has(name) || found.seen.size >= MOST_OBJECTS) continue;
+      found.seen.add(name);
+      queue.push({ at: to, way: [`${nameOfPermitable(next.at)} ${because} ${name}`, ...next.way] });
+    }
+  }
+  const perhaps = object.type === 'Asset' ? await elsewhere(reader, user, found) : [];
+  found.notTold.add('Owners: the API has no call that lists them.');
+  const { direct, inherited } = found;
+  return {
+    user,
+    object,
+    sees: verdict([...direct, ...inherited]),
+    direct,
+    inherited,
+    perhaps,
+    not_told: [...found.notTold],
+  };
+}
+
+function verdict(reasons: readonly Reason[]): Explanation['sees'] {
+  const reading = reasons.filter((reason) => reason.types.includes('can_read'));
+  if (reading.some((reason) => reason.usergroup === undefined)) return 'yes';
+  return reading.length > 0 ? 'if a member' : 'unknown';
+}
+
+async function lookAt(
+  reader: PlatformClient,
+  user: string,
+  { at, way }: { at: Permitable; way: string[] },
+  found: Found,
+): Promise<void> {
+  let records: PermissionRecordV2[];
+  try {
+    records = await allEntries(new PermissionsV2(reader).list(at));
+  } catch (error) {
+    if (way.length === 0 || !isRefusal(error)) throw error;
+    found.notTold.add(`Permissions on ${nameOfPermitable(at)}: you may not see them (${error.status}).`);
+    return;
+  }
+  for (const record of records) {
+    const reason = reasonOf(record, user, at, way);
+    if (reason === undefined) continue;
+    (way.length === 0 ? found.direct : found.inherited).push(reason);
+    if (reason.usergroup !== undefined) {
+      found.notTold.add(`Whether ${user} is in usergroup/${reason.usergroup}: the API does not list members.`);
+    }
+  }
+}
+
+function reasonOf(record: PermissionRecordV2, user: string, on: Permitable, way: string[]): Reason | undefined {
+  const { id, assignable, permission_types: types = [] } = record;
+  const base = { id, types, on, way };
+  if (assignable?.type === 'Usergroup') return { ...base, usergroup: assignable.id };
+  return isSameAssignable(assignable, { email: user, type: 'User' }) ? base : undefined;
+}
+
+function toldRelations({ instrumentation, node, parent }: ToldRelations): Relation[] {
+  return [
+    ...instrumentation.map((id) => relation('Instrumentation', id)),
+    ...node.map((id) => relation('Node', id)),
+    ...parent.map((id) => relation('Asset', id)),
+  ];
+}
+
+const BECAUSE: Partial<Record<PermitableType, string>> = {
+  Instrumentation: 'is assigned to',
+  Node: 'is under',
+  Asset: 'is a part of',
+};
+
+function relation(type: PermitableType, id: number): Relation {
+  return { to: { type, id }, because: BECAUSE[type] ?? 'belongs to' };
+}
+
+/** tags.yaml names the instrumentation of an asset; what is wrong with the file is `check`'s business. */
+function relationsOfTags(object: Permitable, directory: string): Relation[] {
+  if (object.type !== 'Asset') return [];
+  const problems = new Problems();
+  const file = readYamlFile(join(directory, 'tags.yaml'), directoryPath(directory, 'tags.yaml'), problems);
+  if (file === undefined || file === 'missing') return [];
+  return [...readTags(file, problems).tags.values()].flatMap((tag) =>
+    tag.asset === object.id && tag.instrumentation !== undefined
+      ? [relation('Instrumentation', tag.instrumentation)]
+      : [],
+  );
+}
+
+/**
+ * The platform's own word on an asset's relations: calls that the vendor's clients make, which the specification does not
+ * name. Where they are refused the relation is not told.
+ */
+async function relationsOfPlatform(reader: PlatformClient, at: Permitable, found: Found): Promise<Relation[]> {
+  if (at.type !== 'Asset') return [];
+  const base = `/v1/assets/${at.id}`;
+  const ask = async (what: string, list: () => Promise<Relation[]>): Promise<Relation[]> => {
+    try {
+      return await list();
+    } catch (error) {
+      if (!isRefusal(error)) throw error;
+      found.notTold.add(`The ${what} of ${nameOfPermitable(at)}: the platform does not tell (${error.status}).`);
+      return [];
+    }
+  };
+  const listed = (member: string, type: PermitableType) => async () => {
+    const entries = await allEntries(listEntries<{ id?: unknown }>(reader, `${base}/${member}`, [member]));
+    return entries.flatMap(({ id }) => (Number.isSafeInteger(id) ? [relation(type, id as number)] : []));
+  };
+  return [
+    ...(await ask('instrumentations', listed('instrumentations', 'Instrumentation'))),
+    ...(await ask('nodes', listed('nodes', 'Node'))),
+    ...(await ask('parent', async () => {
+      const asset = await reader.call<{ parent?: { id?: unknown } | null }>({
+        method: 'GET',
+        path: base,
+        kind: 'other',
+      });
+      const id = asset?.parent?.id;
+      return Number.isSafeInteger(id) ? [relation('Asset', id as number)] : [];
+    })),
+  ];
+}
+
+/** What the user has on nodes, instrumentations and assets elsewhere: where relations are not told, the way may lead through one. */
+async function elsewhere(reader: PlatformClient, user: string, found: Found): Promise<Reason[]> {
+  const perhaps: Reason[] = [];
+  try {
+    for (const type of ['Node', 'Instrumentation', 'Asset'] as const) {
+      const query = { permitable_type: type };
+      for await (const record of listEntries<PermissionRecordV2>(reader, '/v2/permissions', ['permissions'], {
+        query,
+      })) {
+        if (perhaps.length >= MOST_PERHAPS) break;
+        const on = record.permitable;
+        if (on === undefined || found.seen.has(nameOfPermitable(on))) continue;
+        if (nameOfAssignable(record.assignable).toLowerCase() !== user.toLowerCase()) continue;
+        perhaps.push({ id: record.id, types: record.permission_types, on, way: [] });
+      }
+    }
+  } catch (error) {
+    if (!isRefusal(error)) throw error;
+    found.notTold.add(`What ${user} has elsewhere: the platform does not list it without an object (${error.status}).`);
+  }
+  return perhaps;
+}
+
+/** Answers that mean "not for you" or "there is no such call": anything else is a failure. */
+function isRefusal(error: unknown): error is CallRefusal {
+  return error instanceof CallRefusal && [400, 403, 404, 405, 410, 422, 501].includes(error.status);
+}

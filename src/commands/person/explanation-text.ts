@@ -1,0 +1,40 @@
+import { plain, table } from '../table.ts';
+import type { Explanation, Reason } from './explain.ts';
+import { nameOfPermitable } from './named-objects.ts';
+import { typesText } from './permission-record.ts';
+
+/** An explanation for a terminal. */
+export function explanationText(explanation: Explanation): string {
+  const { user, object, sees, direct, inherited, perhaps, not_told: notTold } = explanation;
+  const name = nameOfPermitable(object);
+  const verdicts = {
+    yes: `${user} sees ${name}.`,
+    'if a member': `${user} sees ${name} as a member of a user group that has the permission, else not.`,
+    unknown: `Nothing that can be seen from here lets ${user} see ${name}.`,
+  };
+  return [
+    verdicts[sees],
+    ...section('Direct', direct, () => `on ${name} itself`),
+    ...section('Inherited', inherited, ({ way }) => way.toReversed().join(', ')),
+    ...section(
+      'Perhaps inherited, where related',
+      perhaps,
+      ({ on }) => `on ${nameOfPermitable(on)}; name it with --${optionFor(on.type)} ${on.id} if it is`,
+    ),
+    ...(notTold.length === 0 ? [] : ['', 'Not told', ...notTold.map((one) => `  ${plain(one)}`)]),
+  ].join('\n');
+}
+
+function section(title: string, reasons: readonly Reason[], words: (reason: Reason) => string): string[] {
+  if (reasons.length === 0) return title.startsWith('Perhaps') ? [] : ['', title, '  none'];
+  const rows = reasons.map((reason) => [
+    `  permission ${reason.id}`,
+    plain(typesText(reason.types)),
+    `${words(reason)}${reason.usergroup === undefined ? '' : `, for usergroup/${reason.usergroup}`}`,
+  ]);
+  return ['', title, table(rows)];
+}
+
+function optionFor(type: string): string {
+  return type === 'Asset' ? 'parent' : type.toLowerCase();
+}

@@ -1,0 +1,52 @@
+import type { PermissionType, Permitable } from '../../contract/permissions.ts';
+import { UsageError } from '../../errors.ts';
+import { allEntries } from '../../platform/pages.ts';
+import { PermissionsV1 } from '../../platform/resources/permissions-v1.ts';
+import { plain, table } from '../table.ts';
+import { heedDeprecatedForm } from './deprecated-form.ts';
+import { assignableV1Of, nameOfAssignable, nameOfPermitable } from './named-objects.ts';
+import { typesText } from './permission-record.ts';
+import type { PersonRoom } from './person-room.ts';
+
+/** `permissions --v1`: one record a type, users by number, no change of a set (spec 2.2, 4.2; deprecated, section 9). */
+
+export async function list(room: PersonRoom, permitable: Permitable): Promise<void> {
+  heedDeprecatedForm('permissions', `tagferry permissions ls ${nameOfPermitable(permitable)}`, room.clock);
+  const records = await allEntries(new PermissionsV1(room.reader).list(permitable));
+  const rows = records.map((one) => [
+    plain(String(one.id)),
+    plain(nameOfAssignable(one.assignable)),
+    plain(one.permission_type),
+    nameOfPermitable(one.permitable ?? permitable),
+  ]);
+  room.show(table([['id', 'who', 'may', 'object'], ...rows]), records);
+}
+
+export async function grant(
+  room: PersonRoom,
+  who: string,
+  permitable: Permitable,
+  types: PermissionType[],
+): Promise<void> {
+  const object = nameOfPermitable(permitable);
+  heedDeprecatedForm('permissions', `tagferry permissions grant <e-mail> ${object} ${types.join(' ')}`, room.clock);
+  const body = { permission_type: types, assignable: assignableV1Of(who), permitable };
+  const answer = await new PermissionsV1(room.writer).create(body);
+  const facts = { action: 'grant', ...body, ...(answer === undefined ? {} : { answer }) };
+  room.done(`${plain(who)} has ${typesText(types)} on ${object}.`, facts);
+}
+
+/** The id carries the offset of its type, so it stands for one type; with `all` for the pair. */
+export async function take(room: PersonRoom, id: string, all: boolean): Promise<void> {
+  heedDeprecatedForm('permissions', 'tagferry permissions take <e-mail> <object> [types]', room.clock);
+  const what = all ? `every permission of the pair that ${id} belongs to` : `the one permission ${id}`;
+  if (!(await room.sure(`Take away ${what}?`))) return;
+  await new PermissionsV1(room.writer).delete(id, { all });
+  room.done(`Taken away: ${what}.`, { action: 'take', id, all });
+}
+
+export function idIn(words: readonly string[]): string {
+  const [id = '', ...rest] = words;
+  if (rest.length === 0 && /^\d{1,15}$/.test(id)) return id;
+  throw new UsageError('v1 takes one permission away by its id', 'See `tagferry permissions ls --v1 <object>`.');
+}

@@ -1,0 +1,47 @@
+#!/usr/bin/env node
+/**
+ * The `tagferry` command. Its only business: to run on the Node that the agent was built for, and to say plainly when
+ * there is none. better-sqlite3 13 ends an older Node with a crash instead of an error, so nothing of the agent is
+ * loaded before this is settled.
+ */
+import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { constants } from 'node:os';
+import { dirname, join } from 'node:path';
+
+const OLDEST_MAJOR = 24;
+
+function bundledNode(): string | undefined {
+  const resolve = createRequire(import.meta.url).resolve;
+  try {
+    const folder = dirname(resolve(`node-linux-${process.arch}/package.json`));
+    const binary = join(folder, 'bin', 'node');
+    return existsSync(binary) ? binary : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function runOn(node: string): void {
+  const child = spawn(node, process.argv.slice(1), { stdio: 'inherit' });
+  for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal, () => child.kill(signal));
+  child.on('exit', (code, signal) => {
+    process.exitCode = code ?? 128 + (signal ? constants.signals[signal] : 1);
+  });
+}
+
+if (Number(process.versions.node.split('.')[0]) >= OLDEST_MAJOR) {
+  const { runCommandLine } = await import('./commands/command-line.ts');
+  await runCommandLine(process.argv);
+} else {
+  const node = bundledNode();
+  if (node) runOn(node);
+  else {
+    process.stderr.write(
+      `tagferry needs Node ${OLDEST_MAJOR} or later, this is ${process.version}. ` +
+        `Install tagferry with its optional dependencies (they bring Node ${OLDEST_MAJOR}), or put a newer Node first on PATH.\n`,
+    );
+    process.exitCode = 1;
+  }
+}
