@@ -1,0 +1,356 @@
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { Account } from './person-browser.ts';
+
+/** One sandbox and one signed-in person for the file: Anna, who has everything on nodes 20 and 21, and so on their assets. */
+const BEN = 'ben@sandbox.example';
+const ANNA = 'anna@sandbox.example';
+let sandbox: Sandbox;
+let account: Account;
+
+interface RecordV2 {
+  id: number;
+  permission_types: string[];
+  assignable: { email?: string; id?: number };
+}
+
+beforeAll(async () => {
+  sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
+  await sandbox.start();
+  account = new Account(sandbox);
+  await account.signIn();
+});
+afterAll(async () => {
+  account?.dispose();
+  await sandbox?.stop();
+});
+beforeEach(() => {
+  sandbox.faults.clear();
+});
+
+const run = (...args: string[]) => account.run(...args);
+
+/** A verb that must succeed; what it printed as JSON, which is what it prints where there is no terminal. */
+async function json<T>(...args: string[]): Promise<T> {
+  const { status, stdout, stderr } = await run(...args);
+  expect(status, stderr).toBe(0);
+  return JSON.parse(stdout) as T;
+}
+
+const bensRecord = async (object = 'Asset/881') =>
+  (await json<RecordV2[]>('permissions', 'ls', object)).find((one) => one.assignable.email === BEN);
+
+async function objectOf<T>(kind: string, id: number): Promise<T> {
+  const all = (await (await fetch(`${sandbox.url}/sandbox/objects/${kind}`)).json()) as Record<string, unknown>;
+  const list = (Array.isArray(all) ? all : Object.values(all).find(Array.isArray)) as { id: number }[];
+  return list.find((one) => one.id === id) as T;
+}
+
+describe('permissions', () => {
+  it('are granted, listed, changed and taken away in part and whole, by who and object or by id', async () => {
+    await json('permissions', 'grant', BEN, 'asset/881', 'read,permit');
+    const record = (await bensRecord())!;
+    expect(record.permission_types).toEqual(['can_read', 'can_permit']);
+    await json('permissions', 'change', BEN, 'Asset/881', 'can_read', 'can_update', 'can_delete', '--yes');
+    expect((await bensRecord())!.permission_types).toEqual(['can_read', 'can_update', 'can_delete']);
+    await json('permissions', 'take', String(record.id), 'can_update', '--yes');
+    expect((await bensRecord())!.permission_types).toEqual(['can_read', 'can_delete']);
+    await json('permissions', 'take', BEN, 'Asset/881', '--yes');
+    expect(await bensRecord()).toBeUndefined();
+  });
+
+  it('of a user group are named by its number', async () => {
+    const granted = await json<{ assignable: object }>('permissions', 'grant', 'usergroup/40', 'Asset/881', 'can_read');
+    expect(granted.assignable).toEqual({ id: 40, type: 'Usergroup' });
+    await json('permissions', 'take', 'usergroup/40', 'Asset/881', '--yes');
+  });
+
+  it('are neither replaced nor taken away where nobody can be asked and nobody said --yes', async () => {
+    await json('permissions', 'grant', BEN, 'Asset/881', 'can_read');
+    for (const args of [
+      ['permissions', 'change', BEN, 'Asset/881', 'can_update'],
+      ['permissions', 'take', BEN, 'Asset/881'],
+      ['owners', 'take', BEN, 'Asset/881'],
+      ['members', 'change', 'tenant-users/50', BEN],
+      ['members', 'take', 'tenant-users/50', BEN],
+      ['labels', 'take', 'Asset/881', 'flow'],
+    ]) {
+      const { status, stderr } = await run(...args);
+      expect(`${args.join(' ')}: ${status}`).toBe(`${args.join(' ')}: 2`);
+      expect(stderr).toContain('--yes');
+    }
+    expect((await bensRecord())!.permission_types).toEqual(['can_read']);
+    await json('permissions', 'take', BEN, 'Asset/881', '--yes');
+  });
+
+  it('stand in a table where text is asked for', async () => {
+    const { stdout } = await run('permissions', 'ls', 'Asset/881', '--no-json');
+    const [head, first] = stdout.split('\n');
+    expect(head).toMatch(/^id +who +may +object$/);
+    expect(first).toMatch(/^\d+ +gateway@sandbox\.example +can_read, can_update, can_delete, can_permit +Asset\/881$/);
+  });
+
+  it('in v1 are one record a type, by number, and the warning names the sunset date', async () => {
+    const granted = await run('permissions', 'grant', 'user/7', 'Asset/881', 'read', 'update', 'permit', '--v1');
+    expect(granted.status, granted.stderr).toBe(0);
+    expect(granted.stderr).toContain('2027-05-01');
+    expect(granted.stderr).toContain('tagferry permissions grant <e-mail> Asset/881 can_read can_update can_permit');
+    const list = async () =>
+      (
+        await json<{ id: string; permission_type: string; assignable: { id: number } }[]>(
+          'permissions',
+          'ls',
+          'Asset/881',
+          '--v1',
+        )
+      ).filter((one) => one.assignable.id === 7);
+    const records = await list();
+    expect(records.map((one) => one.permission_type).sort()).toEqual(['can_permit', 'can_read', 'can_update']);
+    const update = records.find((one) => one.permission_type === 'can_update')!;
+    await json('permissions', 'take', update.id, '--v1', '--yes');
+    expect((await list()).map((one) => one.permission_type).sort()).toEqual(['can_permit', 'can_read']);
+    await json(
+      'permissions',
+      'take',
+      records.find((one) => one.permission_type === 'can_read')!.id,
+      '--v1',
+      '--all',
+      '--yes',
+    );
+    expect(await list()).toEqual([]);
+  });
+
+  it.each([
+    [['permissions', 'grant', 'user/7', 'Asset/881', 'can_read'], '--v1'],
+    [['permissions', 'grant', BEN, 'Asset/881', 'can_read', '--v1'], 'user/6'],
+    [['permissions', 'change', '8', 'can_read', '--v1', '--yes'], 'v1 cannot change'],
+    [['permissions', 'grant', BEN, 'Asset/x', 'can_read'], 'Asset/881'],
+    [['permissions', 'grant', BEN, 'Asset/881', 'can_fly'], 'can_read'],
+    [['permissions', 'take', 'x', '--yes'], 'permissions ls'],
+    [['members', 'grant', 'tenants/50/owners', BEN], 'tenant-admins/50'],
+    [['members', 'grant', 'tenant-users/50', 'user/7'], 'e-mail'],
+    [['labels', 'change', 'Node/20', 'flow', 'name=x'], 'Asset/881'],
+    [['labels', 'change', 'Asset/881', 'flow', 'precision=many'], 'integer'],
+    [['labels', 'change', 'Asset/881', 'flow', 'colour=red'], 'preferred_unit'],
+    [['labels', 'change', 'Asset/881', 'a b', 'name=x'], 'value key'],
+  ])('and the like that cannot be meant are wrong usage before anything is sent: %j', async (args, words) => {
+    const before = sandbox.requests.list().length;
+    const { status, stderr } = await run(...args);
+    expect(`${status} ${stderr}`).toMatch(/^2 /);
+    expect(stderr).toContain(words);
+    expect(sandbox.requests.list()).toHaveLength(before);
+  });
+
+  it("that are refused come with the platform's words, and exit 1", async () => {
+    const { status, stderr } = await run('permissions', 'grant', 'nobody@sandbox.example', 'Asset/881', 'can_read');
+    expect(status).toBe(1);
+    expect(stderr).toContain('404');
+    expect(stderr).toContain('nobody@sandbox.example');
+  });
+});
+
+describe('--dry-run', () => {
+  const dry = [
+    [
+      ['permissions', 'grant', BEN, 'Asset/881', 'read'],
+      'POST',
+      '/v2/permissions',
+      {
+        permission_types: ['can_read'],
+        assignable: { email: BEN, type: 'User' },
+        permitable: { type: 'Asset', id: 881 },
+      },
+    ],
+    [
+      ['permissions', 'grant', '7', 'Asset/881', 'read', '--v1'],
+      'POST',
+      '/v1/permissions',
+      { permission_type: ['can_read'], assignable: { id: 7, type: 'User' }, permitable: { type: 'Asset', id: 881 } },
+    ],
+    [['permissions', 'change', '8', 'can_read'], 'PATCH', '/v2/permissions/8', { permission_types: ['can_read'] }],
+    [['permissions', 'take', '8'], 'DELETE', '/v2/permissions/8', undefined],
+    [['permissions', 'take', '9', '--v1', '--all'], 'DELETE', '/v1/permissions/9?all=true', undefined],
+    [
+      ['owners', 'grant', BEN, 'Asset/881'],
+      'POST',
+      '/v2/owners',
+      { assignable: { email: BEN, type: 'User' }, permitable: { type: 'Asset', id: 881 } },
+    ],
+    [
+      ['owners', 'take', 'user/7', 'Asset/881', '--v1'],
+      'DELETE',
+      '/v1/owners',
+      { assignable: { id: 7, type: 'User' }, permitable: { type: 'Asset', id: 881 } },
+    ],
+    [['members', 'change', 'tenants/50/admins', ANNA], 'PATCH', '/v2/tenants/50/admins', { users: [{ email: ANNA }] }],
+    [['members', 'take', 'tenant-admins/50', '6', '--v1'], 'DELETE', '/v1/tenants/50/admins', { admins: [{ id: 6 }] }],
+    [
+      ['members', 'grant', 'userrole-users/60', ANNA, BEN],
+      'POST',
+      '/v2/userroles/60/users',
+      { users: [{ email: ANNA }, { email: BEN }] },
+    ],
+    [
+      ['labels', 'change', 'Asset/881', 'flow', 'name=Inlet flow', 'precision=2', 'is_visible=true'],
+      'PATCH',
+      '/v2/assets/881/display_labels',
+      { flow: { name: 'Inlet flow', precision: 2, is_visible: true } },
+    ],
+    [
+      ['labels', 'change', 'Instrumentation/4711', 'flow=Inlet', '--v1'],
+      'PATCH',
+      '/v1/instrumentations/4711/display_labels',
+      { flow: 'Inlet' },
+    ],
+  ] as const;
+
+  it('prints the request of every change, sends nothing and wants nobody signed in', async () => {
+    const stranger = new Account(sandbox);
+    const before = sandbox.requests.list().length;
+    for (const [args, method, path, body] of dry) {
+      const { status, stdout, stderr } = await stranger.run(...args, '--dry-run');
+      expect(status, `${args.join(' ')}: ${stderr}`).toBe(0);
+      const request = { method, url: `${sandbox.url}${path}`, ...(body === undefined ? {} : { body }) };
+      expect(JSON.parse(stdout)).toEqual({ dry_run: true, requests: [request] });
+    }
+    expect(sandbox.requests.list()).toHaveLength(before);
+    stranger.dispose();
+  });
+
+  it('prints it as text where text is asked for', async () => {
+    const { stdout } = await run('members', 'grant', 'tenant-users/50', BEN, '--dry-run', '--no-json');
+    expect(stdout).toMatch(/^POST http:\S+\/v2\/tenants\/50\/users\n\{[\s\S]*\}\nNothing was sent: --dry-run\.\n$/);
+  });
+});
+
+describe('owners, members and labels', () => {
+  it('make a user an owner and not, v2 and v1; there is no list of owners', async () => {
+    await json('owners', 'grant', BEN, 'Asset/881');
+    await json('owners', 'take', 'user/7', 'Asset/881', '--v1', '--yes');
+    expect((await run('owners', 'take', BEN, 'Asset/881', '--yes')).status).toBe(1);
+    const listed = await run('owners', 'ls', 'Asset/881');
+    expect(listed.status).toBe(1);
+    expect(listed.stderr).toContain('no call that lists owners');
+  });
+
+  it('add, replace and remove members, by e-mail in v2 and by number in v1', async () => {
+    const operators = async () => (await objectOf<{ users: number[] }>('userroles', 60)).users;
+    await json('members', 'grant', 'userrole-users/60', BEN);
+    expect(await operators()).toEqual([6, 7]);
+    await json('members', 'change', 'userrole-users/60', BEN, '--yes');
+    expect(await operators()).toEqual([7]);
+    const v1 = await run('members', 'grant', 'userroles/60/users', 'user/6', '5', '--v1');
+    expect(v1.stderr).toContain('2027-07-01');
+    expect(await operators()).toEqual([7, 6, 5]);
+    await json('members', 'take', 'userrole-users/60', BEN, 'gateway@sandbox.example', '--yes');
+    expect(await operators()).toEqual([6]);
+  });
+
+  it('set labels, keep what is not named, and hide them', async () => {
+    await json('labels', 'change', 'Asset/881', 'flow', 'name=Inlet flow', 'precision=2', 'expected_min=-5.5');
+    const file = join(account.folder, 'labels.json');
+    writeFileSync(file, JSON.stringify({ flow: { priority: 1 }, temperature: { name: 'T', is_primary: true } }));
+    await json('labels', 'change', 'Asset/881', '--file', file);
+    expect(await json('labels', 'ls', 'Asset/881')).toEqual({
+      flow: { name: 'Inlet flow', precision: 2, expected_min: -5.5, priority: 1 },
+      temperature: { name: 'T', is_primary: true },
+    });
+    await json('labels', 'take', 'Asset/881', 'flow', '--yes');
+    const v1 = await run('labels', 'change', 'Asset/881', 'flow=Flow', '--v1');
+    expect(v1.stderr).toContain('2027-03-01');
+    expect(await json('labels', 'ls', 'Asset/881')).toMatchObject({ flow: { name: 'Flow', is_visible: false } });
+    const { stdout } = await run('labels', 'ls', 'Asset/881', '--no-json');
+    expect(stdout).toMatch(/^key +name +unit/);
+    writeFileSync(file, '{"flow":{"precision":"2"}}');
+    const wrong = await run('labels', 'change', 'Asset/881', '--file', file);
+    expect(`${wrong.status} ${wrong.stderr}`).toMatch(/^2 .*flow\.precision/);
+  });
+});
+
+describe('on a terminal', () => {
+  it('shows a table, asks before taking away, and takes only a yes for one', async () => {
+    await json('permissions', 'grant', BEN, 'Asset/881', 'can_read');
+    const listed = await account.onTerminal('', 'permissions', 'ls', 'Asset/881');
+    expect(listed.status).toBe(0);
+    expect(listed.screen).toMatch(/^id +who +may +object/m);
+    for (const answer of ['n', '', 'yess']) {
+      const { status, screen } = await account.onTerminal(answer, 'permissions', 'take', BEN, 'Asset/881');
+      expect(screen).toContain('Take can_read on Asset/881 from ben@sandbox.example? [y/N]');
+      expect(screen).toContain('Nothing was changed.');
+      expect(status).toBe(1);
+    }
+    expect(await bensRecord()).toBeDefined();
+    const { status, screen } = await account.onTerminal('y', 'permissions', 'take', BEN, 'Asset/881');
+    expect(`${status} ${screen}`).toMatch(/^0 [\s\S]*Taken from ben@sandbox\.example; nothing is left\./);
+    expect(await bensRecord()).toBeUndefined();
+  });
+});
+
+describe('permissions explain', () => {
+  interface Told {
+    sees: string;
+    direct: { id: number; usergroup?: number }[];
+    inherited: { id: number; on: { type: string; id: number }; way: string[] }[];
+    perhaps: { on: { type: string; id: number } }[];
+    not_told: string[];
+  }
+  const explain = (...args: string[]) => json<Told>('permissions', 'explain', ...args);
+  const places = (reasons: Told['inherited']) => reasons.map(({ on }) => `${on.type}/${on.id}`);
+
+  it('names a direct permission', async () => {
+    await json('permissions', 'grant', BEN, 'Asset/882', 'can_read');
+    const told = await explain(BEN, 'Asset/882');
+    expect(told).toMatchObject({ sees: 'yes', inherited: [] });
+    expect(told.direct).toHaveLength(1);
+    await json('permissions', 'take', BEN, 'Asset/882', '--yes');
+    expect((await explain(BEN, 'Asset/882')).sees).toBe('unknown');
+  });
+
+  it('names both ways where an asset is under two nodes, once somebody tells the relation', async () => {
+    const untold = await explain(ANNA, 'Asset/882');
+    expect(untold.sees).toBe('unknown');
+    expect(places(untold.perhaps as Told['inherited'])).toEqual(['Node/20', 'Node/21']);
+    expect(untold.not_told.join()).toContain('nodes of Asset/882');
+    const told = await explain(ANNA, 'Asset/882', '--node', '20', '--node', '21');
+    expect(told.sees).toBe('yes');
+    expect(places(told.inherited)).toEqual(['Node/20', 'Node/21']);
+    expect(told.inherited[0]!.way).toEqual(['Asset/882 is under Node/20']);
+  });
+
+  it('follows the relations that the platform tells, over the parent of an asset too', async () => {
+    const tell = (path: string, body: unknown) => sandbox.faults.add({ method: 'GET', path, status: 200, body });
+    tell('/v1/assets/911', { id: 911, parent: { id: 910 } });
+    tell('/v1/assets/911/nodes', { nodes: [] });
+    tell('/v1/assets/910/nodes', { nodes: [{ id: 21 }] });
+    const told = await explain(ANNA, 'Asset/911');
+    expect(told.sees).toBe('yes');
+    expect(places(told.inherited)).toEqual(['Node/21']);
+    const { stdout } = await run('permissions', 'explain', ANNA, 'Asset/911', '--no-json');
+    expect(stdout).toContain(`${ANNA} sees Asset/911.`);
+    expect(stdout).toContain('Asset/911 is a part of Asset/910, Asset/910 is under Node/21');
+  });
+
+  it('takes the instrumentation of an asset from tags.yaml', async () => {
+    sandbox.grantPermission({ type: 'Instrumentation', id: 4711 }, { user: ANNA, types: ['can_read', 'can_permit'] });
+    await json('permissions', 'grant', BEN, 'Instrumentation/4711', 'can_read');
+    const config = account.environment.TAGFERRY_CONFIG!;
+    mkdirSync(config);
+    writeFileSync(
+      join(config, 'tags.yaml'),
+      'tags:\n  FT-101: { asset: 881, instrumentation: 4711, values: { flow: { unit: 12 } } }\n',
+    );
+    const told = await explain(BEN, 'Asset/881');
+    expect(told.sees).toBe('yes');
+    expect(told.inherited[0]!.way).toEqual(['Asset/881 is assigned to Instrumentation/4711']);
+  });
+
+  it("says that a group's permission counts for members only, whom the API does not tell", async () => {
+    await json('permissions', 'grant', 'usergroup/40', 'Asset/882', 'can_read');
+    const told = await explain(BEN, 'Asset/882');
+    expect(told.sees).toBe('if a member');
+    expect(told.direct).toMatchObject([{ usergroup: 40 }]);
+    expect(told.not_told.join()).toContain('usergroup/40');
+  });
+});

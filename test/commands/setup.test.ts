@@ -1,0 +1,136 @@
+import { spawn } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { loadConfiguration } from '../../src/config/configuration.ts';
+import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
+import { runVerb } from './verb-run.ts';
+
+const ROOT = join(import.meta.dirname, '../..');
+const SHIPPED_TAGS = readFileSync(join(ROOT, 'config/tags.yaml'), 'utf8');
+
+let sandbox: Sandbox;
+let folder: string;
+let config: string;
+
+beforeEach(async () => {
+  sandbox = new Sandbox();
+  await sandbox.start();
+  folder = mkdtempSync(join(tmpdir(), 'tagferry-setup-'));
+  config = join(folder, 'config');
+});
+afterEach(async () => {
+  rmSync(folder, { recursive: true, force: true });
+  await sandbox.stop();
+});
+
+/** Runs the verb with these lines as standard input. */
+function setUp(answers: readonly string[], ...flags: string[]): Promise<{ status: number | null; output: string }> {
+  return new Promise((resolve) => {
+    const environment = { ...process.env, STATE_DIR: join(folder, 'state') };
+    const child = spawn(process.execPath, [join(ROOT, 'src/main.ts'), 'setup', '--config', config, ...flags], {
+      env: environment,
+    });
+    let output = '';
+    for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (output += chunk));
+    child.on('close', (status) => resolve({ status, output }));
+    child.stdin.end(`${answers.join('\n')}\n`);
+  });
+}
+
+const credentials = (password: string = SANDBOX_CREDENTIALS.technicalPassword) => [
+  sandbox.url,
+  '',
+  SANDBOX_CREDENTIALS.clientId,
+  SANDBOX_CREDENTIALS.clientSecret,
+  SANDBOX_CREDENTIALS.technicalUsername,
+  password,
+];
+
+describe('setup', () => {
+  it('leads from an empty folder to a configuration that loads, with the comments kept and the secrets apart', async () => {
+    const { status, output } = await setUp([...credentials(), '', '', 'PT-7', '882', '4712', 'Pressure', 'bar']);
+    expect(`${status} ${output}`).toMatch(/^0 /);
+    expect(output).toContain('The platform takes these credentials');
+    expect(output).toContain('asset 882 takes values');
+    expect(output).toContain(`tagferry run --config ${config}`);
+    for (const secret of [SANDBOX_CREDENTIALS.clientSecret, SANDBOX_CREDENTIALS.technicalPassword]) {
+      expect(output).not.toContain(secret);
+      expect(readFileSync(join(config, 'agent.env'), 'utf8')).not.toContain(secret);
+    }
+    expect(statSync(join(config, 'credentials/client_secret')).mode & 0o777).toBe(0o600);
+    const env = readFileSync(join(config, 'agent.env'), 'utf8');
+    expect(env).toContain('# How long a fresh value may wait for company before it is posted.\n#POST_INTERVAL=10s\n');
+    const { settings, tags } = loadConfiguration({ directory: config, environment: {} });
+    expect(settings).toMatchObject({
+      platformUrl: sandbox.url,
+      clientSecret: SANDBOX_CREDENTIALS.clientSecret,
+      technicalPassword: SANDBOX_CREDENTIALS.technicalPassword,
+    });
+    expect([...tags.tags.keys()]).toEqual(['PT-7']);
+    const tag = tags.tags.get('PT-7')!;
+    expect(tag).toMatchObject({ asset: 882, instrumentation: 4712 });
+    expect(tag.values.get('pressure')).toMatchObject({ unit: { code: 'bar' } });
+    const kept = SHIPPED_TAGS.split('\n').filter((line) => line.trim().startsWith('#'));
+    const text = readFileSync(join(config, 'tags.yaml'), 'utf8');
+    for (const comment of kept) expect(text).toContain(comment);
+    expect(existsSync(join(config, 'schema/tags.schema.json'))).toBe(true);
+    expect(sandbox.tokens.counts()).toEqual({ issued: 1, revoked: 1, alive: 0 });
+    const environment = { STATE_DIR: join(folder, 'state') };
+    const doctor = await runVerb(['doctor', '--json', '--config', config], environment);
+    expect(JSON.parse(doctor.stdout)).toMatchObject({ ok: true });
+    expect((await runVerb(['check', '--config', config], environment)).status).toBe(0);
+  });
+
+  it('puts the first tag in the place of the example in a file that the package wrote', async () => {
+    mkdirSync(config);
+    writeFileSync(join(config, 'tags.yaml'), SHIPPED_TAGS);
+    writeFileSync(join(config, 'agent.env'), readFileSync(join(ROOT, 'config/agent.env')), { mode: 0o640 });
+    const { status, output } = await setUp([...credentials(), '', '', 'PT-7', '882', '', 'p', '']);
+    expect(`${status} ${output}`).toMatch(/^0 /);
+    expect([...loadConfiguration({ directory: config, environment: {} }).tags.tags.keys()]).toEqual(['PT-7']);
+    expect(statSync(join(config, 'agent.env')).mode & 0o777).toBe(0o640);
+  });
+
+  it('writes nothing when the platform refuses the credentials', async () => {
+    const { status, output } = await setUp([...credentials('wrong'), '', '', '']);
+    expect(status).toBe(1);
+    expect(output).toMatch(/invalid_grant.*TECHNICAL_PASSWORD/s);
+    expect(existsSync(config)).toBe(false);
+  });
+
+  it('writes nothing when the answers end in the middle', async () => {
+    const { status, output } = await setUp(credentials().slice(0, 4));
+    expect(`${status} ${output}`).toMatch(/^1 .*nothing was written/s);
+    expect(existsSync(config)).toBe(false);
+  });
+
+  it('asks again after an answer that cannot be read', async () => {
+    const { status, output } = await setUp(['not an address', ...credentials(), '', '', ''], '--no-login');
+    expect(`${status} ${output}`).toMatch(/^0 .*"not an address" is/s);
+    expect(sandbox.tokens.counts().issued).toBe(0);
+    const { settings, tags } = loadConfiguration({ directory: config, environment: {} });
+    expect(settings.platformUrl).toBe(sandbox.url);
+    expect(tags.tags.size).toBe(0);
+    expect(readFileSync(join(config, 'tags.yaml'), 'utf8')).toContain('#    asset: 881\n');
+  });
+
+  it('keeps what stands in an existing folder, and moves a secret out of agent.env', async () => {
+    mkdirSync(config);
+    const before = `# ours\nPLATFORM_URL=${sandbox.url}\nCLIENT_SECRET=old\nPOST_INTERVAL=3s # tuned\n`;
+    writeFileSync(join(config, 'agent.env'), before, { mode: 0o600 });
+    writeFileSync(join(config, 'tags.yaml'), 'tags:\n  # the old one\n  A-1: { asset: 881, values: { flow: {} } }\n');
+    const { status, output } = await setUp(['', ...credentials().slice(1), '', '', 'B-2', '882', '', '', '12']);
+    expect(`${status} ${output}`).toMatch(/^0 /);
+    const env = readFileSync(join(config, 'agent.env'), 'utf8');
+    expect(env).toContain('# ours\n');
+    expect(env).toContain('POST_INTERVAL=3s # tuned\n');
+    expect(env).not.toContain('old');
+    expect(statSync(join(config, 'agent.env')).mode & 0o777).toBe(0o600);
+    expect(readFileSync(join(config, 'tags.yaml'), 'utf8')).toContain('# the old one');
+    const { settings, tags } = loadConfiguration({ directory: config, environment: {} });
+    expect(settings.postIntervalMs).toBe(3000);
+    expect([...tags.tags.keys()]).toEqual(['A-1', 'B-2']);
+  });
+});

@@ -1,0 +1,204 @@
+import { describe, expect, it } from 'vitest';
+import { drainSeconds, Rates } from '../../src/agent/rates.ts';
+import { bytesText, counted, durationText } from '../../src/commands/amounts.ts';
+import { redactEnvFile, redactYaml } from '../../src/commands/doctor/redaction.ts';
+import { setEnvLines } from '../../src/commands/setup/env-lines.ts';
+import { statusScreen, type ToldStatus } from '../../src/commands/status-screen.ts';
+import { painter } from '../../src/commands/table.ts';
+
+const BAD_DAY: ToldStatus = {
+  version: '1.2.3',
+  pid: 77,
+  state: 'platform away',
+  started_at: '2026-11-20T00:00:00.000Z',
+  uptime_seconds: 97_000,
+  platform: 'https://a-platform-with-a-rather-long-name.example.com/and/a/path/below/it/all',
+  session: {
+    state: 'waiting',
+    usable: false,
+    grant: 'password',
+    age_seconds: 700,
+    expires_in_seconds: 0,
+    renews_in_seconds: undefined,
+    retry_in_seconds: 30,
+    access_token: '…abcd',
+    failures: 4,
+    last_error: {
+      code: 'platform.sign_in_refused',
+      message: 'the token endpoint answered 401 (invalid_client)\u001b[31m to the password grant, and says much more',
+      hint: 'Check CLIENT_ID and CLIENT_SECRET, and whether the platform wants CLIENT_AUTH=body; see more.',
+    },
+  },
+  buffer: {
+    values: 1_234_567,
+    live: 4567,
+    backlog: 1_230_000,
+    quarantined: 3,
+    waiting_for_commit: 0,
+    bytes: 4_200_000,
+    free_bytes: 12_000_000_000,
+    oldest_age_seconds: 86_400,
+    series: 500,
+    set_aside: 0,
+    problems: [],
+  },
+  rates: { ingested_per_minute: 3000, delivered_per_minute: 0, drained_in_seconds: null },
+  uplink: {
+    state: 'away',
+    away: {
+      since_seconds: 86_000,
+      code: 'platform.dns',
+      message: 'has no address',
+      attempts: 1400,
+      next_try_in_seconds: 12.5,
+    },
+    last_post_at: '2026-11-20T00:00:00.000Z',
+    last_post_seconds_ago: 86_000,
+    last_delivered_at: null,
+    last_delivered_seconds_ago: null,
+    delivered_values: 0,
+    quarantined_values: 3,
+    posts_under_way: 0,
+    post_interval_seconds: 10,
+    post_max_bytes: 480_000,
+    waiting_series: [
+      { series: 3, asset: 881, status: 400, message: 'unit: unknown '.repeat(20), next_try_in_seconds: 9 },
+    ],
+    paused_assets: [],
+  },
+  requests: {
+    minute: 400,
+    minute_limit: 400,
+    day: 19_000,
+    day_limit: 20_000,
+    day_projected: 25_000,
+    quota: { calls: 1_000_000, used: 950_000, since: '2026-11-01' },
+    resting_seconds: 20,
+  },
+  listener: {
+    webhook: '0.0.0.0:8471',
+    webhook_url: `https://gateway.example.com/${'x'.repeat(90)}`,
+    registered: undefined,
+    secret_known: false,
+  },
+  holds: Array.from({ length: 9 }, (_, i) => ({
+    kind: 'asset' as const,
+    id: 881 + i,
+    cause: 'asset_disappeared' as never,
+    since: '2026-11-20T00:00:00.000Z',
+    last_probe: null,
+    next_probe_in_seconds: 60,
+    tags: [`FT-10${i}`],
+  })),
+  events: [],
+  tags: 500,
+  state_dir: '/var/lib/tagferry',
+};
+
+describe('the status screen', () => {
+  it('stays within 80 columns and 40 rows on the worst day, and lets nothing steer the terminal', () => {
+    const screen = statusScreen(BAD_DAY, 80, (text) => text);
+    const lines = screen.split('\n');
+    for (const line of lines) expect(line.length, line).toBeLessThanOrEqual(80);
+    expect(lines.length).toBeLessThanOrEqual(40);
+    expect(screen).not.toContain('\u001b');
+    expect(screen).toMatch(/^quota +950,000 of 1,000,000 calls \(95 %\) since 2026-11-01, enough for 2 d/m);
+    expect(screen).toContain('not drained at this rate');
+    expect(screen).toContain('and 3 more: tagferry status --json');
+  });
+
+  it('is as wide in colour as without', () => {
+    const paint = painter({ isTTY: true }, { TERM: 'xterm' });
+    const coloured = statusScreen(BAD_DAY, 80, paint);
+    expect(coloured).toContain('\u001b[33m');
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: colour is what is taken away
+    expect(coloured.replaceAll(/\u001b\[\d+m/g, '')).toBe(statusScreen(BAD_DAY, 80, (text) => text));
+    expect(painter({ isTTY: true }, { NO_COLOR: '1' })('x', 'red')).toBe('x');
+    expect(painter({}, {})('x', 'red')).toBe('x');
+  });
+});
+
+describe('rates', () => {
+  it('are those of the last minute, not of the whole run', () => {
+    const rates = new Rates(0);
+    for (let s = 10; s <= 600; s += 10)
+      rates.sample(s * 1000, { ingested: s * 100, delivered: s < 540 ? 0 : (s - 540) * 1000 });
+    expect(rates.at(600_000, { ingested: 60_000, delivered: 60_000 })).toEqual({
+      ingestedPerMinute: 6000,
+      deliveredPerMinute: 60_000,
+    });
+  });
+
+  it('say when a backlog is gone, or that it is not shrinking', () => {
+    expect(drainSeconds(54_000, { ingestedPerMinute: 6000, deliveredPerMinute: 60_000 })).toBe(60);
+    expect(drainSeconds(1, { ingestedPerMinute: 60, deliveredPerMinute: 60 })).toBeNull();
+    expect(drainSeconds(0, { ingestedPerMinute: 60, deliveredPerMinute: 0 })).toBe(0);
+  });
+});
+
+describe('amounts', () => {
+  it('are written as people say them', () => {
+    expect([0, 59, 60, 125, 3600, 90_000].map(durationText)).toEqual([
+      '0 s',
+      '59 s',
+      '1 min',
+      '2 min 5 s',
+      '1 h',
+      '1 d 1 h',
+    ]);
+    expect([0, 999, 1000, 480_000, 2_147_483_648].map(bytesText)).toEqual([
+      '0 B',
+      '999 B',
+      '1.0 kB',
+      '480 kB',
+      '2.1 GB',
+    ]);
+    expect([counted(1, 'tag'), counted(1204, 'tag')]).toEqual(['1 tag', '1,204 tags']);
+  });
+});
+
+describe('the redaction', () => {
+  it('keeps what is known to be public and takes away everything else', () => {
+    const text = [
+      '# a comment',
+      'PLATFORM_URL=https://x',
+      'CLIENT_SECRET=abc',
+      'export INGEST_TOKEN = def',
+      '#CLIENT_SECRET=ghi',
+      'CLIENT_SECRT=jkl',
+      'CLIENT_SECRET_FILE=credentials/client_secret',
+      'mno',
+      'TECHNICAL_PASSWORD=',
+    ].join('\n');
+    expect(redactEnvFile(text).split('\n')).toEqual([
+      '# a comment',
+      'PLATFORM_URL=https://x',
+      'CLIENT_SECRET=***',
+      'export INGEST_TOKEN =***',
+      '#CLIENT_SECRET=***',
+      'CLIENT_SECRT=***',
+      'CLIENT_SECRET_FILE=credentials/client_secret',
+      '***',
+      'TECHNICAL_PASSWORD=',
+    ]);
+    expect(redactYaml('    headers: { Authorization: Bearer x }\n    password: "y"\n    topic: z\n')).toBe(
+      '    headers: { Authorization: ***\n    password: ***\n    topic: z\n',
+    );
+  });
+});
+
+describe('lines of agent.env', () => {
+  it('are set in their places, and quoted as they are read back', () => {
+    const text = '# one\nA=1\n#B=default\n# two\n';
+    const set = setEnvLines(
+      text,
+      new Map([
+        ['A', "it's #1"],
+        ['B', 'with space'],
+        ['C', ''],
+        ['D', 'plain'],
+      ]),
+    );
+    expect(set).toBe("# one\nA=\"it's #1\"\n#B=default\nB='with space'\n# two\nD=plain\n");
+  });
+});

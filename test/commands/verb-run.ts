@@ -1,0 +1,28 @@
+import { execFile } from 'node:child_process';
+import { join } from 'node:path';
+
+const ROOT = join(import.meta.dirname, '../..');
+
+export interface VerbOutcome {
+  status: number;
+  stdout: string;
+  stderr: string;
+}
+
+/** Runs `tagferry` as an operator would: a process of its own, in a shell that has none of the daemon's environment. */
+export function runVerb(args: readonly string[], environment: NodeJS.ProcessEnv = {}): Promise<VerbOutcome> {
+  const clean = Object.fromEntries(
+    Object.entries(process.env).filter(([key]) => !key.startsWith('NODE_') && !key.startsWith('TAGFERRY')),
+  );
+  return new Promise((resolve) => {
+    execFile(
+      process.execPath,
+      [join(ROOT, 'src/main.ts'), ...args],
+      { cwd: ROOT, env: { ...clean, NO_COLOR: '1', ...environment }, timeout: 90_000, maxBuffer: 32 * 1024 * 1024 },
+      (error, stdout, stderr) => {
+        const code = (error as { code?: number | string } | null)?.code;
+        resolve({ status: error === null ? 0 : typeof code === 'number' ? code : -1, stdout, stderr });
+      },
+    );
+  });
+}
