@@ -1,0 +1,186 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { request } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { SANDBOX_CREDENTIALS } from '../../src/sandbox/sandbox.ts';
+
+const ROOT = join(import.meta.dirname, '../..');
+
+export interface AgentFiles {
+  env?: Record<string, string>;
+  tags?: string;
+  reactions?: string;
+}
+
+/** The daemon as a process of its own, with a configuration folder and a state folder that go with it. */
+export class AgentProcess {
+  readonly folder: string;
+  readonly config: string;
+  readonly state: string;
+  readonly ingest: string;
+  readonly ops: string;
+  readonly webhook: string;
+  #child: ChildProcess | undefined;
+  #output = '';
+
+  /** Writes the files; starts nothing. Sockets stand in the folder, so that no port has to be free. */
+  constructor(platformUrl: string, files: AgentFiles = {}) {
+    this.folder = mkdtempSync(join(tmpdir(), 'tagferry-process-'));
+    this.config = join(this.folder, 'config');
+    this.state = join(this.folder, 'state');
+    this.ingest = join(this.folder, 'ingest.sock');
+    this.ops = join(this.folder, 'ops.sock');
+    this.webhook = join(this.folder, 'webhook.sock');
+    mkdirSync(this.config);
+    this.write(platformUrl, files);
+  }
+
+  write(platformUrl: string, files: AgentFiles): void {
+    const env = {
+      PLATFORM_URL: platformUrl,
+      CLIENT_ID: SANDBOX_CREDENTIALS.clientId,
+      CLIENT_SECRET: SANDBOX_CREDENTIALS.clientSecret,
+      TECHNICAL_USERNAME: SANDBOX_CREDENTIALS.technicalUsername,
+      TECHNICAL_PASSWORD: SANDBOX_CREDENTIALS.technicalPassword,
+      STATE_DIR: this.state,
+      INGEST_LISTEN: `unix:${this.ingest}`,
+      OPS_LISTEN: `unix:${this.ops}`,
+      WEBHOOK_LISTEN: `unix:${this.webhook}`,
+      POST_INTERVAL: '200ms',
+      COMMIT_INTERVAL: '20ms',
+      REQUESTS_PER_MINUTE: '0',
+      LOG_FORMAT: 'json',
+      ...files.env,
+    };
+    const lines = Object.entries(env).map(([key, value]) => `${key}=${value}\n`);
+    writeFileSync(join(this.config, 'agent.env'), lines.join(''), { mode: 0o600 });
+    writeFileSync(join(this.config, 'tags.yaml'), files.tags ?? 'tags: {}\n');
+    writeFileSync(join(this.config, 'reactions.yaml'), files.reactions ?? 'reactions: []\n');
+  }
+
+  /** Starts the daemon and waits until it says that it is ready. */
+  async start(environment: NodeJS.ProcessEnv = {}): Promise<void> {
+    this.launch(environment);
+    await this.until(() => this.logged('agent.ready').length > this.#readyBefore, 'the agent is ready');
+  }
+
+  #readyBefore = 0;
+
+  /** Starts it without waiting. */
+  launch(environment: NodeJS.ProcessEnv = {}): ChildProcess {
+    this.#readyBefore = this.logged('agent.ready').length;
+    const clean = Object.fromEntries(Object.entries(process.env).filter(([key]) => !key.startsWith('NODE_')));
+    const child = spawn(
+      process.execPath,
+      [join(ROOT, process.env.TAGFERRY_TEST_MAIN ?? 'src/main.ts'), 'run', '--config', this.config],
+      {
+        cwd: this.folder,
+        env: { ...clean, NO_COLOR: '1', ...environment },
+        stdio: ['ignore', 'pipe', 'pipe'],
+      },
+    );
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.setEncoding('utf8').on('data', (text: string) => {
+        this.#output += text;
+      });
+    }
+    this.#child = child;
+    return child;
+  }
+
+  get output(): string {
+    return this.#output;
+  }
+
+  get pid(): number {
+    return this.#child?.pid ?? 0;
+  }
+
+  /** Lines of the log with this event name. */
+  logged(event: string): Record<string, unknown>[] {
+    return this.#output
+      .split('\n')
+      .filter((line) => line.includes(`"event":"${event}"`))
+      .map((line) => JSON.parse(line.slice(line.indexOf('{'))) as Record<string, unknown>);
+  }
+
+  /** Sends a signal and waits for the end. Gives the exit status, or the signal's name. */
+  async end(signal: NodeJS.Signals): Promise<number | string> {
+    this.#child?.kill(signal);
+    return this.ended();
+  }
+
+  ended(): Promise<number | string> {
+    const child = this.#child;
+    if (!child) return Promise.resolve(0);
+    if (child.exitCode !== null || child.signalCode !== null)
+      return Promise.resolve(child.exitCode ?? child.signalCode!);
+    return new Promise((resolve) => child.once('exit', (code, signal) => resolve(code ?? signal ?? 0)));
+  }
+
+  signal(signal: NodeJS.Signals): void {
+    this.#child?.kill(signal);
+  }
+
+  /** A request to one of the daemon's sockets. */
+  call(
+    socketPath: string,
+    path: string,
+    options: { method?: string; headers?: Record<string, string>; body?: string | Buffer } = {},
+  ): Promise<{ status: number; text: string; headers: Record<string, unknown> }> {
+    return new Promise((resolve, reject) => {
+      const { method = options.body === undefined ? 'GET' : 'POST', headers = {}, body } = options;
+      const outgoing = request({ socketPath, path, method, headers, agent: false }, (answer) => {
+        let text = '';
+        answer.setEncoding('utf8').on('data', (chunk: string) => {
+          text += chunk;
+        });
+        answer.on('end', () => resolve({ status: answer.statusCode ?? 0, text, headers: answer.headers }));
+        answer.on('error', reject);
+      });
+      outgoing.on('error', reject);
+      outgoing.end(body);
+    });
+  }
+
+  push(values: unknown[]): Promise<{ status: number; text: string; headers: Record<string, unknown> }> {
+    const headers = { 'Content-Type': 'application/json' };
+    return this.call(this.ingest, '/v1/values', { body: JSON.stringify({ values }), headers });
+  }
+
+  async status(): Promise<Record<string, unknown>> {
+    return JSON.parse((await this.call(this.ops, '/status')).text) as Record<string, unknown>;
+  }
+
+  async metric(name: string): Promise<number> {
+    const { text } = await this.call(this.ops, '/metrics');
+    const lines = text.split('\n').filter((line) => line.startsWith(name) && !line.startsWith('#'));
+    return lines.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' ') + 1)), 0);
+  }
+
+  /** Waits for a condition; says what it waited for, and what the daemon printed, when it never comes. */
+  async until(condition: () => boolean | Promise<boolean>, what: string, patienceMs = 45_000): Promise<void> {
+    const end = performance.now() + patienceMs;
+    for (;;) {
+      if (await condition()) return;
+      const child = this.#child;
+      const over = child && (child.exitCode !== null || child.signalCode !== null);
+      if (performance.now() > end || over) {
+        throw new Error(`never came: ${what}${over ? ' (the agent ended)' : ''}\n${this.#output.slice(-6000)}`);
+      }
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  }
+
+  /** Ends what runs and takes the folder away. */
+  async dispose(): Promise<void> {
+    if (this.#child && this.#child.exitCode === null && this.#child.signalCode === null) await this.end('SIGKILL');
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+
+  /** Everything the daemon wrote to disk, for a search of secrets. */
+  file(name: string): string {
+    return readFileSync(join(this.state, name), 'latin1');
+  }
+}

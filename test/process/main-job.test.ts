@@ -1,0 +1,148 @@
+import { spawn } from 'node:child_process';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
+import { type AgentFiles, AgentProcess } from './agent-process.ts';
+
+const TAGS = `
+tags:
+  FT-101: { asset: 881, instrumentation: 4711, values: { flow: { unit: 12, group: process } } }
+  FT-102: { asset: 882, instrumentation: 4712, values: { flow: { unit: 12 } } }
+`;
+
+let sandbox: Sandbox;
+let agent: AgentProcess | undefined;
+
+beforeEach(async () => {
+  sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
+  await sandbox.start();
+});
+afterEach(async () => {
+  await agent?.dispose();
+  agent = undefined;
+  await sandbox.stop();
+});
+
+async function startAgent(files: AgentFiles = {}): Promise<AgentProcess> {
+  agent = new AgentProcess(sandbox.url, { tags: TAGS, ...files });
+  await agent.start();
+  return agent;
+}
+
+const value = (tag: string, number: number, timestamp = Date.now()) => ({ tag, key: 'flow', value: number, timestamp });
+
+describe('the daemon', () => {
+  it('carries a pushed value to the platform and revokes its token at the end', async () => {
+    const agent = await startAgent();
+    const timestamp = Date.UTC(2026, 10, 21, 1, 2, 3, 4);
+    expect((await agent.push([{ ...value('FT-101', 12.5, timestamp), status: 'good' }])).status).toBe(204);
+    await agent.until(() => sandbox.values.counts(881, 'flow').stored === 1, 'the value is on the platform');
+    expect(sandbox.values.list(881, 'flow')).toMatchObject([
+      { timestampMs: timestamp, value: 12.5, status: 'good', group: 'process' },
+    ]);
+    expect(sandbox.tokens.counts().alive).toBe(1);
+    expect(await agent.end('SIGTERM')).toBe(0);
+    expect(sandbox.tokens.counts().alive).toBe(0);
+  });
+
+  it('takes values as JSON, NDJSON and line protocol, and names what is wrong with them', async () => {
+    const agent = await startAgent();
+    const post = (path: string, type: string, body: string) =>
+      agent.call(agent.ingest, path, { body, headers: { 'Content-Type': type } });
+    const line = JSON.stringify(value('FT-101', 1, 1000));
+    expect(
+      (await post('/v1/values', 'application/x-ndjson', `${line}\n${JSON.stringify(value('FT-101', 2, 2000))}\n`))
+        .status,
+    ).toBe(204);
+    expect((await post('/write?precision=ms', 'text/plain', 'FT-102 flow=3 3000\n')).status).toBe(204);
+    expect((await post('/api/v2/write?precision=s', 'text/plain', 'FT-102 flow=4i 4\n')).status).toBe(204);
+    const wrong = await agent.push([
+      value('FT-101', 5),
+      { tag: 'FT-999', key: 'flow', value: 1 },
+      { tag: 'FT-101', key: 'flw', value: 1 },
+    ]);
+    expect(wrong.status).toBe(422);
+    expect(JSON.parse(wrong.text).problems.map((one: { index: number }) => one.index)).toEqual([1, 2]);
+    expect((await post('/v1/values', 'application/json', '{"values":')).status).toBe(400);
+    expect((await post('/v1/values', 'application/json', `{"values":[${' '.repeat(9 * 1024 * 1024)}]}`)).status).toBe(
+      413,
+    );
+    await agent.until(() => sandbox.values.counts().stored === 4, 'all four values are on the platform');
+    expect(await agent.metric('tagferry_values_ingested_total')).toBe(4);
+  });
+
+  it('goes on by itself when the platform returns, with nothing missing', async () => {
+    const agent = await startAgent();
+    await sandbox.goOffline('refuse');
+    const sent: { timestampMs: number; value: number }[] = [];
+    for (let i = 0; i < 40; i++) {
+      const timestampMs = 1_000_000 + i;
+      expect((await agent.push([value('FT-101', i, timestampMs), value('FT-102', i, timestampMs)])).status).toBe(204);
+      sent.push({ timestampMs, value: i });
+    }
+    expect((await agent.metric('tagferry_buffer_values')) as number).toBe(80);
+    await sandbox.goOnline();
+    await agent.until(async () => (await agent.metric('tagferry_buffer_values')) === 0, 'the buffer is empty', 80_000);
+    for (const asset of [881, 882]) {
+      expect(sandbox.values.compare(asset, 'flow', sent)).toEqual({ missing: [], invented: [], different: [] });
+    }
+  });
+
+  it('lets no second daemon into its state folder, and says who has it', async () => {
+    const agent = await startAgent();
+    const second = spawn(process.execPath, ['src/main.ts', 'run', '--config', agent.config], {
+      cwd: join(import.meta.dirname, '../..'),
+      env: { ...process.env, INGEST_LISTEN: '', OPS_LISTEN: '', WEBHOOK_LISTEN: '' },
+    });
+    let output = '';
+    for (const stream of [second.stdout, second.stderr]) stream.on('data', (chunk) => (output += chunk));
+    const status = await new Promise((resolve) => second.once('exit', resolve));
+    expect(status).toBe(1);
+    expect(output).toContain(String(agent.pid));
+  });
+
+  it('ends with 78 and every problem when its configuration cannot work', async () => {
+    agent = new AgentProcess(sandbox.url, { env: { POST_INTERVALL: '5s', COMMIT_INTERVAL: 'soon' } });
+    agent.launch();
+    expect(await agent.ended()).toBe(78);
+    expect(agent.output).toMatch(/agent\.env:\d+: .*POST_INTERVAL/);
+    expect(agent.output).toMatch(/agent\.env:\d+: .*COMMIT_INTERVAL/);
+  });
+
+  it('keeps secrets out of its log, its status and world-readable files', async () => {
+    const agent = await startAgent({ env: { LOG_LEVEL: 'trace' } });
+    await agent.push([value('FT-101', 1)]);
+    await agent.until(() => sandbox.values.counts().stored === 1, 'the value is on the platform');
+    const told =
+      agent.output + (await agent.call(agent.ops, '/status')).text + (await agent.call(agent.ops, '/metrics')).text;
+    for (const secret of [SANDBOX_CREDENTIALS.clientSecret, SANDBOX_CREDENTIALS.technicalPassword])
+      expect(told).not.toContain(secret);
+    const { access_token: token } = JSON.parse(JSON.stringify({ access_token: tokenAtRest(agent) }));
+    expect(token.length).toBeGreaterThan(10);
+    expect(told).not.toContain(token);
+    expect(statSync(agent.state).mode & 0o077).toBe(0);
+    for (const name of readdirSync(agent.state))
+      expect(`${name} ${statSync(join(agent.state, name)).mode & 0o007}`).toBe(`${name} 0`);
+  });
+
+  it('follows SIGHUP, and keeps the old configuration where the new one has a problem', async () => {
+    const agent = await startAgent();
+    agent.write(sandbox.url, { tags: 'tags: { FT-300: { asset: 883, values: { flow: { unit: 12 } } } }\n' });
+    agent.signal('SIGHUP');
+    await agent.until(() => agent.logged('config.reloaded').length === 1, 'the configuration was read again');
+    expect((await agent.push([value('FT-300', 1)])).status).toBe(204);
+    expect((await agent.push([value('FT-101', 1)])).status).toBe(422);
+    agent.write(sandbox.url, { tags: 'tags: [nonsense\n' });
+    agent.signal('SIGHUP');
+    await agent.until(() => agent.logged('config.refused').length === 1, 'the new configuration was refused');
+    expect((await agent.push([value('FT-300', 2)])).status).toBe(204);
+  });
+});
+
+function tokenAtRest(agent: AgentProcess): string {
+  const body = JSON.parse(readFileSync(join(agent.state, 'session.json'), 'utf8')) as {
+    tokens: { accessToken: string }[];
+  };
+  return body.tokens[0]!.accessToken;
+}
