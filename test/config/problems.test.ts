@@ -19,7 +19,7 @@ describe('agent.env', () => {
       '1: CLIENT_SECRETS_FILE is not a known key, write CLIENT_SECRET_FILE',
     ],
     ['a key in lower case', 'log_level=info\n', '1: log_level is not a known key, write LOG_LEVEL'],
-    ['a key of something else', 'TZ=UTC\n', '1: TZ is not a known key, remove it (the nearest known is CLIENT_ID)'],
+    ['a key of something else', 'TZ=UTC\n', '1: TZ is not a known key, remove it (the nearest known is POST_GZIP)'],
     ['no key at all', 'hello world\n', '1: this is no KEY=value line, write KEY=value, or # before a comment'],
     ['a key twice', 'LOG_LEVEL=info\n\nLOG_LEVEL=warn\n', '3: LOG_LEVEL stands already on line 1, keep one of the two'],
     [
