@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
-import { mkdir, open, readFile, rename, rm } from 'node:fs/promises';
+import { mkdir, readFile, rename } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { removeDurably, writeDurably } from '../durable-file.ts';
 import { codeOf } from '../errors.ts';
 
 /** What has to be known of our webhook across restarts. `secret` and `previous` never leave this file and the memory. */
@@ -43,33 +44,12 @@ export class RegistrationFile {
 
   /** Throws the file system's own error; then the old file is whole. */
   async write(record: RegistrationRecord): Promise<void> {
-    const folder = dirname(this.#path);
-    await mkdir(folder, { recursive: true, mode: 0o700 });
-    const temporary = `${this.#path}.new`;
-    const file = await open(temporary, 'w', 0o600);
-    try {
-      await file.chmod(0o600);
-      await file.writeFile(`${JSON.stringify(record)}\n`);
-      await file.sync();
-    } finally {
-      await file.close();
-    }
-    await rename(temporary, this.#path);
-    await syncFolder(folder);
+    await mkdir(dirname(this.#path), { recursive: true, mode: 0o700 });
+    await writeDurably(this.#path, `${JSON.stringify(record)}\n`);
   }
 
-  async remove(): Promise<void> {
-    await rm(this.#path, { force: true });
-    await syncFolder(dirname(this.#path));
-  }
-}
-
-async function syncFolder(folder: string): Promise<void> {
-  const directory = await open(folder, 'r');
-  try {
-    await directory.sync();
-  } finally {
-    await directory.close();
+  remove(): Promise<void> {
+    return removeDurably(this.#path);
   }
 }
 

@@ -20,7 +20,7 @@ const FLOORS: Record<string, number> = {
   config: 2,
   contract: 1,
 };
-const GROUND = ['clock.ts', 'errors.ts', 'logger.ts', 'database.ts', 'retry.ts', 'listen.ts'];
+const GROUND = ['clock.ts', 'errors.ts', 'logger.ts', 'database.ts', 'retry.ts', 'listen.ts', 'durable-file.ts'];
 
 interface Place {
   floor: number;

@@ -8,11 +8,12 @@
  * which the kernel lets go of however the process ends.
  */
 import { createHash } from 'node:crypto';
-import { chmod, mkdir, open, readFile, rename, rm } from 'node:fs/promises';
+import { chmod, mkdir, readFile, rm } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { isAbsolute, join } from 'node:path';
 import Database from 'better-sqlite3';
 import type { Clock } from '../../clock.ts';
+import { writeDurably } from '../../durable-file.ts';
 import { codeOf, StoreError, UsageError } from '../../errors.ts';
 import type { PersonSettings, SignInFlow } from './person-settings.ts';
 
@@ -79,21 +80,10 @@ export class PersonFile {
   }
 
   async write(person: StoredPerson): Promise<void> {
-    const temporary = `${this.#path}.${process.pid}.tmp`;
     try {
       await this.#makeFolder();
-      await rm(temporary, { force: true });
-      const file = await open(temporary, 'wx', 0o600);
-      try {
-        await file.writeFile(`${JSON.stringify({ version: 1, ...person })}\n`);
-        await file.sync();
-      } finally {
-        await file.close();
-      }
-      await rename(temporary, this.#path);
-      await this.#syncFolder();
+      await writeDurably(this.#path, `${JSON.stringify({ version: 1, ...person })}\n`, `.${process.pid}.tmp`);
     } catch (error) {
-      await rm(temporary, { force: true }).catch(() => undefined);
       throw this.#error('cannot be written', error);
     }
   }
@@ -133,16 +123,6 @@ export class PersonFile {
 
   async #makeFolder(): Promise<void> {
     await mkdir(this.#folder, { recursive: true, mode: 0o700 });
-  }
-
-  /** Without it the rename itself may be lost with the power. */
-  async #syncFolder(): Promise<void> {
-    const folder = await open(this.#folder, 'r');
-    try {
-      await folder.sync();
-    } finally {
-      await folder.close();
-    }
   }
 
   #error(what: string, cause: unknown): StoreError {

@@ -1,5 +1,6 @@
-import { open, readFile, rename, rm } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { removeDurably, writeDurably } from '../../durable-file.ts';
 import { codeOf, StoreError } from '../../errors.ts';
 
 /** One pair of tokens at rest. */
@@ -50,18 +51,8 @@ export class SessionFile {
   }
 
   async #replace(tokens: readonly StoredToken[]): Promise<void> {
-    const temporary = `${this.#path}.tmp`;
     try {
-      await rm(temporary, { force: true });
-      const file = await open(temporary, 'wx', 0o600);
-      try {
-        await file.writeFile(`${JSON.stringify({ version: 1, tokens })}\n`);
-        await file.sync();
-      } finally {
-        await file.close();
-      }
-      await rename(temporary, this.#path);
-      await this.#syncFolder();
+      await writeDurably(this.#path, `${JSON.stringify({ version: 1, tokens })}\n`);
     } catch (error) {
       throw this.#error('cannot be written', error);
     }
@@ -69,21 +60,9 @@ export class SessionFile {
 
   async #remove(): Promise<void> {
     try {
-      await rm(this.#path, { force: true });
-      await rm(`${this.#path}.tmp`, { force: true });
-      await this.#syncFolder();
+      await removeDurably(this.#path);
     } catch (error) {
       throw this.#error('cannot be removed', error);
-    }
-  }
-
-  /** Without it the rename itself may be lost with the power. */
-  async #syncFolder(): Promise<void> {
-    const folder = await open(dirname(this.#path), 'r');
-    try {
-      await folder.sync();
-    } finally {
-      await folder.close();
     }
   }
 
