@@ -1,0 +1,174 @@
+import { execFile } from 'node:child_process';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { CHECKOUT, debianTree } from './debian-tree.ts';
+import { Machine, until } from './machine.ts';
+
+const run = promisify(execFile);
+const INSIDE = join(import.meta.dirname, 'inside');
+const SANDBOX = 'http://127.0.0.1:8480';
+const ACKNOWLEDGED = '/root/acknowledged';
+
+/** Builds the package; gives its file. */
+export async function buildDeb(out: string, ...options: string[]): Promise<string> {
+  const { stdout } = await run(join(CHECKOUT, 'scripts/build-deb'), ['--out', out, ...options]);
+  return stdout.trim().split('\n').at(-1)!;
+}
+
+export interface Answer {
+  status: number;
+  text: string;
+}
+
+/** A gateway with tagferry's package on it and the sandbox beside it; everything it talks to is in the machine. */
+export class Gateway {
+  readonly machine: Machine;
+
+  private constructor(machine: Machine) {
+    this.machine = machine;
+  }
+
+  static async boot(): Promise<Gateway> {
+    return new Gateway(await Machine.boot(await debianTree()));
+  }
+
+  async stop(): Promise<void> {
+    await this.machine.stop();
+  }
+
+  /** Gives what dpkg printed. */
+  async install(deb: string): Promise<string> {
+    this.machine.put(deb, '/root/tagferry.deb');
+    return this.machine.sh('dpkg -i /root/tagferry.deb 2>&1', { timeoutMs: 180_000 });
+  }
+
+  /** The sandbox and the programs of the tests run from a copy, which no upgrade and no removal touches. */
+  async startSandbox(): Promise<void> {
+    for (const program of ['pusher.mjs', 'fetch.mjs']) this.machine.put(join(INSIDE, program), `/opt/test/${program}`);
+    const flags = '--listen 127.0.0.1:8480 --admin-port 8481 --per-minute 0 --quiet';
+    await this.machine.sh(`
+      cp -r /usr/lib/tagferry /opt/platform
+      systemd-run --quiet --unit=platform /opt/platform/bin/node /opt/platform/dist/main.js sandbox ${flags}`);
+    await until('the sandbox answers', async () => {
+      const { status } = await this.#fetch('GET', `${SANDBOX}/sandbox/status`);
+      return status === 0;
+    });
+  }
+
+  /** agent.env and the two secrets for the sandbox, as `tagferry setup` leaves them. */
+  async configure(more = ''): Promise<void> {
+    this.machine.write('/etc/tagferry/credentials/client_secret', 'sandbox-secret\n', 0o600);
+    this.machine.write('/etc/tagferry/credentials/technical_password', 'gateway-password\n', 0o600);
+    const lines = [
+      `PLATFORM_URL=${SANDBOX}`,
+      'CLIENT_ID=sandbox-client',
+      'TECHNICAL_USERNAME=gateway@sandbox.example',
+      'POST_INTERVAL=1s',
+      'COMMIT_INTERVAL=100ms',
+    ];
+    // Written over, not replaced: owner and mode stay as the package set them.
+    this.machine.write('/etc/tagferry/agent.env', `${lines.join('\n')}\n${more}`);
+  }
+
+  async #fetch(method: string, url: string, body?: unknown) {
+    const input = body === undefined ? '' : JSON.stringify(body);
+    const runtime = '/opt/platform/bin/node';
+    return this.machine.run([runtime, '/opt/test/fetch.mjs', method, url], { input });
+  }
+
+  async fetch(method: string, url: string, body?: unknown): Promise<Answer> {
+    const { status, stdout, stderr } = await this.#fetch(method, url, body);
+    if (status !== 0) throw new Error(`${method} ${url}: ${stderr}`);
+    return JSON.parse(stdout) as Answer;
+  }
+
+  /** The sandbox's own doors (`/sandbox/…`), on the address that stays when the platform is offline. */
+  async sandbox<T>(method: string, path: string, body?: unknown): Promise<T> {
+    const { status, text } = await this.fetch(method, `http://127.0.0.1:8481/sandbox/${path}`, body);
+    if (status >= 300) throw new Error(`sandbox ${path}: ${status} ${text}`);
+    return (text === '' ? undefined : JSON.parse(text)) as T;
+  }
+
+  async push(values: readonly object[]): Promise<Answer> {
+    return this.fetch('POST', 'http://127.0.0.1:8470/v1/values', { values });
+  }
+
+  async startPusher(): Promise<void> {
+    await this.machine.sh(
+      `systemd-run --quiet --unit=pusher /opt/platform/bin/node /opt/test/pusher.mjs ${ACKNOWLEDGED} FT-101 flow 20`,
+    );
+  }
+
+  async stopPusher(): Promise<void> {
+    await this.machine.sh('systemctl stop pusher');
+  }
+
+  /** Timestamps of the values that the agent has acknowledged to the pusher so far. */
+  acknowledged(): number[] {
+    if (!this.machine.exists(ACKNOWLEDGED)) return [];
+    return this.machine.read(ACKNOWLEDGED).split('\n').filter(Boolean).map(Number);
+  }
+
+  /** Waits until the pusher has so many more acknowledged. */
+  async pushed(more: number): Promise<void> {
+    const before = this.acknowledged().length;
+    await until(`${more} more values are acknowledged`, () => this.acknowledged().length >= before + more);
+  }
+
+  /** Of the acknowledged values, those that the sandbox does not have; waits a while for them to arrive. */
+  async missing(): Promise<number[]> {
+    let missing: number[] = [];
+    try {
+      await until(
+        'all values arrive',
+        async () => {
+          missing = await this.missingNow();
+          return missing.length === 0;
+        },
+        90_000,
+      );
+    } catch {
+      // What is missing says more than that time is up.
+    }
+    return missing;
+  }
+
+  async missingNow(): Promise<number[]> {
+    const sent = this.acknowledged().map((timestampMs) => ({ timestampMs }));
+    const asked = { asset: 881, key: 'flow', sent };
+    return (await this.sandbox<{ missing: number[] }>('POST', 'values/compare', asked)).missing;
+  }
+
+  /** Pushes a value below and one beyond the threshold of the tests, at which the platform sends an event. */
+  async crossThreshold(): Promise<void> {
+    await this.push([{ tag: 'FT-101', key: 'flow', value: 10 }]);
+    await this.push([{ tag: 'FT-101', key: 'flow', value: 99 }]);
+  }
+
+  async mainPid(): Promise<number> {
+    return Number(await this.machine.property('tagferry', 'MainPID'));
+  }
+
+  async restarts(): Promise<number> {
+    return Number(await this.machine.property('tagferry', 'NRestarts'));
+  }
+
+  /** Waits for the service to be up again under another process. */
+  async restarted(oldPid: number): Promise<void> {
+    await until('systemd has restarted the service', async () => {
+      const state = await this.machine.property('tagferry', 'ActiveState');
+      return state === 'active' && (await this.mainPid()) !== oldPid;
+    });
+  }
+
+  dropIn(name: string, text: string): Promise<string> {
+    this.machine.write(`/etc/systemd/system/tagferry.service.d/${name}.conf`, text);
+    return this.machine.sh('systemctl daemon-reload');
+  }
+  removeDropIn(name: string): Promise<string> {
+    return this.machine.sh(`
+      rm /etc/systemd/system/tagferry.service.d/${name}.conf
+      systemctl daemon-reload
+      systemctl restart tagferry`);
+  }
+}

