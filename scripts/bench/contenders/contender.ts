@@ -3,6 +3,7 @@ import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Send } from './feeds.ts';
 
 /** One way to do the job: what it is started with, and what its acknowledgement is worth. */
 export interface Contender {
@@ -11,16 +12,16 @@ export interface Contender {
   acknowledges: string;
   /** Values a round; fewer for one that syncs each. */
   values: number;
-  /** Files of its own in `folder`, the destination on `sinkPort` of 127.0.0.1, which is away at first. */
-  start(folder: string, sinkPort: number): Promise<Running>;
+  /** Files of its own in `folder`, the destination on `sinkPort` of 127.0.0.1, which is away at first; `env` for the program. */
+  start(folder: string, sinkPort: number, env: NodeJS.ProcessEnv): Promise<Running>;
 }
 
 export interface Running {
   child: ChildProcess;
   /** The folder in which it keeps values. */
   files: string;
-  /** Hands the readings over, each the JSON text of a value; done when all are acknowledged, or known to be taken. */
-  feed(readings: readonly string[], connections: number): Promise<void>;
+  /** Gives what hands the readings over, each the JSON text of a value; done when all are acknowledged, or known to be taken. */
+  feed(readings: readonly string[], connections: number): Send;
   /** So long without a write, and it has finished what it does with stored values. */
   quietMs: number;
   /** Tells it that the destination is back, where it would not look within a second. */
@@ -55,10 +56,15 @@ export function bytesBelow(folder: string): number {
   return files.reduce((sum, file) => sum + statSync(join(file.parentPath, file.name)).size, 0);
 }
 
-/** Waits for a condition; throws when it does not come. */
-export async function until(what: string, condition: () => boolean | Promise<boolean>, everyMs: number): Promise<void> {
+/** Waits for a condition; throws when it does not come, or when the program that it waits for has ended. */
+export async function until(
+  what: string,
+  condition: () => boolean | Promise<boolean>,
+  { everyMs, child }: { everyMs: number; child?: ChildProcess },
+): Promise<void> {
   const giveUpAt = performance.now() + PATIENCE_MS;
   while (!(await condition())) {
+    if (child && (child.exitCode !== null || child.signalCode !== null)) throw new Error(`${what}: the program ended`);
     if (performance.now() > giveUpAt) throw new Error(`${what}: not within ${PATIENCE_MS / 1000} s`);
     await sleep(everyMs);
   }
@@ -86,6 +92,8 @@ export function launch(
   };
   child.stdout.on('data', keep);
   child.stderr.on('data', keep);
+  // However the run ends: a program that has no turn is stopped, and would stay.
+  process.once('exit', () => child.kill('SIGKILL'));
   child.once('exit', (code, signal) => {
     if (signal === null) console.error(`${command} ended with ${code}\n${output.slice(-2000)}`);
   });

@@ -1,18 +1,20 @@
-/** One contender through the whole job: values in while the destination is away, rest, the destination back, values out. */
+/**
+ * One contender through the whole job: values in while the destination is away, rest, the destination back, values out.
+ * Contenders take turns, so that whatever else the machine does falls on all of them; who has no turn is stopped (SIGSTOP).
+ */
 import { fork } from 'node:child_process';
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { median } from '../measure.ts';
 import { Plant } from '../plant.ts';
-import { bytesBelow, type Contender, end, freePort, syncCounts, until, usage } from './contender.ts';
+import { bytesBelow, type Contender, end, freePort, type Running, syncCounts, until, usage } from './contender.ts';
 import type { Arrived } from './sink.ts';
 
 export interface Result {
   contender: Contender;
   /** Values in altogether. */
   values: number;
-  /** Values in a second, by number of connections. */
-  inPerSecond: Map<number, number>;
+  /** Values in a second of each round, by number of connections. */
+  inPerSecond: ReadonlyMap<number, number[]>;
   cpuSecondsIn: number;
   storedBytes: number;
   writtenBytesIn: number;
@@ -49,52 +51,87 @@ async function quiet(pid: number, forMs: number): Promise<void> {
     written = now;
     return performance.now() - since >= forMs;
   };
-  await until('no more writes', still, 200);
+  await until('no more writes', still, { everyMs: 200 });
 }
 
-/** `syncFile` is where the contender's environment tells sync-counter.c to count. */
-export async function race(contender: Contender, rounds: number, folder: string, syncFile: string): Promise<Result> {
-  for (const part of ['', 'buffer', 'queue']) mkdirSync(join(folder, part), { recursive: true });
-  const sinkPort = await freePort();
-  const running = await contender.start(folder, sinkPort);
-  const pid = running.child.pid!;
-  try {
-    const plant = new Plant();
-    const before = { ...usage(pid), ...syncCounts(syncFile), stored: bytesBelow(running.files) };
-    const inPerSecond = new Map<number, number>();
-    for (const connections of CONNECTIONS) {
-      const rates: number[] = [];
-      for (let round = 0; round < rounds; round++) {
-        const texts = readings(plant, contender.values);
-        const start = performance.now();
-        await running.feed(texts, connections);
-        rates.push(contender.values / ((performance.now() - start) / 1000));
-      }
-      inPerSecond.set(connections, median(rates));
-    }
-    await quiet(pid, running.quietMs);
-    const values = contender.values * rounds * CONNECTIONS.length;
-    const full = { ...usage(pid), ...syncCounts(syncFile), stored: bytesBelow(running.files) };
-    const arrived = await drain(sinkPort, values, () => running.destinationBack?.());
-    await quiet(pid, 1_000);
-    const after = usage(pid);
+export class Entrant {
+  readonly contender: Contender;
+  readonly #folder: string;
+  readonly #syncFile: string;
+  readonly #rates = new Map<number, number[]>();
+  readonly #plant = new Plant();
+  #values = 0;
+  #sinkPort = 0;
+  #running!: Running;
+  #before!: ReturnType<Entrant['state']>;
+
+  constructor(contender: Contender, folder: string) {
+    this.contender = contender;
+    this.#folder = folder;
+    this.#syncFile = join(folder, 'syncs');
+  }
+
+  /** `layer` is the path of sync-counter.so. */
+  async start(layer: string): Promise<void> {
+    for (const part of ['', 'buffer', 'queue']) mkdirSync(join(this.#folder, part), { recursive: true });
+    this.#sinkPort = await freePort();
+    const env = { LD_PRELOAD: layer, SYNC_COUNTS: this.#syncFile };
+    this.#running = await this.contender.start(this.#folder, this.#sinkPort, env);
+    this.#before = this.state();
+    this.#running.child.kill('SIGSTOP');
+  }
+
+  /** What it has used so far. */
+  state() {
+    const { files, child } = this.#running;
+    return { ...usage(child.pid!), ...syncCounts(this.#syncFile), storedBytes: bytesBelow(files) };
+  }
+
+  /** One round of values in. */
+  async turn(connections: number): Promise<void> {
+    const { values } = this.contender;
+    const send = this.#running.feed(readings(this.#plant, values), connections);
+    this.#running.child.kill('SIGCONT');
+    const start = performance.now();
+    await send();
+    const rate = values / ((performance.now() - start) / 1000);
+    this.#running.child.kill('SIGSTOP');
+    this.#values += values;
+    this.#rates.set(connections, [...(this.#rates.get(connections) ?? []), rate]);
+  }
+
+  /** Rest, the destination back, values out; then it is ended. */
+  async finish(): Promise<Result> {
+    const { child, quietMs } = this.#running;
+    child.kill('SIGCONT');
+    await quiet(child.pid!, quietMs);
+    const before = this.#before;
+    const full = this.state();
+    const arrived = await drain(this.#sinkPort, this.#values, () => this.#running.destinationBack?.());
+    await quiet(child.pid!, 1_000);
+    const after = this.state();
+    await this.end();
     return {
-      contender,
-      values,
-      inPerSecond,
+      contender: this.contender,
+      values: this.#values,
+      inPerSecond: this.#rates,
       cpuSecondsIn: full.cpuSeconds - before.cpuSeconds,
-      storedBytes: full.stored - before.stored,
+      storedBytes: full.storedBytes - before.storedBytes,
       writtenBytesIn: full.writtenBytes - before.writtenBytes,
       writtenBytesOut: after.writtenBytes - full.writtenBytes,
       syncs: full.syncs - before.syncs,
       syncedFiles: full.syncedFiles,
-      drainPerSecond: values / arrived.seconds,
-      repeated: arrived.values - values,
+      drainPerSecond: this.#values / arrived.seconds,
+      repeated: arrived.values - this.#values,
       posts: arrived.posts,
       peakMegabytes: after.peakMegabytes,
     };
-  } finally {
-    await end(running.child);
+  }
+
+  /** Ends the program and removes its files. */
+  async end(): Promise<void> {
+    if (this.#running) await end(this.#running.child);
+    rmSync(this.#folder, { recursive: true, force: true });
   }
 }
 
@@ -109,9 +146,9 @@ async function drain(port: number, values: number, back: () => void): Promise<Ar
       up = true;
     });
     sink.send({ expect: values });
-    await until('the destination listens', () => up, 20);
+    await until('the destination listens', () => up, { everyMs: 20, child: sink });
     back();
-    await until(`${values} values arrive`, () => arrived.values >= values, 50);
+    await until(`${values} values arrive`, () => arrived.values >= values, { everyMs: 50, child: sink });
     return arrived;
   } finally {
     await end(sink);

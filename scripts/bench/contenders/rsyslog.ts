@@ -3,7 +3,7 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { type Contender, freePort, launch, until } from './contender.ts';
 import { debianLibraries, debianRoot, rsyslogModules } from './debian.ts';
-import { feedLines, feedRelp } from './feeds.ts';
+import { lineFeed, relpFeed } from './feeds.ts';
 
 interface Way {
   synced: boolean;
@@ -40,13 +40,12 @@ function answers(port: number): Promise<boolean> {
   });
 }
 
-export function rsyslog(way: Way, values: number, env: NodeJS.ProcessEnv): Contender {
+export function rsyslog(way: Way, values: number): Contender {
   return {
-    name: `rsyslog, disk queue ${way.synced ? 'synced' : 'not synced'}, ${way.by.toUpperCase()}`,
-    acknowledges:
-      way.by === 'tcp' ? 'nothing: TCP, written to the file' : `each value: ${way.synced ? 'synced' : 'written'}`,
+    name: `rsyslog ${way.by.toUpperCase()}${way.synced ? ' synced' : ''}`,
+    acknowledges: way.by === 'tcp' ? '(none) written' : `value ${way.synced ? 'synced' : 'written'}`,
     values,
-    async start(folder, sinkPort) {
+    async start(folder, sinkPort, env) {
       const port = await freePort();
       const file = join(folder, 'rsyslog.conf');
       const queue = join(folder, 'queue');
@@ -56,8 +55,8 @@ export function rsyslog(way: Way, values: number, env: NodeJS.ProcessEnv): Conte
         ['-n', '-f', file, '-i', join(folder, 'pid'), '-M', rsyslogModules()],
         { ...debianLibraries(), ...env },
       );
-      await until('rsyslog listens', () => answers(port), 50);
-      const feed = way.by === 'relp' ? feedRelp : feedLines;
+      await until('rsyslog listens', () => answers(port), { everyMs: 50, child });
+      const feed = way.by === 'relp' ? relpFeed : lineFeed;
       return {
         child,
         files: queue,

@@ -3,7 +3,7 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { type Contender, freePort, launch, until } from './contender.ts';
 import { debianLibraries, debianRoot, syslogNgModules } from './debian.ts';
-import { feedLines } from './feeds.ts';
+import { lineFeed } from './feeds.ts';
 
 /**
  * Lines over TCP, the message kept as it is, a reliable disk buffer, posts of a thousand values by four workers.
@@ -39,18 +39,18 @@ function queued(control: string): Promise<number> {
   });
 }
 
-export function syslogNg(values: number, env: NodeJS.ProcessEnv): Contender {
+export function syslogNg(values: number): Contender {
   return {
-    name: 'syslog-ng, reliable disk buffer',
-    acknowledges: 'nothing: TCP, written to the file',
+    name: 'syslog-ng',
+    acknowledges: '(none) written',
     values,
-    async start(folder, sinkPort) {
+    async start(folder, sinkPort, env) {
       const port = await freePort();
       const file = join(folder, 'syslog-ng.conf');
       const control = join(folder, 'control');
       const buffers = join(folder, 'buffer');
       writeFileSync(file, configuration(port, sinkPort, buffers));
-      const { child, output } = launch(
+      const { child } = launch(
         join(debianRoot, 'usr/sbin/syslog-ng'),
         [
           '-F',
@@ -67,23 +67,30 @@ export function syslogNg(values: number, env: NodeJS.ProcessEnv): Contender {
         { ...debianLibraries(), ...env },
       );
       await until(
-        `syslog-ng answers\n${output()}`,
+        'syslog-ng answers',
         () =>
           queued(control).then(
             () => true,
             () => false,
           ),
-        50,
+        { everyMs: 50, child },
       );
       let taken = 0;
       return {
         child,
         files: buffers,
         quietMs: 2_000,
-        async feed(readings, connections) {
+        feed(readings, connections) {
           taken += readings.length;
-          await feedLines(port, readings, connections);
-          await until('syslog-ng has written all', async () => (await queued(control)) >= taken, 10);
+          const send = lineFeed(port, readings, connections);
+          const expected = taken;
+          return async () => {
+            await send();
+            await until('syslog-ng has written all', async () => (await queued(control)) >= expected, {
+              everyMs: 10,
+              child,
+            });
+          };
         },
       };
     },

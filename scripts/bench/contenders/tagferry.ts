@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Contender, launch, until } from './contender.ts';
-import { feedHttp } from './feeds.ts';
+import { httpFeed } from './feeds.ts';
 
 const root = join(import.meta.dirname, '../../..');
 const PER_REQUEST = 1000;
@@ -18,12 +18,12 @@ export function buildTagferry(): string {
 }
 
 /** The daemon as it is installed: built, with its flag, and its default configuration but for what is named below. */
-export function tagferry(main: string, values: number, env: NodeJS.ProcessEnv): Contender {
+export function tagferry(main: string, values: number): Contender {
   return {
     name: 'tagferry',
-    acknowledges: '204 a request of 1,000: synced',
+    acknowledges: 'request synced',
     values,
-    async start(folder, sinkPort) {
+    async start(folder, sinkPort, env) {
       const settings = [
         `PLATFORM_URL=http://127.0.0.1:${sinkPort}`,
         ...['CLIENT_ID', 'CLIENT_SECRET', 'TECHNICAL_USERNAME', 'TECHNICAL_PASSWORD'].map((key) => `${key}=bench`),
@@ -50,13 +50,13 @@ export function tagferry(main: string, values: number, env: NodeJS.ProcessEnv): 
           port = /"event":"ingest.listening"[^\n]*"port":(\d+)/.exec(output())?.[1];
           return output().includes('"agent.ready"');
         },
-        20,
+        { everyMs: 20, child },
       );
       return {
         child,
         files: join(folder, 'state'),
         quietMs: 6_000,
-        feed: (readings, connections) => feedHttp(`http://127.0.0.1:${port}`, readings, connections, PER_REQUEST),
+        feed: (readings, connections) => httpFeed(`http://127.0.0.1:${port}`, readings, connections, PER_REQUEST),
         destinationBack: () => child.kill('SIGHUP'),
       };
     },
