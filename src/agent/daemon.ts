@@ -28,7 +28,7 @@ import { Quota } from './quota.ts';
 import { Rates } from './rates.ts';
 import { ServiceManager } from './service-manager.ts';
 import { SourcesFlow } from './sources-flow.ts';
-import { overallState, statusReport } from './status-report.ts';
+import { overallState, sessionReport, statusReport } from './status-report.ts';
 import { trustedNowMs } from './trusted-time.ts';
 
 export interface DaemonOptions {
@@ -345,13 +345,12 @@ export class Daemon {
 
   #health() {
     const problems = [...this.#buffer.problems];
-    return { ok: problems.length === 0, problems };
+    return { ok: problems.length === 0, problems, session: sessionReport(this.#platform.session) };
   }
 
   #readiness() {
-    const problems = [...this.#buffer.problems];
-    if (!this.#ready) problems.push('the agent is starting');
-    return { ok: problems.length === 0, problems };
+    const health = this.#health();
+    return this.#ready ? health : { ...health, ok: false, problems: [...health.problems, 'the agent is starting'] };
   }
 
   #isAlive(): boolean {
@@ -383,8 +382,7 @@ export class Daemon {
       bufferBytes: facts.disk.bytes,
       oldestAgeSeconds: facts.oldestAgeMs / 1000,
       assetsHeld: this.#events?.holds.heldCount() ?? 0,
-      renewsInSeconds: (session.renewsInMs ?? Number.NaN) / 1000,
-      sessionValid: session.usable,
+      session,
       requestsToday: this.#platform.budget.stats().dayUsed,
       quarantined: facts.quarantined,
       waitingCommit: this.#buffer.committer.waitingValues,

@@ -1,4 +1,5 @@
 import { Counter, Gauge, Registry } from 'prom-client';
+import type { SessionSnapshot } from '../platform/session/session-snapshot.ts';
 
 /**
  * The agent's metrics, by the names of INTERFACE.md. Gauges are read when somebody asks: `figures` is called at each
@@ -9,9 +10,7 @@ export interface MetricFigures {
   bufferBytes: number;
   oldestAgeSeconds: number;
   assetsHeld: number;
-  /** Seconds to the next renewal, NaN without a session. */
-  renewsInSeconds: number;
-  sessionValid: boolean;
+  session: SessionSnapshot;
   requestsToday: number;
   quarantined: number;
   waitingCommit: number;
@@ -52,8 +51,22 @@ export function createMetrics(figures: () => MetricFigures) {
     'Assets that are held because the platform does not let this user post to them.',
     (now) => now.assetsHeld,
   );
-  gauge('tagferry_session_valid', '1 while there is a valid access token.', (now) => (now.sessionValid ? 1 : 0));
-  gauge('tagferry_session_renews_in_seconds', 'Time to the next token renewal.', (now) => now.renewsInSeconds);
+  gauge('tagferry_session_valid', '1 while there is a valid access token.', (now) => (now.session.usable ? 1 : 0));
+  gauge('tagferry_session_age_seconds', 'Age of the access token.', (now) => secondsOf(now.session.ageMs));
+  gauge('tagferry_session_renews_in_seconds', 'Time to the next token renewal.', (now) =>
+    secondsOf(now.session.renewsInMs),
+  );
+  new Gauge({
+    name: 'tagferry_session_info',
+    help: 'The state of the session and the grant of its token, as labels; always 1.',
+    labelNames: ['state', 'grant'],
+    registers,
+    collect() {
+      const { state, grant } = figures().session;
+      this.reset();
+      this.set({ state, grant: grant ?? 'none' }, 1);
+    },
+  });
   gauge('tagferry_requests_today', 'API calls of the day so far.', (now) => now.requestsToday);
 
   return {
@@ -77,5 +90,7 @@ export function createMetrics(figures: () => MetricFigures) {
     commits: counter('tagferry_commits_total', 'Commits to disk.', ['outcome']),
   };
 }
+
+const secondsOf = (ms: number | undefined) => (ms ?? Number.NaN) / 1000;
 
 export type Metrics = ReturnType<typeof createMetrics>;

@@ -6,6 +6,8 @@ export interface Health {
   ok: boolean;
   /** Why not, one sentence each; empty where all is well. */
   problems: string[];
+  /** The session's state, grant, age and time to renewal: a platform that is away is no fault of the agent's health. */
+  session: unknown;
 }
 
 export interface OpsSources {
@@ -66,7 +68,8 @@ export class OpsServer {
     }
     if (path === '/status') return send(response, 200, await this.#sources.status());
     const health = path === '/healthz' ? this.#sources.health() : this.#sources.readiness();
-    send(response, health.ok ? 200 : 503, { status: health.ok ? 'ok' : 'unavailable', problems: health.problems });
+    const { ok, problems, session } = health;
+    send(response, ok ? 200 : 503, { status: ok ? 'ok' : 'unavailable', problems, session });
   }
 }
 

@@ -13,6 +13,7 @@ import type { Tag } from '../config/tags.ts';
 import { readYamlFile } from '../config/yaml-file.ts';
 import { TagferryError } from '../errors.ts';
 import { createLogger } from '../logger.ts';
+import { snapshotOf } from '../platform/session/session-snapshot.ts';
 import { Intake } from '../sources/intake.ts';
 import { askDaemon, type DaemonPlace, daemonPlace, NoDaemonError, streamFromDaemon } from './control-client.ts';
 
@@ -152,8 +153,10 @@ const NO_FIGURES = {
   bufferBytes: 0,
   oldestAgeSeconds: 0,
   assetsHeld: 0,
-  renewsInSeconds: 0,
-  sessionValid: false,
+  session: snapshotOf(
+    { state: 'none', usable: false, token: undefined, nextAtMs: undefined, failures: 0, error: undefined },
+    0,
+  ),
   requestsToday: 0,
   quarantined: 0,
   waitingCommit: 0,

@@ -42,6 +42,11 @@ describe('the daemon', () => {
       { timestampMs: timestamp, value: 12.5, status: 'good', group: 'process' },
     ]);
     expect(sandbox.tokens.counts().alive).toBe(1);
+    const health = JSON.parse((await agent.call(agent.ops, '/healthz')).text);
+    expect(health).toMatchObject({ status: 'ok', problems: [], session: { state: 'valid', grant: 'password' } });
+    expect(health.session.renews_in_seconds).toBeGreaterThan(0);
+    expect(await agent.metric('tagferry_session_info{state="valid",grant="password"}')).toBe(1);
+    expect(await agent.metric('tagferry_session_renewals_total{grant="password"}')).toBe(1);
     expect(await agent.end('SIGTERM')).toBe(0);
     expect(sandbox.tokens.counts().alive).toBe(0);
   });
