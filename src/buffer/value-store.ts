@@ -28,7 +28,7 @@ import { SegmentReader } from './segment-reader.ts';
 import type { Series } from './series.ts';
 import { quarantineBatch, releasePart, settlePart } from './settle.ts';
 import { type Span, segmentId } from './span.ts';
-import { StoreState } from './state.ts';
+import { type AssetState, StoreState } from './state.ts';
 import type { CommitRequest, StoreFacts, ValueStoreOptions } from './store-facts.ts';
 import { prepareStatements, type Statements, writeSeries } from './tables.ts';
 import { divideBatch, leaveLanes, takeBatch } from './take.ts';
@@ -199,14 +199,14 @@ export class ValueStore {
 
   #takeIn(columns: Columns): void {
     const state = this.#state;
-    let seq = state.nextSeq;
+    let asset: AssetState | undefined;
     for (let i = 0; i < columns.length; i++) {
       const series = state.seriesOf(columns.series[i]!);
       const time = columns.timeMs[i]!;
-      series.queue.push(time, columns.value[i]!, seq++, columns.flags[i]!, time <= series.backlogTimeMs);
-      state.touched.add(series.asset);
+      series.queue.push(time, columns.value[i]!, state.nextSeq++, columns.flags[i]!, time <= series.backlogTimeMs);
+      if (series.asset !== asset) state.touched.add(series.asset);
+      asset = series.asset;
     }
-    state.nextSeq = seq;
     state.logValues += columns.length;
   }
 
