@@ -6,6 +6,9 @@ export default defineConfig({
     // Daemons, kill -9 and real disks: generous bounds, because no test asserts a time.
     testTimeout: 60_000,
     hookTimeout: 60_000,
+    // Where nobody watches, what fails is asked once more and counted as retried: daemons in real time on shared machines
+    // meet pauses that say nothing about the code. At a desk the first failure counts.
+    retry: process.env.CI ? 1 : 0,
     pool: 'forks',
     // Two at once at most: several suites start daemons, and the machines that run this are small.
     maxWorkers: 2,
