@@ -113,7 +113,8 @@ describe('status on a terminal', () => {
     const { NO_COLOR: _, ...environment } = process.env;
     const child = spawn('script', ['-qec', inside, '/dev/null'], {
       cwd: join(import.meta.dirname, '../..'),
-      env: { ...environment, TERM: 'xterm' },
+      // dash would end with the signal itself instead of going on to say how the verb ended.
+      env: { ...environment, TERM: 'xterm', SHELL: '/bin/bash' },
     });
     let output = '';
     child.stdout.on('data', (chunk) => (output += chunk));
