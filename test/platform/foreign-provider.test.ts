@@ -1,0 +1,376 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pino } from 'pino';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { systemClock } from '../../src/clock.ts';
+import { PlatformClient } from '../../src/platform/client.ts';
+import { createDispatcher } from '../../src/platform/dispatcher.ts';
+import type { FormRequest } from '../../src/platform/grants/form-request.ts';
+import { GrantError } from '../../src/platform/grants/grant-error.ts';
+import {
+  beginSignIn,
+  codeGrantRequest,
+  codeOfRedirect,
+  type PersonClient,
+  personRefreshRequest,
+  personRevokeRequest,
+  processPersonAnswer,
+  processPersonRevocation,
+  type SignIn,
+} from '../../src/platform/grants/person.ts';
+import {
+  passwordGrantRequest,
+  processPasswordAnswer,
+  processRefreshAnswer,
+  processRevocation,
+  refreshGrantRequest,
+  revokeRequest,
+} from '../../src/platform/grants/technical-user.ts';
+import type { Tokens } from '../../src/platform/grants/token-answer.ts';
+import { HttpBoundary } from '../../src/platform/http-boundary.ts';
+import { Session } from '../../src/platform/session/session.ts';
+import { SessionFile } from '../../src/platform/session/session-file.ts';
+import {
+  ForeignProvider,
+  type ForeignProviderOptions,
+  MACHINE_CLIENT,
+  NATIVE_REDIRECT,
+  PERSON_KEY,
+  signInByBrowser,
+  TECHNICAL_USER,
+  WEB_CLIENT,
+  WEB_REDIRECT,
+} from './foreign-provider.ts';
+import { until } from './session-bench.ts';
+
+/** Our client's grants against an authorization server that nobody here wrote; foreign-provider.ts says what is its own. */
+const PERSON: PersonClient = { clientId: PERSON_KEY };
+
+let provider: ForeignProvider;
+let boundary: HttpBoundary;
+let closing: (() => Promise<unknown> | unknown)[];
+
+async function useProvider(options: ForeignProviderOptions): Promise<void> {
+  await provider?.stop();
+  provider = new ForeignProvider(options);
+  await provider.start();
+}
+
+beforeEach(async () => {
+  closing = [];
+  await useProvider({});
+  boundary = new HttpBoundary({
+    sockets: createDispatcher({ connections: 4 }),
+    clock: systemClock,
+    userAgent: 'tagferry/test',
+  });
+});
+afterEach(async () => {
+  for (const close of closing) await close();
+  await boundary.close();
+  await provider.stop();
+});
+
+const send = (asked: FormRequest) => boundary.send(asked.request);
+
+async function signIn(client: PersonClient, redirectUri: string): Promise<{ code: string; begun: SignIn }> {
+  const begun = beginSignIn(provider.url, client, redirectUri);
+  return { code: codeOfRedirect(await signInByBrowser(begun.address), begun), begun };
+}
+
+async function exchange(client: PersonClient, begun: SignIn, code: string): Promise<Tokens> {
+  const asked = codeGrantRequest(provider.url, client, begun, code);
+  return processPersonAnswer(await send(asked), asked, systemClock.wallMs());
+}
+
+async function tokensOf(client: PersonClient, redirectUri: string): Promise<Tokens> {
+  const { code, begun } = await signIn(client, redirectUri);
+  return await exchange(client, begun, code);
+}
+
+async function refresh(client: PersonClient, refreshToken: string): Promise<Tokens> {
+  const asked = personRefreshRequest(provider.url, client, refreshToken);
+  return processPersonAnswer(await send(asked), asked, systemClock.wallMs(), refreshToken);
+}
+
+async function revoke(client: PersonClient, accessToken: string): Promise<void> {
+  const asked = personRevokeRequest(provider.url, client, accessToken);
+  processPersonRevocation(await send(asked), asked, systemClock.wallMs());
+}
+
+async function callWith(accessToken: string): Promise<number> {
+  const headers = { authorization: `Bearer ${accessToken}` };
+  return (await boundary.send({ method: 'GET', url: new URL(`${provider.baseUrl}/v1/assets`), headers })).status;
+}
+
+/** The typed error that a grant ends in. */
+async function refusalOf(run: Promise<unknown>): Promise<GrantError> {
+  const error = await run.then(
+    () => undefined,
+    (reason: unknown) => reason,
+  );
+  if (error instanceof GrantError) return error;
+  throw error ?? new Error('nothing was refused');
+}
+
+const INVALID_GRANT = {
+  code: 'platform.sign_in_refused',
+  failure: 'refused',
+  status: 400,
+  oauthError: 'invalid_grant',
+  retryable: false,
+  hint: 'Sign in again.',
+};
+
+describe("a person's sign-in, served by oidc-provider,", () => {
+  it("exchanges a code with PKCE and no secret for tokens that work, from an answer unlike the platform's", async () => {
+    const { code, begun } = await signIn(PERSON, NATIVE_REDIRECT);
+    const asked = codeGrantRequest(provider.url, PERSON, begun, code);
+    expect(asked.request.headers).not.toHaveProperty('authorization');
+    expect(String(asked.request.body)).not.toContain('client_secret');
+    const answer = await send(asked);
+    const fields = Object.keys(JSON.parse(answer.text));
+    expect(fields).not.toContain('created_at');
+    expect(fields).toEqual(expect.arrayContaining(['id_token', 'scope']));
+    const tokens = processPersonAnswer(answer, asked, systemClock.wallMs());
+    expect(tokens).toMatchObject({ refreshToken: expect.any(String), expiresInMs: 660_000 });
+    expect(await callWith(tokens.accessToken)).toBe(200);
+  });
+
+  it('without a challenge is not begun for a client that has no secret: the challenge is ours, not decoration', async () => {
+    const begun = beginSignIn(provider.url, PERSON, NATIVE_REDIRECT);
+    begun.address.searchParams.delete('code_challenge');
+    begun.address.searchParams.delete('code_challenge_method');
+    const back = await signInByBrowser(begun.address);
+    expect(() => codeOfRedirect(back, begun)).toThrow(
+      expect.objectContaining({
+        code: 'platform.sign_in_redirect',
+        message: expect.stringContaining('invalid_request'),
+      }),
+    );
+  });
+
+  it.each([
+    [
+      'another verifier',
+      (begun: SignIn) => ({ ...begun, codeVerifier: beginSignIn('http://x', PERSON, '/').codeVerifier }),
+    ],
+    ['no verifier', (begun: SignIn) => ({ ...begun, codeVerifier: undefined })],
+    ['another redirect address', (begun: SignIn) => ({ ...begun, redirectUri: 'http://127.0.0.1:41235/callback' })],
+  ])('is refused as a typed error for a code with %s, which says nothing of what was sent', async (_what, change) => {
+    const { code, begun } = await signIn(PERSON, NATIVE_REDIRECT);
+    const error = await refusalOf(exchange(PERSON, change(begun), code));
+    expect(error).toMatchObject(INVALID_GRANT);
+    expect(error.message).not.toContain(code);
+    expect(error.message).not.toContain(begun.codeVerifier);
+  });
+
+  it('is refused a code that was used, and the tokens of its first use end', async () => {
+    const { code, begun } = await signIn(PERSON, NATIVE_REDIRECT);
+    const tokens = await exchange(PERSON, begun, code);
+    expect(await refusalOf(exchange(PERSON, begun, code))).toMatchObject(INVALID_GRANT);
+    expect(await callWith(tokens.accessToken)).toBe(401);
+  });
+
+  it('with a client secret is the web flow, in which no challenge is asked for', async () => {
+    const tokens = await tokensOf(WEB_CLIENT, WEB_REDIRECT);
+    expect(await callWith(tokens.accessToken)).toBe(200);
+    const renewed = await refresh(WEB_CLIENT, tokens.refreshToken!);
+    expect(await callWith(renewed.accessToken)).toBe(200);
+  });
+
+  it.each([
+    ['with a wrong secret', { ...WEB_CLIENT, clientSecret: 'wrong' }],
+    ['without its secret', { clientId: WEB_CLIENT.clientId }],
+  ])('%s is refused as invalid_client, and the hint names the credentials', async (_what, client) => {
+    const { code, begun } = await signIn(WEB_CLIENT, WEB_REDIRECT);
+    const error = await refusalOf(exchange(client, begun, code));
+    expect(error).toMatchObject({ failure: 'refused', status: 401, oauthError: 'invalid_client', retryable: false });
+    expect(error.hint).toContain('CLIENT_SECRET');
+  });
+
+  it('ends in an error of the redirect where the person says no', async () => {
+    const begun = beginSignIn(provider.url, PERSON, NATIVE_REDIRECT);
+    const back = await signInByBrowser(begun.address, 'no');
+    expect(() => codeOfRedirect(back, begun)).toThrow(
+      expect.objectContaining({
+        code: 'platform.sign_in_redirect',
+        message: 'the sign-in was refused: access_denied End-User aborted interaction',
+      }),
+    );
+  });
+
+  it('gives its code only to the sign-in that it was begun by, though the redirect carries more than the spec says', async () => {
+    const begun = beginSignIn(provider.url, PERSON, NATIVE_REDIRECT);
+    const other = beginSignIn(provider.url, PERSON, NATIVE_REDIRECT);
+    const back = await signInByBrowser(begun.address);
+    // RFC 9207, which the platform does not speak.
+    expect(back.searchParams.get('iss')).toBe(provider.url);
+    expect(() => codeOfRedirect(back, other)).toThrow(expect.objectContaining({ code: 'platform.sign_in_redirect' }));
+    expect(codeOfRedirect(back, begun)).toBe(back.searchParams.get('code'));
+  });
+
+  it('refreshes with rotation, again and again', async () => {
+    let tokens = await tokensOf(PERSON, NATIVE_REDIRECT);
+    const seen = new Set([tokens.accessToken, tokens.refreshToken]);
+    for (let turn = 0; turn < 3; turn++) {
+      tokens = await refresh(PERSON, tokens.refreshToken!);
+      seen.add(tokens.accessToken).add(tokens.refreshToken);
+      expect(await callWith(tokens.accessToken)).toBe(200);
+    }
+    expect(seen.size).toBe(8);
+  });
+
+  it('is refused a refresh token for the second time, and told to sign in again: the whole line has ended', async () => {
+    const first = await tokensOf(PERSON, NATIVE_REDIRECT);
+    const second = await refresh(PERSON, first.refreshToken!);
+    const error = await refusalOf(refresh(PERSON, first.refreshToken!));
+    expect(error).toMatchObject(INVALID_GRANT);
+    expect(error.message).toContain('refresh_token grant');
+    expect(error.message).not.toContain(first.refreshToken);
+    expect(await callWith(second.accessToken)).toBe(401);
+    expect(await refusalOf(refresh(PERSON, second.refreshToken!))).toMatchObject(INVALID_GRANT);
+  });
+
+  it.each([
+    ['PKCE', PERSON, NATIVE_REDIRECT],
+    ['the web flow', WEB_CLIENT, WEB_REDIRECT],
+  ])('with %s is revoked in the bearer form, which ends the refresh token too', async (_what, client, redirectUri) => {
+    const tokens = await tokensOf(client, redirectUri);
+    await revoke(client, tokens.accessToken);
+    expect(provider.answered.at(-1)).toBe('revoke 200');
+    expect(await callWith(tokens.accessToken)).toBe(401);
+    expect(await refusalOf(refresh(client, tokens.refreshToken!))).toMatchObject(INVALID_GRANT);
+  });
+
+  it('is not taken for revoked where the server does not know the bearer form (RFC 7009 has none)', async () => {
+    await useProvider({ bearerForm: false });
+    const tokens = await tokensOf(PERSON, NATIVE_REDIRECT);
+    const error = await refusalOf(revoke(PERSON, tokens.accessToken));
+    expect(error).toMatchObject({ failure: 'refused', status: 400, oauthError: 'invalid_request' });
+    expect(error.message).not.toContain(tokens.accessToken);
+    expect(await callWith(tokens.accessToken)).toBe(200);
+  });
+});
+
+describe("the technical user's grants, served by oidc-provider,", () => {
+  const { clientId, clientSecret } = MACHINE_CLIENT;
+
+  it.each([
+    ['in a Basic header, form-encoded each for itself', 'basic'],
+    ['in the form', 'body'],
+  ] as const)('log in, refresh and revoke with key and secret %s', async (_where, clientAuth) => {
+    const client = { clientId, clientSecret, clientAuth };
+    const wallMs = systemClock.wallMs();
+    const login = passwordGrantRequest(provider.baseUrl, client, TECHNICAL_USER);
+    const first = processPasswordAnswer(await send(login), login, wallMs);
+    expect(await callWith(first.accessToken)).toBe(200);
+
+    const again = refreshGrantRequest(provider.baseUrl, client, first.refreshToken!);
+    const second = processRefreshAnswer(await send(again), again, first.refreshToken!, wallMs);
+    expect(second.refreshToken).not.toBe(first.refreshToken);
+    expect(await callWith(second.accessToken)).toBe(200);
+
+    const end = revokeRequest(provider.baseUrl, client, second.accessToken);
+    processRevocation(await send(end), end, wallMs);
+    expect(await callWith(second.accessToken)).toBe(401);
+    // RFC 7009 section 2.2: a token that is dead already is revoked all the same.
+    processRevocation(await send(end), end, wallMs);
+  });
+
+  it('are refused with a hint at what is wrong: the password, or key and secret', async () => {
+    const client = { clientId, clientSecret, clientAuth: 'basic' as const };
+    const attempt = async (asked: FormRequest) => processPasswordAnswer(await send(asked), asked, systemClock.wallMs());
+    const user = { ...TECHNICAL_USER, password: 'wrong' };
+    const password = await refusalOf(attempt(passwordGrantRequest(provider.baseUrl, client, user)));
+    expect(password).toMatchObject({ status: 400, oauthError: 'invalid_grant', retryable: false });
+    expect(password.hint).toContain('TECHNICAL_PASSWORD');
+    const other = { ...client, clientSecret: 'wrong' };
+    const secret = await refusalOf(attempt(passwordGrantRequest(provider.baseUrl, other, TECHNICAL_USER)));
+    expect(secret).toMatchObject({ status: 401, oauthError: 'invalid_client', retryable: false });
+    expect(secret.hint).toContain('CLIENT_SECRET');
+  });
+});
+
+describe('a session, served by oidc-provider,', () => {
+  const logged: Record<string, unknown>[] = [];
+
+  async function startSession(): Promise<{ session: Session; api: PlatformClient; renewals: string[] }> {
+    const folder = mkdtempSync(join(tmpdir(), 'tagferry-foreign-'));
+    const renewals: string[] = [];
+    logged.length = 0;
+    const log = pino({ level: 'trace' }, { write: (line: string) => void logged.push(JSON.parse(line)) });
+    const { baseUrl } = provider;
+    const session = new Session({
+      boundary,
+      baseUrl,
+      credentials: () => ({ client: { ...MACHINE_CLIENT, clientAuth: 'basic' }, user: TECHNICAL_USER }),
+      file: new SessionFile(folder),
+      clock: systemClock,
+      log,
+      onRenewal: (grant) => renewals.push(grant),
+    });
+    closing.push(
+      () => session.stop(),
+      () => rmSync(folder, { recursive: true, force: true }),
+    );
+    await session.start(new AbortController().signal);
+    await session.whenValid(AbortSignal.timeout(10_000));
+    const api = new PlatformClient({ boundary, baseUrl, tokens: session, clock: systemClock, log });
+    return { session, api, renewals };
+  }
+
+  const revocations = () => provider.answered.filter((answer) => answer === 'revoke 200').length;
+  const call = async (api: PlatformClient) =>
+    (await api.request({ method: 'GET', path: '/v1/assets', kind: 'other' })).status;
+  async function accessTokenOf(session: Session): Promise<string> {
+    const lease = await session.lease();
+    lease.release();
+    return lease.accessToken;
+  }
+
+  it('logs in, calls the API, and leaves no token alive when it stops', async () => {
+    const { session, api, renewals } = await startSession();
+    expect(await call(api)).toBe(200);
+    const accessToken = await accessTokenOf(session);
+    await session.stop();
+    expect(renewals).toEqual(['password']);
+    expect(revocations()).toBe(1);
+    expect(await callWith(accessToken)).toBe(401);
+  });
+
+  it('goes on with one refresh token where the server does not rotate, and revokes the whole line at its stop', async () => {
+    await useProvider({ rotate: false });
+    const { session, api, renewals } = await startSession();
+    const first = await accessTokenOf(session);
+    await session.renewNow();
+    await session.renewNow();
+    expect(renewals).toEqual(['password', 'refresh_token', 'refresh_token']);
+    expect(revocations()).toBe(0);
+    expect(await callWith(first)).toBe(200);
+    expect(await call(api)).toBe(200);
+    const last = await accessTokenOf(session);
+    await session.stop();
+    expect(await callWith(first)).toBe(401);
+    expect(await callWith(last)).toBe(401);
+  });
+
+  // This provider ends a whole grant with any of its access tokens, so revoking the predecessor (spec 5.6) ends its
+  // successor. The spec binds only a token's own refresh token to it; a platform that goes further must cost no value.
+  it('outlives a server that ends the new tokens with the old one: one 401, one login, no call lost, no loop', async () => {
+    const { session, api, renewals } = await startSession();
+    expect(await call(api)).toBe(200);
+    await session.renewNow();
+    await until(() => revocations() === 1);
+    expect(await callWith(await accessTokenOf(session))).toBe(401);
+    for (let turn = 0; turn < 5; turn++) expect(await call(api)).toBe(200);
+    expect(renewals).toEqual(['password', 'refresh_token', 'password']);
+    expect(logged.filter((line) => line.event === 'session.refresh_failed')).toHaveLength(1);
+    const accessToken = await accessTokenOf(session);
+    await session.stop();
+    expect(await callWith(accessToken)).toBe(401);
+    const secrets = [TECHNICAL_USER.password, MACHINE_CLIENT.clientSecret, accessToken];
+    for (const secret of secrets) expect(JSON.stringify(logged)).not.toContain(secret);
+  });
+});

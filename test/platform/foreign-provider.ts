@@ -1,0 +1,213 @@
+import { generateKeyPairSync } from 'node:crypto';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { errors, Provider } from 'oidc-provider';
+import { vi } from 'vitest';
+import { IDENTITY_REVOKE_PATH, IDENTITY_TOKEN_PATH, SIGN_IN_PATH } from '../../src/contract/tokens.ts';
+import { basicCredentials } from '../../src/platform/grants/client-credentials.ts';
+
+/** Where a phone's or a terminal's application is sent back to: a native client may name any port (RFC 8252 section 7.3). */
+export const NATIVE_REDIRECT = 'http://127.0.0.1:41234/callback';
+export const WEB_REDIRECT = 'https://app.example.com/callback';
+
+/** Every character that form-encoding changes is allowed in keys and secrets (RFC 6749 appendix A), so some are in them. */
+export const PERSON_KEY = 'public-key';
+export const WEB_CLIENT = { clientId: 'web:key', clientSecret: 'web secret+%41&=:/?' };
+export const MACHINE_CLIENT = { clientId: 'machine:key+1', clientSecret: 'p%C3%BC s+e:c=r&t~' };
+export const TECHNICAL_USER = { username: 'gateway@example.com', password: 'p&ss=wörd +%' };
+
+/** OpenID Connect Core section 11: offline access needs the person's consent. */
+const DEFAULT_SCOPE = 'scope=openid%20offline_access&prompt=consent';
+
+export interface ForeignProviderOptions {
+  /** Whether a refresh gives another refresh token; `true` unless told. */
+  rotate?: boolean;
+  /** Whether the bearer form of revocation is translated; `true` unless told. */
+  bearerForm?: boolean;
+}
+
+/**
+ * `oidc-provider`, an authorization server that nobody here wrote, at the platform's paths. What is its own: sign-in
+ * pages, codes, PKCE, client authentication, rotation, reuse detection, revocation and every error answer. What it does
+ * not have, and is put around it here:
+ * - scopes are not in the spec, so our client sends none; RFC 6749 section 3.3 lets a server take a default then, this one
+ *   would refuse: `openid offline_access`, which brings the refresh token and an `id_token`, is put onto the address;
+ * - the password grant, a custom grant after its documentation; the refresh of those tokens is its own again;
+ * - the bearer form of revocation (spec 4.1), which RFC 7009 does not know: the header is exchanged for the
+ *   authentication of the client that the token belongs to, where `bearerForm` says so;
+ * - one API call, `/app/id/v1/assets`, which tells whether it holds an access token for good.
+ */
+export class ForeignProvider {
+  readonly #options: ForeignProviderOptions;
+  #server: Server | undefined;
+  #provider!: Provider;
+  url = '';
+  /** `token` or `revoke` and the status, in the order of the answers. */
+  readonly answered: string[] = [];
+
+  constructor(options: ForeignProviderOptions = {}) {
+    this.#options = options;
+  }
+
+  /** The {base_url} that leads the technical user's grants to the same endpoints. */
+  get baseUrl(): string {
+    return `${this.url}/app/id`;
+  }
+
+  async start(): Promise<void> {
+    const server = createServer((request, response) => void this.#answer(request, response));
+    this.#server = server;
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    this.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    // It warns that its sign-in pages are for development: so is this.
+    const warn = vi.spyOn(console, 'warn').mockImplementation(() => {});
+    this.#provider = new Provider(this.url, configuration(this.#options.rotate ?? true));
+    this.#registerPasswordGrant();
+    this.#handle = this.#provider.callback();
+    warn.mockRestore();
+  }
+
+  async stop(): Promise<void> {
+    this.#server?.closeAllConnections();
+    await new Promise((resolve) => this.#server?.close(resolve));
+  }
+
+  #handle: (request: IncomingMessage, response: ServerResponse) => Promise<void> = async () => {};
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { url = '', headers } = request;
+    const bearer = /^Bearer (\S+)$/.exec(headers.authorization ?? '')?.[1];
+    if (url === '/app/id/v1/assets') {
+      const token = bearer === undefined ? undefined : await this.#provider.AccessToken.find(bearer);
+      const status = token?.isValid ? 200 : 401;
+      response.writeHead(status, { 'content-type': 'application/json' }).end('{}');
+      return;
+    }
+    if (url.startsWith(`${SIGN_IN_PATH}?`)) request.url = `${url}&${DEFAULT_SCOPE}`;
+    if (url === IDENTITY_REVOKE_PATH) {
+      response.once('finish', () => this.answered.push(`revoke ${response.statusCode}`));
+      if (bearer !== undefined && this.#options.bearerForm !== false) await this.#authenticateOwner(headers, bearer);
+    }
+    if (url === IDENTITY_TOKEN_PATH) response.once('finish', () => this.answered.push(`token ${response.statusCode}`));
+    await this.#handle(request, response);
+  }
+
+  /** A public client names itself in the form; one with a secret is named and proven by the token. */
+  async #authenticateOwner(headers: IncomingMessage['headers'], bearer: string): Promise<void> {
+    const token = await this.#provider.AccessToken.find(bearer);
+    const client = token && (await this.#provider.Client.find(token.clientId));
+    if (client?.clientSecret) headers.authorization = basicCredentials(client.clientId, client.clientSecret);
+    else delete headers.authorization;
+  }
+
+  #registerPasswordGrant(): void {
+    const { AccessToken, Grant, RefreshToken } = this.#provider;
+    const handler: Parameters<Provider['registerGrantType']>[1] = async (ctx) => {
+      const { client, params } = ctx.oidc;
+      const { username, password } = TECHNICAL_USER;
+      if (params.username !== username || params.password !== password) throw new errors.InvalidGrant('wrong password');
+      const accountId = username;
+      const grantId = await new Grant({ clientId: client.clientId, accountId }).save();
+      const access = new AccessToken({ accountId, client, grantId, gty: 'password' });
+      const refresh = new RefreshToken({ accountId, client, grantId, gty: 'password', rotations: 0 });
+      ctx.body = {
+        access_token: await access.save(),
+        token_type: access.tokenType,
+        expires_in: access.expiration,
+        refresh_token: await refresh.save(),
+      };
+    };
+    this.#provider.registerGrantType('password', handler, ['username', 'password']);
+  }
+}
+
+const isOwner = (_ctx: unknown, client: { clientId: string }, token: { clientId: string }) =>
+  token.clientId === client.clientId;
+
+function configuration(rotate: boolean): Record<string, unknown> {
+  const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+  const codes = { grant_types: ['authorization_code', 'refresh_token'], response_types: ['code'] };
+  return {
+    clients: [
+      {
+        ...codes,
+        client_id: PERSON_KEY,
+        token_endpoint_auth_method: 'none',
+        application_type: 'native',
+        redirect_uris: ['http://127.0.0.1/callback'],
+      },
+      {
+        ...codes,
+        client_id: WEB_CLIENT.clientId,
+        client_secret: WEB_CLIENT.clientSecret,
+        token_endpoint_auth_method: 'client_secret_post',
+        redirect_uris: [WEB_REDIRECT],
+      },
+      {
+        client_id: MACHINE_CLIENT.clientId,
+        client_secret: MACHINE_CLIENT.clientSecret,
+        token_endpoint_auth_method: 'client_secret_basic',
+        grant_types: ['password', 'refresh_token'],
+        response_types: [],
+        redirect_uris: [],
+      },
+    ],
+    clientDefaults: { id_token_signed_response_alg: 'ES256' },
+    jwks: { keys: [{ ...privateKey.export({ format: 'jwk' }), use: 'sig', alg: 'ES256' }] },
+    cookies: { keys: ['not a secret'] },
+    routes: { authorization: SIGN_IN_PATH, token: IDENTITY_TOKEN_PATH, revocation: IDENTITY_REVOKE_PATH },
+    features: { devInteractions: { enabled: true }, revocation: { enabled: true, allowedPolicy: isOwner } },
+    findAccount: (_ctx: unknown, accountId: string) => ({ accountId, claims: async () => ({ sub: accountId }) }),
+    rotateRefreshToken: rotate,
+    revokeGrantPolicy: () => true,
+    ttl: {
+      AccessToken: 660,
+      AuthorizationCode: 60,
+      Grant: 86_400,
+      IdToken: 660,
+      Interaction: 600,
+      RefreshToken: 86_400,
+      Session: 600,
+    },
+  };
+}
+
+/** A person's browser: follows redirects with its cookies, signs in and consents, until it is sent to another origin. */
+export async function signInByBrowser(address: URL, says: 'yes' | 'no' = 'yes'): Promise<URL> {
+  const cookies = new Map<string, string>();
+  let next: { url: URL; body?: URLSearchParams } = { url: address };
+  for (let steps = 0; steps < 20; steps++) {
+    const { url, body } = next;
+    if (url.origin !== address.origin) return url;
+    const cookie = [...cookies].map(([name, value]) => `${name}=${value}`).join('; ');
+    const answer = await fetch(url, {
+      method: body ? 'POST' : 'GET',
+      body: body ?? null,
+      headers: { cookie, accept: 'text/html' },
+      redirect: 'manual',
+    });
+    for (const line of answer.headers.getSetCookie()) {
+      const [, name, value] = /^([^=]+)=([^;]*)/.exec(line)!;
+      cookies.set(name!, value!);
+    }
+    const location = answer.headers.get('location');
+    const page = await answer.text();
+    if (location !== null) next = { url: new URL(location, url) };
+    else if (answer.status !== 200) throw new Error(`the sign-in page answered ${answer.status}: ${page}`);
+    else next = says === 'no' ? { url: new URL(`${url}/abort`) } : submitted(page, url);
+  }
+  throw new Error('the sign-in leads nowhere');
+}
+
+/** The page's form, filled in. */
+function submitted(page: string, url: URL): { url: URL; body: URLSearchParams } {
+  const action = /<form [^>]*action="([^"]+)"/.exec(page)?.[1];
+  const prompt = /name="prompt" value="(\w+)"/.exec(page)?.[1];
+  if (!action || !prompt) throw new Error(`no form on the page: ${page}`);
+  const body = new URLSearchParams({ prompt });
+  if (prompt === 'login') {
+    body.set('login', 'person@example.com');
+    body.set('password', 'any');
+  }
+  return { url: new URL(action, url), body };
+}
