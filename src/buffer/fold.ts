@@ -5,10 +5,12 @@
  * It happens in memory at once and on disk with the next commit, which also deletes the rows. A crash before that
  * commit leaves the rows as they were.
  */
+import { type Arrival, sortArrivals } from './arrivals.ts';
+import { cutPart } from './parts.ts';
 import type { Pending } from './pending.ts';
-import { packSegment } from './segment.ts';
+import { packSegment, type SegmentValues } from './segment.ts';
 import { newSpan, type Span, segmentId } from './span.ts';
-import { type AssetState, cutPart, type Part, type RowState, type SeriesState, type StoreState } from './state.ts';
+import type { AssetState, Part, RowState, SeriesState, StoreState } from './state.ts';
 
 /** Of rows in order, those at the front that were taken in by one run of the agent: a span has one. */
 export function rowsOfOneRun(rows: readonly RowState[], most: number): number {
@@ -32,7 +34,14 @@ export function foldRows(state: StoreState, pending: Pending, rowCount: number):
   const last = rows[rows.length - 1]!;
   const throughSeq = last.firstSeq + last.count - 1;
   const entries: Entry[] = [];
-  if (rows.some((row) => row.left > 0)) {
+  const later: Arrival[] = [];
+  if (state.holdsOnlyArrivals) {
+    const arrivals = state.takeArrivals();
+    const count = arrivals.filter(({ firstSeq }) => firstSeq <= throughSeq).length;
+    later.push(...arrivals.splice(count));
+    foldArrivals(state, arrivals, entries);
+  } else {
+    state.distribute();
     const underWay = partsInLog(state);
     for (const asset of state.assets.values()) foldAsset(asset, throughSeq, underWay, entries);
   }
@@ -41,11 +50,14 @@ export function foldRows(state: StoreState, pending: Pending, rowCount: number):
   // Runs that were settled in these rows need no record: the rows go.
   pending.settled = pending.settled.filter((run) => run.lastSeq > throughSeq);
   for (const row of rows) state.logValues -= row.left;
-  if (entries.length === 0) return undefined;
-  const span = newSpan(
-    { id: state.nextSpan++, place: state.nextPlace++, run: last.run, acceptedMs: last.monotonicMs },
-    entries,
-  );
+  const span = entries.length === 0 ? undefined : addFolded(state, pending, last, entries);
+  state.bringBack(later);
+  return span;
+}
+
+function addFolded(state: StoreState, pending: Pending, last: RowState, entries: Entry[]): Span {
+  const head = { id: state.nextSpan++, place: state.nextPlace++, run: last.run, acceptedMs: last.monotonicMs };
+  const span = newSpan(head, entries);
   for (const [i, entry] of entries.entries()) {
     pending.segments.set(segmentId(span.id, i), entry.packed);
     if (!entry.part) continue;
@@ -55,6 +67,16 @@ export function foldRows(state: StoreState, pending: Pending, rowCount: number):
   pending.newSpans.add(span);
   state.addSpan(span);
   return span;
+}
+
+/** What no batch has and no queue holds is sorted at once. */
+function foldArrivals(state: StoreState, arrivals: readonly Arrival[], entries: Entry[]): void {
+  const order: number[] = [];
+  for (const asset of state.assets.values()) for (const { series } of asset.series) order.push(series.id);
+  const { series, timeMs, value, flags } = sortArrivals(arrivals, order, state.series.length);
+  for (const { id, start, count } of series) {
+    addEntry(id, { count, timeMs, value, flags }, start, start + count, undefined, entries);
+  }
 }
 
 /** Parts of batches that stand in the log, by series, in order. */
@@ -92,7 +114,7 @@ function foldAsset(
       foldWaiting(series, position, from, entries);
       // A part that reaches beyond the folded rows is cut where they end.
       if (from + part.count > end) parts.splice(parts.indexOf(part) + 1, 0, ...cutPart(part, end - from));
-      addEntry(series, from, part.count, part, entries);
+      addFromQueue(series, from, part.count, part, entries);
       position = from + part.count;
     }
     foldWaiting(series, position, end, entries);
@@ -111,20 +133,30 @@ function foldWaiting(series: SeriesState, from: number, to: number, entries: Ent
     }
     let end = position + 1;
     while (end < to && !queue.isSettled(end)) end++;
-    addEntry(series, position, end - position, undefined, entries);
+    addFromQueue(series, position, end - position, undefined, entries);
     position = end;
   }
 }
 
-function addEntry(
-  series: SeriesState,
+function addFromQueue(
+  { series, queue }: SeriesState,
   position: number,
   count: number,
   part: Part | undefined,
   entries: Entry[],
 ): void {
-  const values = series.queue.copy(position, count);
+  addEntry(series.id, { count, ...queue.copy(position, count) }, 0, count, part, entries);
+}
+
+function addEntry(
+  series: number,
+  values: SegmentValues,
+  from: number,
+  to: number,
+  part: Part | undefined,
+  entries: Entry[],
+): void {
   let lastTimeMs = Number.NEGATIVE_INFINITY;
-  for (const time of values.timeMs) if (time > lastTimeMs) lastTimeMs = time;
-  entries.push({ series: series.series.id, count, lastTimeMs, packed: packSegment({ count, ...values }), part });
+  for (let i = from; i < to; i++) if (values.timeMs[i]! > lastTimeMs) lastTimeMs = values.timeMs[i]!;
+  entries.push({ series, count: to - from, lastTimeMs, packed: packSegment(values, from, to), part });
 }

@@ -1,10 +1,12 @@
 /** How a batch ends: the platform took it, it waits again, or its values are put aside. */
+
+import { freeEntry } from './parts.ts';
 import type { Pending } from './pending.ts';
 import { packSegment } from './segment.ts';
 import type { SegmentReader } from './segment-reader.ts';
 import { addRange, settledCount } from './settled-ranges.ts';
 import { type Span, segmentId } from './span.ts';
-import { type BatchState, freeEntry, type Part, type StoreState } from './state.ts';
+import type { BatchState, Part, StoreState } from './state.ts';
 
 /** The values of a part are done with. */
 export function settlePart(state: StoreState, pending: Pending, segments: SegmentReader, part: Part): void {

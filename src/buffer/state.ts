@@ -1,3 +1,4 @@
+import type { Arrival } from './arrivals.ts';
 import { keyHead } from './body-writer.ts';
 import type { AssetLanes } from './lanes.ts';
 import type { SettledRun } from './log-row.ts';
@@ -6,6 +7,7 @@ import { SeriesQueue } from './series-queue.ts';
 import { settledCount } from './settled-ranges.ts';
 import type { Span } from './span.ts';
 import { StampCorrection } from './stamp-correction.ts';
+import type { Columns } from './value-columns.ts';
 
 /** What the store thread holds in memory: the fresh values and the directories of the rest. Never the backlog itself. */
 
@@ -13,6 +15,10 @@ export interface SeriesState {
   series: Series;
   asset: AssetState;
   queue: SeriesQueue;
+  /** Arrivals that may be posted live, the first of them in order of acceptance, and those that wait to be folded. */
+  arrived: number;
+  arrivedSeq: number;
+  arrivedLate: number;
   /** Segments that are not gone. */
   segments: number;
   /** The latest time of a value in the backlog; -Infinity where there is none. A live value must lie behind it. */
@@ -73,6 +79,8 @@ export class StoreState {
   /** In order of acceptance. */
   rows: RowState[] = [];
   spans: Span[] = [];
+  /** Committed, and not in the queues yet: the end of the log. */
+  #arrivals: Arrival[] = [];
   readonly batches = new Map<number, BatchState>();
   readonly stamps = new StampCorrection();
   nextSeq = 0;
@@ -115,6 +123,9 @@ export class StoreState {
       series,
       asset,
       queue: new SeriesQueue(),
+      arrived: 0,
+      arrivedSeq: 0,
+      arrivedLate: 0,
       segments: 0,
       backlogTimeMs: Number.NEGATIVE_INFINITY,
       held: false,
@@ -125,6 +136,63 @@ export class StoreState {
     return state;
   }
 
+  /** Values were committed. They stay as they came until a post, a fold or somebody who looks needs them by series. */
+  takeIn(columns: Columns): void {
+    if (columns.length === 0) return;
+    const arrival = { columns, firstSeq: this.nextSeq };
+    this.#arrivals.push(arrival);
+    this.#count(arrival);
+    this.nextSeq += columns.length;
+    this.logValues += columns.length;
+  }
+
+  #count({ columns: { length, series, timeMs }, firstSeq }: Arrival): void {
+    let asset: AssetState | undefined;
+    for (let i = 0; i < length; i++) {
+      const state = this.seriesOf(series[i]!);
+      if (timeMs[i]! <= state.backlogTimeMs) state.arrivedLate++;
+      else if (state.arrived++ === 0) state.arrivedSeq = firstSeq + i;
+      if (state.asset === asset) continue;
+      asset = state.asset;
+      this.touched.add(asset);
+    }
+  }
+
+  /** Gives the arrivals to their series' queues. Whoever looks into a queue has called it before. */
+  distribute(): void {
+    for (const { columns, firstSeq } of this.takeArrivals()) {
+      for (let i = 0; i < columns.length; i++) {
+        const { queue, backlogTimeMs } = this.seriesOf(columns.series[i]!);
+        const time = columns.timeMs[i]!;
+        queue.push(time, columns.value[i]!, firstSeq + i, columns.flags[i]!, time <= backlogTimeMs);
+      }
+    }
+  }
+
+  /** No queue holds anything: the arrivals are all of the log that is not settled. */
+  get holdsOnlyArrivals(): boolean {
+    return !this.series.some((state) => state !== undefined && state.queue.length > 0);
+  }
+
+  /** Takes the arrivals away, to fold or to distribute them. */
+  takeArrivals(): Arrival[] {
+    const arrivals = this.#arrivals;
+    if (arrivals.length === 0) return arrivals;
+    this.#arrivals = [];
+    for (const state of this.series) {
+      if (!state) continue;
+      state.arrived = 0;
+      state.arrivedLate = 0;
+    }
+    return arrivals;
+  }
+
+  /** Those that were taken away and not folded; which of them are late is decided anew. */
+  bringBack(arrivals: readonly Arrival[]): void {
+    this.#arrivals.push(...arrivals);
+    for (const arrival of arrivals) this.#count(arrival);
+  }
+
   headOf(state: SeriesState): Uint8Array {
     state.head ??= keyHead(state.series);
     return state.head;
@@ -133,6 +201,7 @@ export class StoreState {
   /** Puts a span where it belongs and its segments under their assets. Entries that a batch has already are marked before. */
   addSpan(span: Span): void {
     this.spanChanges++;
+    this.distribute();
     let at = this.spans.length;
     while (at > 0 && this.spans[at - 1]!.place > span.place) at--;
     this.spans.splice(at, 0, span);
@@ -186,7 +255,9 @@ export class StoreState {
   /** How many series have values in the log. */
   seriesInLog(): number {
     let count = 0;
-    for (const state of this.series) if (state && state.queue.length > 0) count++;
+    for (const state of this.series) {
+      if (state && (state.queue.length > 0 || state.arrived > 0 || state.arrivedLate > 0)) count++;
+    }
     return count;
   }
 
@@ -204,6 +275,7 @@ export class StoreState {
     state.segments--;
     this.touched.add(state.asset);
     if (state.segments > 0) return;
+    if (state.arrivedLate > 0) this.distribute();
     state.backlogTimeMs = Number.NEGATIVE_INFINITY;
     if (state.queue.late > 0) state.queue.markLate(state.backlogTimeMs);
   }
@@ -251,9 +323,10 @@ export class StoreState {
     let live = 0;
     let oldestSeq = Number.POSITIVE_INFINITY;
     for (const state of asset.series) {
-      if (state.held || state.queue.waiting === 0) continue;
-      live += state.queue.waiting;
-      oldestSeq = Math.min(oldestSeq, state.queue.seqAt(state.queue.firstWaiting()));
+      const { queue, arrived } = state;
+      if (state.held || queue.waiting + arrived === 0) continue;
+      live += queue.waiting + arrived;
+      oldestSeq = Math.min(oldestSeq, queue.waiting > 0 ? queue.seqAt(queue.firstWaiting()) : state.arrivedSeq);
     }
     return {
       asset: asset.asset,
@@ -288,44 +361,4 @@ export function openValues(span: Span, entry: number): number {
   if (span.gone[entry]) return 0;
   const ranges = span.progress.get(entry);
   return span.count[entry]! - (ranges ? settledCount(ranges) : 0);
-}
-
-/** One more batch has (part of) the segment: none of it can be taken by another. */
-export function sendEntry(asset: AssetState, span: Span, entry: number, held: boolean): void {
-  const before = span.underWay.get(entry) ?? 0;
-  span.changes++;
-  if (before === 0 && !held) asset.backlog -= openValues(span, entry);
-  span.underWay.set(entry, before + 1);
-}
-
-/** A batch has let go of the segment; what is left of it can be taken again unless its series is held. */
-export function freeEntry(asset: AssetState, span: Span, entry: number, held: boolean): void {
-  const before = span.underWay.get(entry) ?? 0;
-  span.changes++;
-  if (before > 1) {
-    span.underWay.set(entry, before - 1);
-    return;
-  }
-  span.underWay.delete(entry);
-  if (!held) asset.backlog += openValues(span, entry);
-}
-
-/** Values `from` to `to` of a part, as a part. */
-export function sliceOfPart(part: Part, from: number, to: number): Part {
-  const { at } = part;
-  return {
-    series: part.series,
-    at: 'position' in at ? { position: at.position + from } : { ...at, from: at.from + from },
-    count: to - from,
-    timeMs: part.timeMs.subarray(from, to),
-    value: part.value.subarray(from, to),
-    flags: part.flags.subarray(from, to),
-  };
-}
-
-/** Cuts a part to its first `count` values, in place; gives the rest as a part of its own. */
-export function cutPart(part: Part, count: number): Part[] {
-  const rest = sliceOfPart(part, count, part.count);
-  Object.assign(part, sliceOfPart(part, 0, count));
-  return [rest];
 }

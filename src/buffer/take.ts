@@ -6,18 +6,11 @@
  */
 import type { BodyWriter } from './body-writer.ts';
 import type { Batch, TakeRequest } from './lanes.ts';
+import { sendEntry, sliceOfPart } from './parts.ts';
 import type { SegmentReader } from './segment-reader.ts';
 import { openRun } from './settled-ranges.ts';
 import type { Span } from './span.ts';
-import {
-  type AssetState,
-  type BatchState,
-  type Part,
-  type SeriesState,
-  type StoreState,
-  sendEntry,
-  sliceOfPart,
-} from './state.ts';
+import type { AssetState, BatchState, Part, SeriesState, StoreState } from './state.ts';
 
 /** `undefined` where the asset has nothing to take in that lane. */
 export function takeBatch(

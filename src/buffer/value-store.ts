@@ -28,7 +28,7 @@ import { SegmentReader } from './segment-reader.ts';
 import type { Series } from './series.ts';
 import { quarantineBatch, releasePart, settlePart } from './settle.ts';
 import { type Span, segmentId } from './span.ts';
-import { type AssetState, StoreState } from './state.ts';
+import { StoreState } from './state.ts';
 import type { CommitRequest, StoreFacts, ValueStoreOptions } from './store-facts.ts';
 import { prepareStatements, type Statements, writeSeries } from './tables.ts';
 import { divideBatch, leaveLanes, takeBatch } from './take.ts';
@@ -156,7 +156,7 @@ export class ValueStore {
     }
     this.#pending.clear();
     if (this.#dropping.committed()) this.#gaugedMs = Number.NEGATIVE_INFINITY;
-    this.#takeIn(columns);
+    state.takeIn(columns);
     this.#gaugeDisk(request.monotonicMs);
     this.#dropping.keep(this.#disk, (span) => this.#ageOf(span.run, span.acceptedMs));
   }
@@ -197,20 +197,8 @@ export class ValueStore {
     this.#gaugedMs = monotonicMs;
   }
 
-  #takeIn(columns: Columns): void {
-    const state = this.#state;
-    let asset: AssetState | undefined;
-    for (let i = 0; i < columns.length; i++) {
-      const series = state.seriesOf(columns.series[i]!);
-      const time = columns.timeMs[i]!;
-      series.queue.push(time, columns.value[i]!, state.nextSeq++, columns.flags[i]!, time <= series.backlogTimeMs);
-      if (series.asset !== asset) state.touched.add(series.asset);
-      asset = series.asset;
-    }
-    state.logValues += columns.length;
-  }
-
   take(request: TakeRequest): { batch: Batch | undefined; facts: StoreFacts } {
+    this.#state.distribute();
     const taken = takeBatch(this.#state, this.#segments, this.#body, request);
     return { batch: taken?.answer, facts: this.facts() };
   }
@@ -328,12 +316,14 @@ export class ValueStore {
 
   /** A page of the known series, by number, with what stands of each. */
   list(page: { after: number; limit: number }): SeriesListing[] {
+    this.#state.distribute();
     const get = (id: number) => this.#pending.segments.get(id) ?? this.#statements.getSegment.get(id);
     return listSeries(this.#state, get, page);
   }
 
   /** Begins to copy values out (all, or those of some series); gives the number to ask for pages with. */
   beginExport(request: ExportRequest): number {
+    this.#state.distribute();
     // Whoever went away without a word is forgotten.
     for (const id of [...this.#exports.keys()].slice(0, -MOST_EXPORTS + 1)) this.#exports.delete(id);
     this.#exports.set(this.#nextExport, new Exporting(this.#state, this.#segments, request));
@@ -355,6 +345,7 @@ export class ValueStore {
 
   /** Drops values by an operator's word, a step at a time; counted as dropped by `purge`. On disk with the next commit. */
   purge(request: Withdrawal): WithdrawalStep & { facts: StoreFacts } {
+    this.#state.distribute();
     const step = withdraw(this.#state, this.#pending, this.#segments, request);
     this.#dropping.count('purge', step.values);
     this.#tidying.dropSettledRows();
@@ -363,6 +354,7 @@ export class ValueStore {
 
   /** Gives values to other series, a step at a time. On disk with the next commit, both sides in one. */
   retarget(request: Retargeting): WithdrawalStep & { facts: StoreFacts } {
+    this.#state.distribute();
     const target = new Map(request.pairs.map(({ from, to }) => [from, to.id]));
     const { moved, newSeries } = this.#pending;
     for (const { to } of request.pairs) {

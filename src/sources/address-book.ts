@@ -9,9 +9,12 @@ import type { Problem } from './problem-list.ts';
  * refused leaves nothing behind in the catalogue.
  */
 export interface Slot {
-  /** UTF-8 of the tag and key that it was found by; empty for an address by asset. */
+  /** Which members its address was written with: bits of `MEMBER`. */
+  readonly members: number;
+  /** UTF-8 of the tag, key and group that it was found by; empty where the address has none. */
   readonly tagBytes: Uint8Array;
   readonly keyBytes: Uint8Array;
+  readonly groupBytes: Uint8Array;
   readonly asset: number;
   readonly key: string;
   readonly group: string | undefined;
@@ -20,6 +23,9 @@ export interface Slot {
   /** The slot that came behind this one last time: who sends the same tags every second sends them in the same order. */
   next: Slot | undefined;
 }
+
+/** The members of a value that say where it goes. */
+export const MEMBER = { tag: 1, key: 2, asset: 4, unit: 8, group: 16 } as const;
 
 /** An address as a program writes it, in place of a tag; nothing of it is checked yet. */
 export interface DirectAddress {
@@ -70,10 +76,7 @@ export class AddressBook {
     for (const [name, tag] of tags) {
       const slots = new Map<string, Slot>();
       for (const [key, { group, unit }] of tag.values) {
-        slots.set(
-          key.toLowerCase(),
-          slotOf(Buffer.from(name), Buffer.from(key), { asset: tag.asset, key, group, unit }),
-        );
+        slots.set(key.toLowerCase(), slotOf({ asset: tag.asset, key, group, unit }, name));
       }
       this.#slots.set(name, slots);
     }
@@ -112,7 +115,7 @@ export class AddressBook {
     }
     const wrong = problemOf(address);
     if (wrong !== undefined) return wrong;
-    const slot = slotOf(NO_BYTES, NO_BYTES, {
+    const slot = slotOf({
       asset: asset as number,
       key: key as string,
       group: address.group as string | undefined,
@@ -167,13 +170,23 @@ export class AddressBook {
   }
 }
 
-const NO_BYTES = new Uint8Array(0);
-
 type Address = Pick<Slot, 'asset' | 'key' | 'group' | 'unit'>;
 
-/** All slots have one shape, their members in one order. */
-function slotOf(tagBytes: Uint8Array, keyBytes: Uint8Array, { asset, key, group, unit }: Address): Slot {
-  return { tagBytes, keyBytes, asset, key, group, unit, series: 0, next: undefined };
+/** All slots have one shape, their members in one order. `tag`: the address is written with it, in place of the asset. */
+function slotOf({ asset, key, group, unit }: Address, tag?: string): Slot {
+  const direct = MEMBER.asset | (unit === undefined ? 0 : MEMBER.unit) | (group === undefined ? 0 : MEMBER.group);
+  return {
+    members: MEMBER.key | (tag === undefined ? direct : MEMBER.tag),
+    tagBytes: Buffer.from(tag ?? ''),
+    keyBytes: Buffer.from(key),
+    groupBytes: Buffer.from(tag === undefined ? (group ?? '') : ''),
+    asset,
+    key,
+    group,
+    unit,
+    series: 0,
+    next: undefined,
+  };
 }
 
 /** Text from outside in an answer: on one line and short. */

@@ -88,6 +88,12 @@ export class Draft {
     return this.#book.find(tag, key);
   }
 
+  /** The slot of an asset's key, likewise. */
+  findDirectSlot(address: DirectAddress): Slot | undefined {
+    const found = this.#book.findDirect(address);
+    return 'series' in found ? found : undefined;
+  }
+
   /** Forgets every value: they will be read again in another way. */
   restart(): void {
     this.#columns.length = 0;

@@ -140,6 +140,17 @@ class World {
     else this.commit();
   }
 
+  /** What happens while the platform is away: what was under way comes back, and nobody takes anything. */
+  async outage(turns: number): Promise<void> {
+    for (const { batch } of this.underWay.splice(0).flat()) this.store.release(batch.id);
+    for (let turn = 0; turn < turns; turn++) {
+      if (this.random(4) > 0) this.append();
+      else if (this.random(2)) this.commit();
+      this.store.tidy({ monotonicMs: this.clock.monotonicMs() });
+      await this.clock.advance(this.random(120));
+    }
+  }
+
   /** What should stand in the buffer, under way or not, as long as nothing crashed. */
   standing(): Set<number> {
     const left = [...this.accepted.keys()].filter(
@@ -266,6 +277,20 @@ function numbersIn(batch: Batch): number[] {
   return body.values.flatMap((key) => key.data.map((point) => point.value));
 }
 
+/** Everything was delivered once or stands in quarantine; of values with equal times the later accepted came later. */
+function expectInOrder(world: World): void {
+  const numbers = world.delivered.flat();
+  expect(numbers.length).toBe(new Set(numbers).size);
+  expect(numbers.length + world.quarantined.size).toBe(world.accepted.size);
+  const last = new Map<string, number>();
+  for (const number of numbers) {
+    const { asset, key, timeMs } = world.accepted.get(number)!;
+    const place = `${asset}/${key}/${timeMs}`;
+    expect(last.get(place) ?? -1).toBeLessThan(number);
+    last.set(place, number);
+  }
+}
+
 let folder: string;
 beforeEach(() => {
   folder = mkdtempSync(join(tmpdir(), 'tagferry-model-'));
@@ -345,21 +370,35 @@ describe('whatever happens to the store', () => {
         await world.clock.advance(world.random(20));
       }
       world.drain();
-      const numbers = world.delivered.flat();
-      expect(numbers.length).toBe(new Set(numbers).size);
-      expect(numbers.length + world.quarantined.size).toBe(world.accepted.size);
-      const last = new Map<string, number>();
-      for (const number of numbers) {
-        const { asset, key, timeMs } = world.accepted.get(number)!;
-        const place = `${asset}/${key}/${timeMs}`;
-        expect(last.get(place) ?? -1).toBeLessThan(number);
-        last.set(place, number);
-      }
+      expectInOrder(world);
     },
   );
+
+  it.each(SEEDS)('outages fold what came in, all of it once and in its order, seed %i', async (seed) => {
+    const world = new World(folder, seed + 400);
+    for (let turn = 0; turn < 12; turn++) {
+      await world.outage(1 + world.random(40));
+      expect(world.store.facts().logValues + world.store.facts().segmentValues).toBe(world.standing().size);
+      for (let step = world.random(30); step > 0; step--) world.step();
+    }
+    world.drain();
+    expectInOrder(world);
+  });
 });
 
 describe('the store', () => {
+  it('counts as live what lies behind the backlog in time, and not what lies before it', () => {
+    const { store, catalogue } = new World(folder, 1);
+    const commit = (...times: number[]) => {
+      const columns = new ValueColumns();
+      for (const timeMs of times) columns.add(catalogue.idOf(1, 'flow', undefined, undefined), timeMs, 1, 0);
+      return store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: 0, wallMs: 0 });
+    };
+    commit(1_000);
+    store.tidy({ monotonicMs: 1_000_000 });
+    expect(commit(500, 1_000, 1_001, 2_000).lanes).toMatchObject([{ asset: 1, live: 2, backlog: 1 }]);
+  });
+
   it('keeps what it quarantined, bit for bit', () => {
     const world = new World(folder, 5);
     world.append();
