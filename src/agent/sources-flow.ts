@@ -2,7 +2,7 @@
 
 import type { Brokers } from '../broker/brokers.ts';
 import type { SeriesCatalogue } from '../buffer/series.ts';
-import type { Columns, ValueColumns } from '../buffer/value-columns.ts';
+import type { ValueColumns } from '../buffer/value-columns.ts';
 import type { Clock } from '../clock.ts';
 import { formatListenAddress } from '../config/listen-address.ts';
 import type { ListenAddress, Settings } from '../config/settings.ts';
@@ -21,7 +21,7 @@ export interface SourcesFlowOptions {
   settings: Settings;
   tags: Tags;
   catalogue: SeriesCatalogue;
-  append(columns: Columns): Promise<void>;
+  append(columns: ValueColumns): Promise<void>;
   countIngested(source: string, values: number): void;
   brokers: Brokers;
   clock: Clock;

@@ -87,13 +87,15 @@ export class Committer {
     this.#schedule();
   }
 
-  /** Resolves when the values are on disk; rejects with a `StoreError` and nothing of them is stored. */
-  append(columns: Columns): Promise<void> {
+  /** Takes the columns over. Resolves when the values are on disk; rejects with a `StoreError` and nothing of them is stored. */
+  append(columns: ValueColumns): Promise<void> {
     if (this.#closed) return Promise.reject(closing());
     if (columns.length === 0) return Promise.resolve();
     const most = this.#options.mostWaiting ?? MOST_WAITING;
     if (this.#waiting.length > 0 && this.#waiting.length + columns.length > most) return Promise.reject(busy());
-    this.#waiting.addAll(columns);
+    // Who appends gives the columns away: the first of a commit need no copy.
+    if (this.#waiting.length === 0) this.#waiting = columns;
+    else this.#waiting.addAll(columns);
     const answer = new Promise<void>((resolve, reject) => {
       this.#waiters.push({ resolve, reject });
     });
@@ -231,7 +233,7 @@ export class Committer {
   }
 }
 
-/** The columns without their methods, cut to their length: what crosses to the other thread. */
+/** The columns without their methods: what crosses to the other thread. */
 function plain(columns: ValueColumns): Columns {
   const { length, series, timeMs, value, flags } = columns;
   return { length, series, timeMs, value, flags };

@@ -25,11 +25,20 @@ export interface Columns {
 export class ValueColumns implements Columns {
   length = 0;
   /** Series ids of the catalogue. */
-  series = new Uint32Array(FIRST_ROOM);
+  series: Uint32Array;
   /** Milliseconds since 1970, whole. */
-  timeMs = new Float64Array(FIRST_ROOM);
-  value = new Float64Array(FIRST_ROOM);
-  flags = new Uint8Array(FIRST_ROOM);
+  timeMs: Float64Array;
+  value: Float64Array;
+  flags: Uint8Array;
+
+  /** `room`: how many are expected; more may come. */
+  constructor(room = FIRST_ROOM) {
+    const most = Math.max(FIRST_ROOM, room);
+    this.series = new Uint32Array(most);
+    this.timeMs = new Float64Array(most);
+    this.value = new Float64Array(most);
+    this.flags = new Uint8Array(most);
+  }
 
   add(series: number, timeMs: number, value: number, flags: number): void {
     const at = this.length;

@@ -12,7 +12,7 @@ export const ON_ARRIVAL = Number.NaN;
  */
 export class Draft {
   readonly problems = new ProblemList();
-  readonly #columns = new ValueColumns();
+  readonly #columns: ValueColumns;
   readonly #book: AddressBook;
   readonly #arrivalMs: number;
   readonly #unopened: { slot: Slot; at: number }[] = [];
@@ -20,10 +20,11 @@ export class Draft {
   #lastTimeText = '';
   #lastTimeMs = Number.NaN;
 
-  /** `arrivalMs`: the wall clock now, whole milliseconds. */
-  constructor(book: AddressBook, arrivalMs: number) {
+  /** `arrivalMs`: the wall clock now, whole milliseconds. `expected`: about so many values will come. */
+  constructor(book: AddressBook, arrivalMs: number, expected?: number) {
     this.#book = book;
     this.#arrivalMs = arrivalMs;
+    this.#columns = new ValueColumns(expected);
   }
 
   /** Values seen so far, right and wrong. */

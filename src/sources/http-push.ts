@@ -58,6 +58,8 @@ const LIMITS: PushLimits = {
 /** What a request costs while it waits, beside its values: sockets, headers, promises. */
 const BYTES_OF_REQUEST = 4_096;
 const BYTES_OF_VALUE = 21;
+/** A value in a body, about; more values than were made room for cost a copy. */
+const BYTES_OF_WRITTEN_VALUE = 80;
 const BYTES_READ_PAST = 65_536;
 /** How long a refused body is still taken off the wire, so that its sender reads the answer instead of a reset. */
 const DRAIN_MS = 2_000;
@@ -204,7 +206,7 @@ export class HttpPush {
       bytes = await this.#inflater.inflate(bytes, encoding);
       hold.set(BYTES_OF_REQUEST + bytes.length);
     }
-    const draft = intake.draft();
+    const draft = intake.draft(Math.ceil(bytes.length / BYTES_OF_WRITTEN_VALUE));
     read(bytes, draft);
     hold.set(BYTES_OF_REQUEST + draft.count * BYTES_OF_VALUE);
     await intake.submit(draft, endpoint.source);

@@ -38,9 +38,9 @@ export class Intake {
     this.#book.replaceTags(tags);
   }
 
-  /** Begins a request; values without a time get this moment. */
-  draft(): Draft {
-    return new Draft(this.#book, Math.max(0, Math.round(this.#clock.wallMs())));
+  /** Begins a request of about `expected` values; those without a time get this moment. */
+  draft(expected?: number): Draft {
+    return new Draft(this.#book, Math.max(0, Math.round(this.#clock.wallMs())), expected);
   }
 
   /** The series of a value that a source of tags.yaml reads: opened at the source's start. */

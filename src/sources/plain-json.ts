@@ -51,6 +51,10 @@ class PlainScan {
   #at = 0;
   /** The last value's slot, and the one that is expected to come now. */
   #last: Slot | undefined;
+  /** The last timestamp that was a text. */
+  #timeFrom = 0;
+  #timeLength = 0;
+  #timeMs = Number.NaN;
 
   constructor(text: Buffer, draft: Draft) {
     this.#text = text;
@@ -155,7 +159,7 @@ class PlainScan {
           groupFrom = from;
           groupTo = end;
         } else if (member === TIMESTAMP) {
-          timeMs = parseIsoBytes(text, from, end);
+          timeMs = this.#timeBetween(from, end);
           if (!isTimeTaken(timeMs)) return false;
         } else {
           flag = flagAt(text, from);
@@ -194,6 +198,23 @@ class PlainScan {
     this.#draft.add(slot, value, timeMs, flag);
     this.#at = at + 1;
     return true;
+  }
+
+  /** Values of one moment come together: the same text again is not read again. */
+  #timeBetween(from: number, end: number): number {
+    const text = this.#text;
+    const length = end - from;
+    if (length === this.#timeLength) {
+      const shift = this.#timeFrom - from;
+      // What differs, differs near the end.
+      let at = end - 1;
+      while (at >= from && text[at] === text[at + shift]) at--;
+      if (at < from) return this.#timeMs;
+    }
+    this.#timeFrom = from;
+    this.#timeLength = length;
+    this.#timeMs = parseIsoBytes(text, from, end);
+    return this.#timeMs;
   }
 
   #skip(at: number, overLines: boolean): number {

@@ -29,10 +29,19 @@ const below = (bound: number) => Math.floor(random() * bound);
 const pick = <T>(list: readonly T[]): T => list[below(list.length)]!;
 const blank = () => (random() < 0.9 ? '' : pick([' ', '\n', '\t ', '\r\n']));
 
+/** An address by asset, few enough that the same ones come again in the same order. */
+function directMembers(strange: boolean): string[] {
+  const members = [`"asset"${blank()}:${blank()}${pick(strange ? ['"7"', '0', '-7', '7.5', '1e3'] : ['7', '8'])}`];
+  if (random() < 0.5) members.push(`"unit":${pick(strange ? ['{"code":"bar"}', '"12"', '0'] : ['12', '13'])}`);
+  if (random() < 0.5) members.push(`"group":${pick(strange ? ['""', 'null', '"a b"'] : ['"process"', '"Process"'])}`);
+  return members;
+}
+
 function randomItem(withinLine: boolean): string {
   const strange = random() < 0.03;
+  const tag = `"tag"${blank()}:${blank()}${pick(strange ? ['"FT-10"', '"FT-1011"', '1', '"\\u0046T-101"', '"ft-101"'] : ['"FT-101"', '"FT-101"', '"FT-1"', '"Füllstand"'])}`;
   const members = [
-    `"tag"${blank()}:${blank()}${pick(strange ? ['"FT-10"', '"FT-1011"', '1', '"\\u0046T-101"', '"ft-101"'] : ['"FT-101"', '"FT-101"', '"FT-1"', '"Füllstand"'])}`,
+    ...(random() < 0.5 ? [tag] : directMembers(strange)),
     `"key":${pick(strange ? ['"flo"', '"FLOW"', 'null'] : ['"flow"', '"flow"', '"flow2"', '"temperature"', '"level"'])}`,
     `"value"${blank()}:${blank()}${pick(strange ? ['1e3', '"1"', '01', '.5', '5.', '-', '+1', '1E400', 'NaN', 'true'] : [() => String(below(1e6) / 1000), () => `-${below(1e9)}`, () => String(random() * 1e20), () => '-0.000', () => '123456789.123456789'].map((make) => make()))}`,
   ];
@@ -127,6 +136,47 @@ describe('the short way through JSON', () => {
       );
       expect(keys).toEqual(list.map(({ tag, key }) => `${TAGS.get(tag)!.asset} ${key}`));
     }
+  });
+
+  it('is the way of addresses by asset too: those that differ in unit or group alone stay apart', () => {
+    const door = makeDoor(TAGS);
+    const address = { asset: 7, key: 'flow' };
+    const addresses = [
+      address,
+      { ...address, unit: 12 },
+      { ...address, unit: 13 },
+      { ...address, group: 'process' },
+      { ...address, unit: 12, group: 'process' },
+      { asset: 8, key: 'flow' },
+    ];
+    for (const list of [addresses, addresses, addresses.toReversed(), addresses]) {
+      const draft = door.intake.draft();
+      const values = list.map((one) => ({ ...one, value: 1, timestamp: 1_800_000_000_000 }));
+      expect(readPlainBody(Buffer.from(JSON.stringify({ values })), draft)).toBe(true);
+      const { series, length } = draft.finish();
+      const found = [...series.subarray(0, length)].map((id) => door.catalogue.get(id)!);
+      expect(found.map(({ asset, group, unit }) => [asset, group, unit])).toEqual(
+        list.map((one) => [
+          one.asset,
+          'group' in one ? one.group : undefined,
+          'unit' in one ? { id: one.unit } : undefined,
+        ]),
+      );
+    }
+  });
+
+  it('reads a timestamp anew where a single letter of it differs', () => {
+    const door = makeDoor(TAGS);
+    const times = [
+      '2026-11-21T00:00:00.000Z',
+      '2026-11-21T00:00:00.000Z',
+      '2026-11-21T00:00:00.001Z',
+      '2027-11-21T00:00:00.001Z',
+    ];
+    const values = times.map((timestamp) => ({ tag: 'FT-1', key: 'flow', value: 1, timestamp }));
+    const draft = door.intake.draft();
+    expect(readPlainBody(Buffer.from(JSON.stringify({ values })), draft)).toBe(true);
+    expect([...draft.finish().timeMs.subarray(0, 4)]).toEqual(times.map((time) => Date.parse(time)));
   });
 
   it('follows a reload of tags.yaml between two requests, and leaves accepted values where they are', async () => {
