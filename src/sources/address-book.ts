@@ -9,23 +9,16 @@ import type { Problem } from './problem-list.ts';
  * refused leaves nothing behind in the catalogue.
  */
 export interface Slot {
-  /** Which members its address was written with: bits of `MEMBER`. */
-  readonly members: number;
-  /** UTF-8 of the tag, key and group that it was found by; empty where the address has none. */
-  readonly tagBytes: Uint8Array;
-  readonly keyBytes: Uint8Array;
-  readonly groupBytes: Uint8Array;
   readonly asset: number;
   readonly key: string;
   readonly group: string | undefined;
   readonly unit: UnitReference | undefined;
   series: number;
+  /** The address as a program last wrote it in JSON, from the brace on: for who reads many values of one writer. */
+  written: Uint8Array;
   /** The slot that came behind this one last time: who sends the same tags every second sends them in the same order. */
   next: Slot | undefined;
 }
-
-/** The members of a value that say where it goes. */
-export const MEMBER = { tag: 1, key: 2, asset: 4, unit: 8, group: 16 } as const;
 
 /** An address as a program writes it, in place of a tag; nothing of it is checked yet. */
 export interface DirectAddress {
@@ -72,11 +65,13 @@ export class AddressBook {
   replaceTags(tags: ReadonlyMap<string, Tag>): void {
     this.#tags = tags;
     this.#slots = new Map();
+    // Slots name those that came behind them, of whatever kind: none of the old ones may be left.
+    this.#direct = new Map();
     this.#hints = new Map();
     for (const [name, tag] of tags) {
       const slots = new Map<string, Slot>();
       for (const [key, { group, unit }] of tag.values) {
-        slots.set(key.toLowerCase(), slotOf({ asset: tag.asset, key, group, unit }, name));
+        slots.set(key.toLowerCase(), slotOf({ asset: tag.asset, key, group, unit }));
       }
       this.#slots.set(name, slots);
     }
@@ -145,7 +140,6 @@ export class AddressBook {
   #remember(): boolean {
     if (++this.#remembered <= MOST_REMEMBERED) return true;
     this.#remembered = 0;
-    this.#direct = new Map();
     this.replaceTags(this.#tags);
     return false;
   }
@@ -172,21 +166,11 @@ export class AddressBook {
 
 type Address = Pick<Slot, 'asset' | 'key' | 'group' | 'unit'>;
 
-/** All slots have one shape, their members in one order. `tag`: the address is written with it, in place of the asset. */
-function slotOf({ asset, key, group, unit }: Address, tag?: string): Slot {
-  const direct = MEMBER.asset | (unit === undefined ? 0 : MEMBER.unit) | (group === undefined ? 0 : MEMBER.group);
-  return {
-    members: MEMBER.key | (tag === undefined ? direct : MEMBER.tag),
-    tagBytes: Buffer.from(tag ?? ''),
-    keyBytes: Buffer.from(key),
-    groupBytes: Buffer.from(tag === undefined ? (group ?? '') : ''),
-    asset,
-    key,
-    group,
-    unit,
-    series: 0,
-    next: undefined,
-  };
+const NOTHING_WRITTEN = new Uint8Array(0);
+
+/** All slots have one shape, their members in one order. */
+function slotOf({ asset, key, group, unit }: Address): Slot {
+  return { asset, key, group, unit, series: 0, written: NOTHING_WRITTEN, next: undefined };
 }
 
 /** Text from outside in an answer: on one line and short. */

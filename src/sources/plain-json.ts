@@ -1,5 +1,5 @@
 import { STATUS_FLAGS } from '../buffer/value-columns.ts';
-import { MEMBER, type Slot } from './address-book.ts';
+import type { Slot } from './address-book.ts';
 import { type Draft, isTimeTaken, ON_ARRIVAL } from './draft.ts';
 import { parseIsoBytes } from './iso-time.ts';
 
@@ -29,6 +29,9 @@ export function readPlainLines(bytes: Buffer, draft: Draft): boolean {
   return new PlainScan(bytes, draft).lines();
 }
 
+/** An address of more bytes is blanks for the most part, and not worth keeping. */
+const LONGEST_WRITTEN = 512;
+
 const QUOTE = 34;
 const COMMA = 44;
 const MINUS = 45;
@@ -39,7 +42,11 @@ const CLOSE_LIST = 93;
 const OPEN = 123;
 const CLOSE = 125;
 
-const { tag: TAG, key: KEY, asset: ASSET, unit: UNIT, group: GROUP } = MEMBER;
+const TAG = 1;
+const KEY = 2;
+const ASSET = 4;
+const UNIT = 8;
+const GROUP = 16;
 const ADDRESS = TAG | KEY | ASSET | UNIT | GROUP;
 const VALUE = 32;
 const TIMESTAMP = 64;
@@ -101,12 +108,18 @@ class PlainScan {
     }
   }
 
-  /** One object. `overLines`: line feeds between its parts are blanks. */
+  /**
+   * One object. `overLines`: line feeds between its parts are blanks. An address that was written in the same way before
+   * is known by its bytes; any other is read member by member.
+   */
   #item(overLines: boolean): boolean {
     const text = this.#text;
-    const expected = this.#last?.next;
-    let at = this.#at;
-    if (text[at] !== OPEN) return false;
+    const start = this.#at;
+    if (text[start] !== OPEN) return false;
+    let slot = this.#expected(start);
+    let at = slot === undefined ? start : start + slot.written.length;
+    /** Where the address ends, as long as nothing else came before it. */
+    let addressTo = -1;
     let members = 0;
     let tagFrom = 0;
     let tagTo = 0;
@@ -116,7 +129,6 @@ class PlainScan {
     let groupTo = 0;
     let asset = 0;
     let unit = 0;
-    let isExpected = expected !== undefined;
     let value = 0;
     let timeMs = ON_ARRIVAL;
     let flag = 0;
@@ -126,6 +138,14 @@ class PlainScan {
       if (text[at] !== QUOTE) return false;
       const member = memberAt(text, at + 1);
       if (member === 0 || (members & member) !== 0) return false;
+      const isAddress = (member & ADDRESS) !== 0;
+      if (isAddress && slot !== undefined) {
+        // The address goes on: it is another, and the object is read again.
+        slot = undefined;
+        members = 0;
+        at = start;
+        continue;
+      }
       members |= member;
       at += 1 + NAME_LENGTHS[member]!;
       if (text[at]! <= 32) at = this.#skip(at, overLines);
@@ -142,12 +162,7 @@ class PlainScan {
         at = end;
       } else if (text[at] === QUOTE) {
         const from = at + 1;
-        let end = -1;
-        if (isExpected && (member & (TAG | KEY | GROUP)) !== 0) {
-          end = endIfSame(text, from, bytesOf(expected!, member));
-          isExpected = end >= 0;
-        }
-        if (end < 0) end = endOfString(text, from);
+        const end = endOfString(text, from);
         if (end < 0) return false;
         if (member === TAG) {
           tagFrom = from;
@@ -175,15 +190,16 @@ class PlainScan {
       } else {
         return false;
       }
+      if (isAddress) addressTo = (members & ~ADDRESS) === 0 ? at : -1;
       if (text[at]! <= 32) at = this.#skip(at, overLines);
       const code = text[at];
       if (code === CLOSE) break;
       if (code !== COMMA) return false;
     }
-    const address = members & ADDRESS;
-    if ((members & (KEY | VALUE)) !== (KEY | VALUE) || !Number.isFinite(value)) return false;
-    let slot = isExpected && address === expected!.members && isNumbered(expected!, asset, unit) ? expected : undefined;
+    if ((members & VALUE) === 0 || !Number.isFinite(value)) return false;
     if (slot === undefined) {
+      const address = members & ADDRESS;
+      if ((address & KEY) === 0) return false;
       const key = text.toString('utf8', keyFrom, keyTo);
       if (address === (TAG | KEY)) {
         slot = this.#draft.findSlot(text.toString('utf8', tagFrom, tagTo), key);
@@ -192,12 +208,32 @@ class PlainScan {
         slot = this.#draft.findDirectSlot({ asset, unit: (address & UNIT) === 0 ? undefined : unit, group, key });
       }
       if (slot === undefined) return false;
+      if (addressTo > 0) this.#remember(slot, start, addressTo);
       if (this.#last !== undefined) this.#last.next = slot;
     }
     this.#last = slot;
     this.#draft.add(slot, value, timeMs, flag);
     this.#at = at + 1;
     return true;
+  }
+
+  /** The slot that came behind the last one before, where the object begins as it did then. */
+  #expected(start: number): Slot | undefined {
+    const slot = this.#last?.next;
+    if (slot === undefined) return undefined;
+    const { written } = slot;
+    // Without the comma a longer number would be taken for a shorter one.
+    return written.length > 0 && this.#text[start + written.length] === COMMA && isAt(this.#text, start, written)
+      ? slot
+      : undefined;
+  }
+
+  #remember(slot: Slot, from: number, to: number): void {
+    const { written } = slot;
+    if (to - from > LONGEST_WRITTEN || (written.length === to - from && isAt(this.#text, from, written))) return;
+    const bytes = Uint8Array.from(this.#text.subarray(from, to));
+    // A line feed is a blank in a body, and an end in NDJSON.
+    if (!bytes.includes(10)) slot.written = bytes;
   }
 
   /** Values of one moment come together: the same text again is not read again. */
@@ -300,23 +336,6 @@ function endOfString(text: Uint8Array, from: number): number {
     if (code < 32 || code === BACKSLASH) return -1;
   }
   return -1;
-}
-
-function bytesOf(slot: Slot, member: number): Uint8Array {
-  if (member === KEY) return slot.keyBytes;
-  return member === TAG ? slot.tagBytes : slot.groupBytes;
-}
-
-/** Whether the numbers of an address are the slot's; which members it has was compared before. */
-function isNumbered({ members, asset, unit }: Slot, writtenAsset: number, writtenUnit: number): boolean {
-  if ((members & ASSET) === 0) return true;
-  return asset === writtenAsset && (unit === undefined || ('id' in unit && unit.id === writtenUnit));
-}
-
-/** Where the string ends if it is `name`, else -1. */
-function endIfSame(text: Uint8Array, from: number, name: Uint8Array): number {
-  const end = from + name.length;
-  return isAt(text, from, name) && text[end] === QUOTE ? end : -1;
 }
 
 /** Where a number of JSON ends that has no exponent; -1 for any other. */

@@ -179,10 +179,33 @@ describe('the short way through JSON', () => {
     expect([...draft.finish().timeMs.subarray(0, 4)]).toEqual(times.map((time) => Date.parse(time)));
   });
 
+  it('takes an address for no other that begins with the same letters', () => {
+    const door = makeDoor(TAGS);
+    const seriesOf = (...units: number[]) => {
+      const draft = door.intake.draft();
+      const values = units.map((unit) => ({ key: 'flow', asset: 7, unit, value: 1 }));
+      expect(readPlainBody(Buffer.from(JSON.stringify({ values })), draft)).toBe(true);
+      const { series, length } = draft.finish();
+      return [...series.subarray(0, length)].map((id) => door.catalogue.get(id)!.unit);
+    };
+    seriesOf(1, 12);
+    expect(seriesOf(1, 123)).toEqual([{ id: 1 }, { id: 123 }]);
+    expect(seriesOf(1, 12)).toEqual([{ id: 1 }, { id: 12 }]);
+  });
+
+  it('knows no address of a body in a line, where a line feed stands in it', () => {
+    const door = makeDoor(TAGS);
+    const item = '{"tag":"FT-1",\n"key":"flow","value":1}';
+    expect(readPlainBody(Buffer.from(`{"values":[${item},${item}]}`), door.intake.draft())).toBe(true);
+    expect(readPlainLines(Buffer.from(`{"tag":"FT-1","key":"flow","value":1}\n${item}\n`), door.intake.draft())).toBe(
+      false,
+    );
+  });
+
   it('follows a reload of tags.yaml between two requests, and leaves accepted values where they are', async () => {
     const door = makeDoor(TAGS);
     const body = Buffer.from(
-      '{"values":[{"tag":"FT-1","key":"flow","value":1},{"tag":"FT-1","key":"flow","value":2}]}',
+      '{"values":[{"asset":7,"key":"k","value":0},{"tag":"FT-1","key":"flow","value":1},{"tag":"FT-1","key":"flow","value":2}]}',
     );
     const before = door.intake.draft();
     readPlainBody(body, before);
@@ -192,8 +215,10 @@ describe('the short way through JSON', () => {
     await door.intake.submit(before, 'http');
     await door.intake.submit(after, 'http');
     expect(door.sink.stored.map((value) => value.address)).toEqual([
+      '7//k/',
       '1//flow/',
       '1//flow/',
+      '7//k/',
       '777//flow/',
       '777//flow/',
     ]);
