@@ -9,7 +9,7 @@ export function benchStore(path: string) {
   const store = new ValueStore(openDatabase(path), path, {
     bounds: { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' },
     foldAfterMs: 20_000,
-    foldValues: 256 * 1024,
+    foldValues: 128 * 1024,
   });
   const { series } = store.open({ monotonicMs: performance.now(), wallMs: 0, boot: 'bench' });
   const catalogue = new SeriesCatalogue(series);

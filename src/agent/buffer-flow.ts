@@ -11,7 +11,7 @@ import type { StoreError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import type { Inbox } from '../webhook/inbox.ts';
 import type { Metrics } from './metrics.ts';
-import { type Remote, StoreClient } from './store-client.ts';
+import { type Remote, StoreClient, type StoreThread } from './store-client.ts';
 
 /** A value is live until twice POST_INTERVAL after its acceptance; the log holds the live ones. */
 const LIVE_INTERVALS = 2;
@@ -19,7 +19,7 @@ const LIVE_INTERVALS = 2;
 const SHORTEST_FOLD_MS = 2_000;
 const LONGEST_FOLD_MS = 120_000;
 /** So many values at most stand in the log, and with them in memory. */
-const FOLD_VALUES = 256 * 1024;
+const FOLD_VALUES = 128 * 1024;
 /** Repeated trouble is said once, then summed up so often. */
 const TROUBLE_EVERY_MS = 60_000;
 
@@ -51,6 +51,8 @@ export class BufferFlow {
     onDeath: (error: Error) => void;
     /** Time as far as it can be trusted: corrects what was stamped before. Left out: times leave as they are. */
     trustedNowMs?: () => number | undefined;
+    /** Where the store thread was launched before. */
+    storeThread?: StoreThread | undefined;
   }) {
     const { settings } = options;
     this.#settings = settings;
@@ -73,6 +75,7 @@ export class BufferFlow {
         },
       },
       options.onDeath,
+      options.storeThread,
     );
   }
 
