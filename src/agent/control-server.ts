@@ -1,6 +1,7 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { messageOf, TagferryError, UsageError } from '../errors.ts';
 import { listen } from '../listen.ts';
+import { createServer } from '../node-http.ts';
 
 /** One operation that a verb can ask of the running daemon. `write` sends pieces of a long answer as they come. */
 export type ControlHandler = (

@@ -1,5 +1,6 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { type ListenAddress, listen, listeningAt } from '../listen.ts';
+import { createServer } from '../node-http.ts';
 
 /** What `/healthz` and `/readyz` say. */
 export interface Health {

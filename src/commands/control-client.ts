@@ -1,8 +1,9 @@
 import { existsSync } from 'node:fs';
-import { type IncomingMessage, request } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import { join, resolve } from 'node:path';
 import { configurationDirectory, readSettingsLeniently } from '../config/configuration.ts';
 import { codeOf, TagferryError } from '../errors.ts';
+import { request } from '../node-http.ts';
 
 /** No daemon answers on the control socket. */
 export class NoDaemonError extends TagferryError {}

@@ -1,7 +1,8 @@
-import { Agent as HttpAgent, type IncomingMessage, request as requestHttp } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as requestHttps } from 'node:https';
 import type { Action } from '../config/reactions.ts';
 import { codeOf, messageOf } from '../errors.ts';
+import { Agent as HttpAgent, request as requestHttp } from '../node-http.ts';
 import type { ActionContext, ActionResult } from './action.ts';
 import { fillBody } from './template.ts';
 

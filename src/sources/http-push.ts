@@ -1,10 +1,11 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Clock } from '../clock.ts';
 import type { ListenAddress } from '../config/settings.ts';
 import { messageOf } from '../errors.ts';
 import { listen } from '../listen.ts';
 import type { Logger } from '../logger.ts';
+import { createServer } from '../node-http.ts';
 import { textOf } from './body-text.ts';
 import { IngestToken } from './ingest-token.ts';
 import type { Intake } from './intake.ts';

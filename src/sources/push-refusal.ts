@@ -1,5 +1,5 @@
-import { STATUS_CODES } from 'node:http';
 import { StoreError, TagferryError } from '../errors.ts';
+import { STATUS_CODES } from '../node-http.ts';
 import { RefusedValues, UnreadableValues } from './problem-list.ts';
 import { retryAfterOf } from './value-sink.ts';
 

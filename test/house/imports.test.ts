@@ -20,7 +20,16 @@ const FLOORS: Record<string, number> = {
   config: 2,
   contract: 1,
 };
-const GROUND = ['clock.ts', 'errors.ts', 'logger.ts', 'database.ts', 'retry.ts', 'listen.ts', 'durable-file.ts'];
+const GROUND = [
+  'clock.ts',
+  'errors.ts',
+  'logger.ts',
+  'database.ts',
+  'retry.ts',
+  'listen.ts',
+  'durable-file.ts',
+  'node-http.ts',
+];
 
 interface Place {
   floor: number;

@@ -1,6 +1,6 @@
-import { Agent } from 'node:http';
 import type { Clock } from '../../clock.ts';
 import { messageOf } from '../../errors.ts';
+import { Agent } from '../../node-http.ts';
 import type { DemoTag } from './plant.ts';
 import { callSocket } from './socket-call.ts';
 

@@ -1,4 +1,5 @@
-import { type Agent, request } from 'node:http';
+import type { Agent } from 'node:http';
+import { request } from '../../node-http.ts';
 
 export interface SocketAnswer {
   status: number;

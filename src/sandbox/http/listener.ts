@@ -1,7 +1,8 @@
-import { createServer, type RequestListener, type Server } from 'node:http';
+import type { RequestListener, Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Clock } from '../../clock.ts';
 import { codeOf } from '../../errors.ts';
+import { createServer } from '../../node-http.ts';
 
 /**
  * A listening socket that can go away and come back on the same port: "connection refused" is the outage that clients

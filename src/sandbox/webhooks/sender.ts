@@ -1,8 +1,8 @@
 import { createHmac } from 'node:crypto';
-import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { SIGNATURE_SHA1_HEADER, SIGNATURE_SHA256_HEADER } from '../../contract/webhooks.ts';
 import { codeOf, messageOf } from '../../errors.ts';
+import { request as httpRequest } from '../../node-http.ts';
 
 export interface WebhookPost {
   url: string;

@@ -1,0 +1,6 @@
+/**
+ * Node's `http`, taken without the rest of the web. An `import` of `node:http` reads every export of it once, and one of
+ * them loads the runtime's own `fetch`, WebSocket and all: 13 MB of memory and 20 ms that a gateway pays for nothing.
+ * Types may be imported from `node:http` as ever.
+ */
+export const { Agent, createServer, request, STATUS_CODES } = process.getBuiltinModule('node:http');
