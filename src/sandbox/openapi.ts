@@ -45,7 +45,16 @@ export function openApiDocument(serverUrl: string) {
 }
 
 export function addOpenApiEndpoint(router: Router, serverUrl: () => string): void {
-  router.add('GET', '/openapi.json', () => ({ status: 200, body: openApiDocument(serverUrl()) }), { auth: 'none' });
+  router.add(
+    'GET',
+    '/openapi.json',
+    () => ({
+      status: 200,
+      body: openApiDocument(serverUrl()),
+      story: 'the OpenAPI document is read',
+    }),
+    { auth: 'none' },
+  );
 }
 
 function operationObject(operation: Operation) {

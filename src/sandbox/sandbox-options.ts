@@ -37,6 +37,14 @@ export interface SandboxOptions extends TokenOptions {
   /** Settled deliveries remembered; 20,000 unless told. */
   mostDeliveries?: number;
   deliveriesUnder?: 'events' | 'webhook_events';
+  /** Of can_permit in v1 permission ids, not shown in spec 2.2: 3 unless told, or 5, 6, 7. */
+  canPermitOffset?: number;
+  /** Edges of the model graph, which spec 2.2 does not show, as `Node>Asset`; those of `permissions/inheritance.ts` unless told. */
+  inheritance?: readonly string[];
+  /** An edge device that was seen goes offline after so many milliseconds of the sandbox without a sign of life; 5 minutes unless told, 0 is never (spec 3.4 does not show when). */
+  edgeDeviceOfflineAfterMs?: number;
+  /** What a v1 endpoint answers after its sunset; 410 unless told (not shown in spec 9). */
+  afterSunsetStatus?: number;
   /** Keeps the state here from run to run: read at start, written at stop and every 10 s. */
   stateFile?: string;
 }

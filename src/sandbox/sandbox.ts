@@ -1,52 +1,49 @@
 import { randomBytes } from 'node:crypto';
 import { type Clock, systemClock } from '../clock.ts';
-import type { PermissionType } from '../contract/permissions.ts';
-import { PERMISSION_TYPES } from '../contract/permissions.ts';
+import type { EventType } from '../contract/events.ts';
 import { type Logger, silentLogger } from '../logger.ts';
 import { addAdminEndpoints } from './admin/admin-endpoints.ts';
+import { addCauseEndpoints } from './admin/cause-endpoints.ts';
 import { addChangeEndpoints } from './admin/change-endpoints.ts';
-import { addApplicationEndpoints } from './applications/application-endpoints.ts';
+import { addFaultEndpoints } from './admin/fault-endpoints.ts';
+import type { Stage } from './admin/stage.ts';
+import { bringAbout } from './causes/bring.ts';
+import type { Caused, Wish } from './causes/cause.ts';
 import { Announcer } from './events/announcer.ts';
 import { PlantChanges } from './events/plant-changes.ts';
-import { valueHappenings } from './events/value-events.ts';
 import { Faults } from './faults.ts';
 import { deprecationHeaders } from './http/deprecation-headers.ts';
 import { FrontDoor } from './http/front-door.ts';
 import { Listener } from './http/listener.ts';
-import { refusal } from './http/refusal.ts';
 import { RequestLog } from './http/request-log.ts';
-import { type Route, Router } from './http/router.ts';
+import type { Route } from './http/router.ts';
 import { Usage } from './http/usage.ts';
-import { addLabelEndpoints, type LabelBook } from './labels/label-endpoints.ts';
+import type { LabelBook } from './labels/label-endpoints.ts';
 import { addOpenApiEndpoint } from './openapi.ts';
-import type { PermitableRef } from './permissions/inheritance.ts';
-import { addMembershipEndpoints } from './permissions/membership-endpoints.ts';
-import { addOwnerEndpoints } from './permissions/owner-endpoints.ts';
+import { chosenRules, type InheritanceRule, type PermitableRef } from './permissions/inheritance.ts';
 import { PermissionBook } from './permissions/permission-book.ts';
-import { addPermissionEndpoints } from './permissions/permission-endpoints.ts';
+import { type HandOptions, PermissionHand } from './permissions/permission-hand.ts';
 import { Visibility } from './permissions/visibility.ts';
 import { Plant } from './plant/plant.ts';
-import type { Owner, Threshold, User } from './plant/records.ts';
+import type { Note, Owner, User } from './plant/records.ts';
+import { platformRoutes } from './platform-routes.ts';
 import { SandboxClock } from './sandbox-clock.ts';
 import type { Outage, SandboxOptions } from './sandbox-options.ts';
 import { defaultSeed } from './seed/default-seed.ts';
 import { plantOf } from './seed/seed.ts';
 import { readState, writeState } from './state-file.ts';
-import { addIdentityEndpoints } from './tokens/identity-endpoints.ts';
-import { addSignInEndpoints, CodeBook } from './tokens/sign-in.ts';
-import { addTokenEndpoints } from './tokens/token-endpoints.ts';
 import { TokenStore } from './tokens/token-store.ts';
-import { ThresholdWatch } from './values/threshold-watch.ts';
+import { type NewThreshold, ThresholdWatch } from './values/threshold-watch.ts';
+import { ValueArrival } from './values/value-arrival.ts';
 import { ValueLedger } from './values/value-ledger.ts';
 import type { PostedSeries } from './values/values-body.ts';
-import { addValuesEndpoints } from './values/values-endpoint.ts';
 import { DeliveryEngine, type DeliveryReport } from './webhooks/delivery-engine.ts';
 import { httpSender } from './webhooks/sender.ts';
 import { type Delivery, WebhookBook, type WebhookRecord } from './webhooks/webhook-book.ts';
-import { addWebhookEndpoints } from './webhooks/webhook-endpoints.ts';
 
+export type { Caused, Wish } from './causes/cause.ts';
 export type { NewFault, Poison } from './faults.ts';
-export type { RequestEntry } from './http/request-log.ts';
+export type { Happened, RequestEntry } from './http/request-log.ts';
 export type { Outage, SandboxOptions } from './sandbox-options.ts';
 export { defaultSeed, SANDBOX_CREDENTIALS } from './seed/default-seed.ts';
 export type { SandboxSeed } from './seed/seed.ts';
@@ -58,7 +55,7 @@ export type { SandboxSeed } from './seed/seed.ts';
  * States: made, listening, away (`goOffline('refuse')`: the socket is closed, everything else goes on), stopped.
  * All state is in memory, and forgotten at a stop unless `stateFile` names where to keep it.
  */
-export class Sandbox {
+export class Sandbox implements Stage {
   readonly clock: SandboxClock;
   readonly plant: Plant;
   readonly permissions: PermissionBook;
@@ -77,9 +74,13 @@ export class Sandbox {
   readonly owners: Owner[];
   readonly labels: LabelBook = new Map();
   /** What contacts were told: webhooks that were disabled (spec 3.2). */
-  readonly notes: { at: string; contact: string | undefined; text: string }[] = [];
-  readonly #engine: DeliveryEngine;
-  readonly #thresholds: ThresholdWatch;
+  readonly notes: Note[] = [];
+  readonly engine: DeliveryEngine;
+  readonly thresholds: ThresholdWatch;
+  readonly arrival: ValueArrival;
+  /** The edges of the model graph that are in force (spec 2.2). */
+  readonly inheritance: readonly InheritanceRule[];
+  readonly #hand: PermissionHand;
   readonly #listener: Listener;
   readonly #adminListener: Listener | undefined;
   readonly #log: Logger;
@@ -98,34 +99,55 @@ export class Sandbox {
     const { plant, owners } = plantOf(options.seed ?? defaultSeed);
     this.owners = owners;
     this.plant = new Plant(plant);
-    this.permissions = new PermissionBook(this.plant);
+    this.inheritance = chosenRules(options.inheritance);
+    this.permissions = new PermissionBook(this.plant, this.inheritance);
     const makeToken = () => randomBytes(32).toString('base64url');
     this.tokens = new TokenStore(this.clock, options, makeToken);
     this.values = new ValueLedger(options.values, options.mostValues);
     this.usage = new Usage(this.clock, this.plant, options.limits);
     this.webhookBook = new WebhookBook(this.clock, options.mostDeliveries);
-    this.#engine = new DeliveryEngine({
+    this.engine = new DeliveryEngine({
       clock: this.clock,
       book: this.webhookBook,
       send: options.sendWebhook ?? httpSender(options.webhookTimeoutMs ?? 10_000, options.webhookCa),
-      spend: (application, bytes) => this.usage.spend(application, bytes),
+      spend: (application, bytes) => this.plant.isSubscribed(application) && this.usage.spend(application, bytes),
       report: (report) => this.#reportDelivery(report),
       disabled: (webhook) => this.#noteDisabled(webhook),
     });
-    this.announcer = new Announcer(this.plant, this.clock, this.webhookBook, this.#engine);
+    this.announcer = new Announcer(this.plant, this.clock, this.webhookBook, this.engine);
     this.visibility = new Visibility(this.plant, this.permissions, ({ eventType, user, content }) => {
       this.announcer.announce({ type: eventType, audience: (other) => other === user, content: () => content });
     });
-    this.#thresholds = new ThresholdWatch(this.plant, options.everyThresholdValue);
-    this.changes = new PlantChanges({
+    const told = (sentence: string) => this.told(sentence);
+    this.#hand = new PermissionHand(this.plant, this.permissions, this.visibility, told);
+    this.thresholds = new ThresholdWatch(this.plant, options.everyThresholdValue);
+    this.arrival = new ValueArrival({
       plant: this.plant,
       book: this.permissions,
-      visibility: this.visibility,
+      ledger: this.values,
+      thresholds: this.thresholds,
       announcer: this.announcer,
-      clock: this.clock,
+      told,
     });
+    this.changes = new PlantChanges(
+      {
+        plant: this.plant,
+        book: this.permissions,
+        owners: this.owners,
+        visibility: this.visibility,
+        announcer: this.announcer,
+        clock: this.clock,
+        told,
+      },
+      options.edgeDeviceOfflineAfterMs ?? 5 * 60_000,
+    );
 
-    const router = this.#routes(options, makeToken);
+    const router = platformRoutes(this, options, makeToken);
+    addOpenApiEndpoint(router, () => this.url);
+    addAdminEndpoints(router, this);
+    addFaultEndpoints(router, this);
+    addChangeEndpoints(router, this.plant, this.changes);
+    addCauseEndpoints(router, this);
     this.routes = router.routes;
     const door = new FrontDoor({
       router,
@@ -139,7 +161,7 @@ export class Sandbox {
       realClock,
       apiKeyHeader: options.apiKeyHeader ?? '',
       outage: () => (this.#outage === 'refuse' ? 'drop' : this.#outage),
-      pathHeaders: (path) => deprecationHeaders(path, this.clock.wallMs()),
+      pathHeaders: (path) => deprecationHeaders(path, this.clock.wallMs(), options.afterSunsetStatus),
       signal: this.#stopping.signal,
     });
     const host = options.host ?? '127.0.0.1';
@@ -155,14 +177,17 @@ export class Sandbox {
     await this.#listener.open();
     await this.#adminListener?.open();
     this.plant.baseUrl = this.#listener.url;
-    if (resumed) this.#engine.resume();
+    if (resumed) {
+      this.engine.resume();
+      this.changes.edgeDevices.resume();
+    }
     this.#saveFrom(10_000);
     this.#log.info({ event: 'sandbox.started', url: this.url }, 'sandbox listens');
   }
 
   async stop(): Promise<void> {
     this.#stopping.abort(new Error('the sandbox stops'));
-    this.#engine.stop();
+    this.engine.stop();
     if (this.#stateFile !== undefined) writeState(this.#stateFile, this);
     this.clock.stop();
     await this.#listener.close();
@@ -182,6 +207,7 @@ export class Sandbox {
   /** The platform goes away until `goOnline`. */
   async goOffline(how: Outage = 'refuse'): Promise<void> {
     this.#outage = how;
+    this.told('the platform goes away');
     this.#log.info({ event: 'sandbox.offline', how }, 'the platform goes away');
     if (how === 'refuse') await this.#listener.close();
     else await this.#listener.open();
@@ -190,6 +216,7 @@ export class Sandbox {
   async goOnline(): Promise<void> {
     this.#outage = undefined;
     await this.#listener.open();
+    this.told('the platform is back');
     this.#log.info({ event: 'sandbox.online' }, 'the platform is back');
   }
 
@@ -201,57 +228,35 @@ export class Sandbox {
    * Gives a user (e-mail or id; the technical user of the first client application unless told) permissions on an
    * object, all four unless told, and lifts a block. What begins to be seen is announced.
    */
-  grantPermission(
-    on: PermitableRef,
-    options: { user?: number | string; types?: readonly PermissionType[] } = {},
-  ): void {
-    const user = this.user(options.user);
-    const types = options.types ?? PERMISSION_TYPES;
-    this.visibility.during(() => {
-      this.permissions.unblock(user.id, on, types);
-      this.permissions.grant({ type: 'User', id: user.id }, on, types);
-    });
+  grantPermission(on: PermitableRef, options: HandOptions = {}): void {
+    this.#hand.grant(on, options);
   }
 
   /**
    * Takes them away, all four unless told. The user loses them even where they would be inherited (a block, which
    * `grantPermission` lifts); with `direct` only the direct grant goes and what is inherited stays, as spec 2.2 says.
    */
-  takePermission(
-    on: PermitableRef,
-    options: { user?: number | string; types?: readonly PermissionType[]; direct?: boolean } = {},
-  ): void {
-    const user = this.user(options.user);
-    this.visibility.during(() => {
-      const record = this.permissions.find({ type: 'User', id: user.id }, on);
-      const taken = options.types ?? PERMISSION_TYPES;
-      if (record)
-        this.permissions.setTypes(
-          record,
-          record.types.filter((type) => !taken.includes(type)),
-        );
-      if (options.direct !== true) this.permissions.block(user.id, on, taken);
-    });
+  takePermission(on: PermitableRef, options: HandOptions & { direct?: boolean } = {}): void {
+    this.#hand.take(on, options);
   }
 
   /** Sets a threshold on an instrumentation (or system, or recipe) and gives its id; one of the same id is replaced. */
-  setThreshold(wanted: Partial<Threshold> & Pick<Threshold, 'type' | 'value'> & { instrumentation?: number }): number {
-    const { instrumentation, ...rest } = wanted;
-    const threshold: Threshold = {
-      id: this.plant.newId(),
-      name: `${wanted.type} limit`,
-      thresholdable_type: 'Instrumentation',
-      thresholdable_id: instrumentation ?? rest.thresholdable_id ?? 0,
-      ...rest,
-    };
-    this.#thresholds.forget(threshold.id);
-    this.plant.put('thresholds', threshold);
-    return threshold.id;
+  setThreshold(wanted: NewThreshold): number {
+    return this.thresholds.set(wanted);
   }
 
   removeThreshold(id: number): boolean {
-    this.#thresholds.forget(id);
-    return this.plant.delete('thresholds', id);
+    return this.thresholds.remove(id);
+  }
+
+  /** Values as if they had been posted and were valid. */
+  takeValues(asset: number, posted: readonly PostedSeries[]): void {
+    this.arrival.take(asset, posted);
+  }
+
+  /** Brings any of the 23 event types about (spec 6.3); what the wish leaves out is chosen. */
+  cause(type: EventType, wish: Wish = {}): Caused {
+    return bringAbout(this, type, wish);
   }
 
   /** Webhooks as they are kept, with their secrets: for tests that sign by themselves. */
@@ -263,9 +268,24 @@ export class Sandbox {
     return this.webhookBook.deliveries(webhook);
   }
 
+  /** How many deliveries of a type there were since the start. */
+  toldOf(type: EventType): number {
+    return this.announcer.toldOf(type);
+  }
+
+  /** Whether no webhook is being sent now and none is due. */
+  get isDeliveryIdle(): boolean {
+    return this.engine.isIdle;
+  }
+
+  /** Says in the request log what happened behind the scenes. */
+  told(text: string): void {
+    this.requests.tell({ at: new Date(this.clock.wallMs()).toISOString(), text });
+  }
+
   /** Starts deliveries again, as `POST …/events` does. */
   resend(ids: readonly number[]): number {
-    return this.#engine.resend(ids.flatMap((id) => this.webhookBook.delivery(id) ?? []));
+    return this.engine.resend(ids.flatMap((id) => this.webhookBook.delivery(id) ?? []));
   }
 
   onDelivery(listener: (report: DeliveryReport) => void): () => void {
@@ -283,11 +303,7 @@ export class Sandbox {
 
   /** A user by id or e-mail; the first client application's technical user unless told. Throws where there is none. */
   user(who?: number | string): User {
-    const wanted = who ?? this.plant.all('client_applications')[0]?.technical_user;
-    const found =
-      typeof wanted === 'string' ? this.plant.userByEmail(wanted) : this.plant.get('users', wanted ?? Number.NaN);
-    if (!found) throw refusal(404, `user ${who ?? ''} was not found`);
-    return found;
+    return this.#hand.user(who);
   }
 
   /** Saves the state every so many real milliseconds. */
@@ -298,60 +314,6 @@ export class Sandbox {
       this.#saveFrom(intervalMs);
       writeState(file, this);
     });
-  }
-
-  #routes(options: SandboxOptions, makeToken: () => string): Router {
-    const router = new Router();
-    addTokenEndpoints(router, this.plant, this.tokens);
-    const codes = new CodeBook(this.clock);
-    addSignInEndpoints(router, this.plant, codes);
-    addIdentityEndpoints(router, this.plant, this.tokens, codes);
-    const permissionRoom = { plant: this.plant, book: this.permissions, visibility: this.visibility };
-    addPermissionEndpoints(router, permissionRoom);
-    addOwnerEndpoints(router, permissionRoom, this.owners);
-    addMembershipEndpoints(router, this.plant);
-    addLabelEndpoints(router, this.plant, this.permissions, this.labels);
-    addApplicationEndpoints(router, this.plant, this.usage);
-    addValuesEndpoints(router, {
-      plant: this.plant,
-      book: this.permissions,
-      ledger: this.values,
-      clock: this.clock,
-      invalidValues: options.invalidValues ?? 'refuse',
-      examine: (asset, posted) => this.#examine(asset, posted),
-      stored: (asset, posted) => this.#stored(asset, posted),
-    });
-    addWebhookEndpoints(router, {
-      book: this.webhookBook,
-      engine: this.#engine,
-      makeSecret: makeToken,
-      deliveriesUnder: options.deliveriesUnder ?? 'events',
-    });
-    addOpenApiEndpoint(router, () => this.url);
-    addAdminEndpoints(router, this);
-    addChangeEndpoints(router, this.plant, this.changes);
-    return router;
-  }
-
-  #examine(asset: number, posted: readonly PostedSeries[]): void {
-    const refused = this.faults.refusalOf(asset, posted);
-    if (refused) throw refusal(refused.status, `a value of ${refused.key} is refused`, 'values');
-  }
-
-  #stored(asset: number, posted: readonly PostedSeries[]): void {
-    const mayRead = (user: number, type: 'Asset' | 'Instrumentation', id: number) =>
-      this.permissions.may(user, 'can_read', { type, id });
-    // Built only where somebody listens: a post of 5,000 values would make 5,000 happenings.
-    if (this.announcer.hasListener(/_values?_created$/)) {
-      for (const happening of valueHappenings(this.plant, asset, posted, mayRead)) this.announcer.announce(happening);
-    }
-    for (const { content } of this.#thresholds.reached(asset, posted)) {
-      this.announcer.announce({
-        type: 'threshold_reached',
-        audience: (user) => mayRead(user, 'Asset', asset),
-        content: () => ({ ...content }),
-      });
-    }
   }
 
   #reportDelivery(report: DeliveryReport): void {
@@ -374,6 +336,7 @@ export class Sandbox {
     const contact = this.plant.get('client_applications', webhook.application)?.contact;
     const text = `webhook ${webhook.id} failed for more than two weeks and is disabled`;
     this.notes.push({ at: new Date(this.clock.wallMs()).toISOString(), contact, text });
+    this.told(`${text}; ${contact ?? 'nobody'} is told`);
     this.#log.warn({ event: 'sandbox.webhook_disabled', webhook: webhook.id }, 'webhook is disabled');
   }
 }

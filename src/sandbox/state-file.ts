@@ -1,11 +1,14 @@
 import { closeSync, existsSync, fsyncSync, openSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { messageOf, StoreError } from '../errors.ts';
+import type { Usage } from './http/usage.ts';
 import type { LabelBook } from './labels/label-endpoints.ts';
 import type { PermissionBook } from './permissions/permission-book.ts';
+import { withoutKey } from './plant/api-keys.ts';
 import type { Plant } from './plant/plant.ts';
-import { KINDS, type Owner } from './plant/records.ts';
+import { KINDS, type Note, type Owner } from './plant/records.ts';
 import type { SandboxClock } from './sandbox-clock.ts';
 import type { TokenStore } from './tokens/token-store.ts';
+import type { ThresholdWatch } from './values/threshold-watch.ts';
 import type { ValueLedger } from './values/value-ledger.ts';
 import type { WebhookBook } from './webhooks/webhook-book.ts';
 
@@ -18,6 +21,9 @@ export interface KeptParts {
   tokens: TokenStore;
   values: ValueLedger;
   webhookBook: WebhookBook;
+  usage: Usage;
+  notes: Note[];
+  thresholds: ThresholdWatch;
 }
 
 const VERSION = 1;
@@ -38,6 +44,9 @@ export function writeState(file: string, parts: KeptParts): void {
     tokens: parts.tokens.snapshot(),
     values: parts.values.snapshot(),
     webhooks: parts.webhookBook.snapshot(),
+    usage: parts.usage.snapshot(),
+    notes: parts.notes,
+    beyond: parts.thresholds.snapshot(),
   };
   const temporary = `${file}.tmp`;
   // Tokens and webhook secrets are in it.
@@ -49,6 +58,15 @@ export function writeState(file: string, parts: KeptParts): void {
     closeSync(descriptor);
   }
   renameSync(temporary, file);
+}
+
+/** A state of before API keys were records of their own holds them in the applications. */
+function keysOfBefore(plant: Plant): void {
+  for (const written of plant.all('client_applications')) {
+    const { application, key } = withoutKey(written);
+    plant.put('client_applications', application);
+    if (key) plant.put('api_keys', key);
+  }
 }
 
 /** Puts back what `writeState` wrote, in place of the seed; `false` where there is no file. Throws `StoreError` for one that cannot be read. */
@@ -63,12 +81,17 @@ export function readState(file: string, parts: KeptParts): boolean {
       for (const { id } of parts.plant.all(kind)) parts.plant.delete(kind, id);
       for (const record of state.plant[kind] ?? []) parts.plant.put(kind, record);
     }
+    keysOfBefore(parts.plant);
     parts.permissions.restoreBlocks(state.blocks);
     parts.owners.splice(0, parts.owners.length, ...state.owners);
     for (const [place, labels] of state.labels) parts.labels.set(place, labels);
     parts.tokens.restore(state.tokens);
     parts.values.restore(state.values);
     parts.webhookBook.restore(state.webhooks);
+    // Not in the states of before.
+    parts.usage.restore(state.usage ?? []);
+    parts.notes.push(...(state.notes ?? []));
+    parts.thresholds.restore(state.beyond ?? []);
     return true;
   } catch (error) {
     throw new StoreError(`the state ${file} cannot be read: ${messageOf(error)}`, {

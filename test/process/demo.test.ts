@@ -73,7 +73,7 @@ describe('tagferry demo', () => {
       /its flow surges/,
       /threshold_reached to the webhook: answered 204/,
       /the reaction runs.*close-valve FT-101 got/,
-      /threshold_reached of 4711: flow \d.* high limit 80/,
+      /threshold_reached of FT-101: flow \d.* high limit 80/,
       /the valve closes/,
       /the permission on TT-101 \(asset 885\) is taken away/,
       /asset 885 is held/,

@@ -247,6 +247,19 @@ describe('spec 6.3: threshold_reached', () => {
     expect(event.content.data.unit).toEqual({ code: 'cubic_meter_per_hour', symbol: 'm³/h' });
   });
 
+  it('of a System or Recipe is told for an asset that has no instrumentation as well', async () => {
+    await register(['threshold_reached']);
+    for (const thresholdable_type of ['System', 'Recipe'] as const) {
+      const on = { thresholdable_type, thresholdable_id: 36, assets: [901] };
+      sandbox.setThreshold({ ...on, type: 'high', value: 20 });
+    }
+    await visitor.post(901, 'flow', [value]);
+    const events = await arrived('threshold_reached', 2);
+    expect(events.map((event) => event.content.threshold.thresholdable_type).sort()).toEqual(['Recipe', 'System']);
+    expect(events[0].content).toMatchObject({ asset: { id: 901 }, instrumentation: null });
+    expect(recognise(events[0])).not.toBe('unrecognised');
+  });
+
   it('low and deviation thresholds look the other way and both ways', async () => {
     await register(['threshold_reached']);
     sandbox.setThreshold({ instrumentation: 4711, type: 'low', value: 5 });

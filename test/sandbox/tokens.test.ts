@@ -69,7 +69,7 @@ describe('spec 4.1: client authentication', () => {
   });
 
   it('undoes the percent-encoding of RFC 6749 section 2.3.1', async () => {
-    sandbox.plant.get('client_applications', 3)!.client_secret = 'a b:c%d+e';
+    sandbox.plant.get('api_keys', 3)!.client_secret = 'a b:c%d+e';
     const reply = await visitor.form(
       '/oauth/token',
       {
@@ -220,6 +220,22 @@ describe('spec 5.3 and 5.4: a person signs in', () => {
     expect((await exchange({ code: await codeFor({}) })).body.error).toBe('invalid_client');
     const fields = { code: await codeFor({}), client_secret: SANDBOX_CREDENTIALS.clientSecret };
     expect((await exchange(fields)).status).toBe(200);
+  });
+
+  it('tokens of the web flow are refreshed with the secret and not without (spec 4.1)', async () => {
+    const secret = { client_secret: SANDBOX_CREDENTIALS.clientSecret };
+    const first = (await exchange({ code: await codeFor({}), ...secret })).body;
+    const fields = {
+      grant_type: 'refresh_token',
+      refresh_token: first.refresh_token,
+      client_id: SANDBOX_CREDENTIALS.clientId,
+    };
+    const without = await visitor.form('/app/id/oauth/token', fields, {});
+    expect([without.status, without.body.error]).toEqual([401, 'invalid_client']);
+    const second = await visitor.form('/app/id/oauth/token', { ...fields, ...secret }, {});
+    expect(second.status).toBe(200);
+    const third = { ...fields, refresh_token: second.body.refresh_token };
+    expect((await visitor.form('/app/id/oauth/token', third, {})).status).toBe(401);
   });
 
   it('the person’s tokens are refreshed without a secret and revoked by themselves with client_id', async () => {

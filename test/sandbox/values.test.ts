@@ -34,6 +34,18 @@ describe('posting values (beyond-the-spec)', () => {
     });
   });
 
+  it('keeps status, simulated and hold, and gives them back as they were posted', async () => {
+    const sent = [
+      { timestamp: at, value: 1, status: 'bad', simulated: true, hold: false },
+      { timestamp: '2026-11-21T00:00:01.000Z', value: 2 },
+    ];
+    await visitor.post(881, 'flow', sent);
+    expect((await visitor.get('/v1/assets/881/values/flow')).body.data).toEqual(sent);
+    expect((await visitor.get('/v1/assets/881/values')).body.values).toEqual([{ key: 'flow', ...sent[1] }]);
+    const wrong = await visitor.post(881, 'flow', [{ value: 1, simulated: 'yes' } as { value: number }]);
+    expect([wrong.status, wrong.body.errors[0].attribute]).toEqual([400, 'values[0].data[0].simulated']);
+  });
+
   it('the same asset, key and timestamp again replaces the value and is counted as a duplicate', async () => {
     for (const value of [1, 1, 2]) await visitor.post(881, 'flow', [{ timestamp: at, value }]);
     expect(sandbox.values.list(881, 'flow')).toMatchObject([{ value: 2, times: 3 }]);

@@ -12,14 +12,19 @@ export function addApplicationEndpoints(router: Router, plant: Plant, usage: Usa
     const name = call.query.get('name');
     const own = plant.all('client_applications').filter((one) => one.id === call.caller.application);
     const { items, pagination } = page(call, name === null ? own : own.filter((one) => one.name === name));
-    return { status: 200, body: { client_applications: items.map(shown), pagination } };
+    const story =
+      name === null ? 'client applications are looked at' : `the application ${name.slice(0, 80)} is looked for`;
+    return { status: 200, body: { client_applications: items.map(shown), pagination }, story };
   });
-  router.add('GET', '/v1/client_applications/current', (call) => ({ status: 200, body: shown(own(call, plant)) }));
+  router.add('GET', '/v1/client_applications/current', (call) => {
+    const application = own(call, plant);
+    return { status: 200, body: shown(application), story: `its application is ${application.name}` };
+  });
   router.add('GET', '/v1/client_applications/:id', (call) => {
     const id = idParam(call, 'id');
     const application = own(call, plant);
     if (application.id !== id) throw notFound(`client application ${id}`);
-    return { status: 200, body: shown(application) };
+    return { status: 200, body: shown(application), story: `the application ${application.name} is looked at` };
   });
   router.add('GET', '/v1/api_subscriptions', (call) => subscriptions(call, plant, usage));
 }
@@ -44,5 +49,6 @@ function subscriptions(call: Call, plant: Plant, usage: Usage): Answer {
     status: 'active',
   };
   const { items, pagination } = page(call, [subscription]);
-  return { status: 200, body: { api_subscriptions: items, pagination } };
+  const story = `the quota is looked at: ${subscription.api_calls_used} calls are used`;
+  return { status: 200, body: { api_subscriptions: items, pagination }, story };
 }

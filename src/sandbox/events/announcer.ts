@@ -25,6 +25,7 @@ export class Announcer {
   readonly #clock: SandboxClock;
   readonly #book: WebhookBook;
   readonly #engine: DeliveryEngine;
+  readonly #told = new Map<EventType, number>();
 
   constructor(plant: Plant, clock: SandboxClock, book: WebhookBook, engine: DeliveryEngine) {
     this.#plant = plant;
@@ -39,6 +40,11 @@ export class Announcer {
       if (!webhook.disabled && webhook.event_types.some((one) => type.test(one))) return true;
     }
     return false;
+  }
+
+  /** How many deliveries there were of each type since the start: what `cause` answers with. */
+  toldOf(type: EventType): number {
+    return this.#told.get(type) ?? 0;
   }
 
   /** Says how many webhooks are told. */
@@ -61,6 +67,7 @@ export class Announcer {
       this.#engine.enqueue(this.#book.addDelivery(webhook.id, happening.type, atMs, JSON.stringify(payload)));
       told++;
     }
+    this.#told.set(happening.type, this.toldOf(happening.type) + told);
     return told;
   }
 }

@@ -57,21 +57,23 @@ export function valueHappenings(
 function head(plant: Plant, series: PostedSeries) {
   return {
     key: series.key,
-    ...(series.group === undefined ? {} : { group: series.group }),
-    ...(series.unit === undefined ? {} : { unit: plant.reference('units', series.unit.id) }),
+    group: series.group ?? null,
+    unit: series.unit === undefined ? null : plant.reference('units', series.unit.id),
   };
 }
 
-/** Keys of a filter are compared as the service keeps them, in lower case. */
+/** Grouped by key, as spec 6.3 says, where group and unit are the same too. Keys of a filter are compared in lower case. */
 function valuesOf(plant: Plant, posted: readonly PostedSeries[], names: readonly string[] | undefined) {
   const wanted = names?.map((name) => name.toLowerCase());
-  return posted
-    .filter((series) => wanted === undefined || wanted.includes(series.key))
-    .map((series) => ({
-      ...head(plant, series),
-      data: series.points.map((point) => ({
-        timestamp: new Date(point.timestampMs).toISOString(),
-        value: point.value,
-      })),
-    }));
+  const groups = new Map<string, ReturnType<typeof head> & { data: { timestamp: string; value: number }[] }>();
+  for (const series of posted) {
+    if (wanted !== undefined && !wanted.includes(series.key)) continue;
+    const name = JSON.stringify([series.key, series.group, series.unit?.id]);
+    const group = groups.get(name) ?? { ...head(plant, series), data: [] };
+    groups.set(name, group);
+    for (const { timestampMs, value } of series.points) {
+      group.data.push({ timestamp: new Date(timestampMs).toISOString(), value });
+    }
+  }
+  return [...groups.values()];
 }

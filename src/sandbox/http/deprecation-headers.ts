@@ -3,9 +3,10 @@ import { refusal } from './refusal.ts';
 
 /**
  * `Deprecation` (RFC 9745) and `Sunset` (RFC 8594) for the v1 endpoints of spec section 9, and where they lead. Past the
- * sunset of the sandbox's clock they are gone: 410. What the platform will answer then is not shown.
+ * sunset of the sandbox's clock they are gone: `afterSunset`, 410 unless told, for what the platform will answer then is
+ * not shown.
  */
-export function deprecationHeaders(path: string, wallMs: number): Record<string, string> {
+export function deprecationHeaders(path: string, wallMs: number, afterSunset = 410): Record<string, string> {
   const deprecation = deprecationOf(path);
   if (!deprecation) return {};
   const headers = {
@@ -14,7 +15,7 @@ export function deprecationHeaders(path: string, wallMs: number): Record<string,
     link: `<${path.replace(/^\/v1\//, '/v2/')}>; rel="successor-version"`,
   };
   if (isSunset(deprecation, wallMs)) {
-    throw refusal(410, `v1 ended on ${deprecation.sunset}. Use ${deprecation.instead}`, undefined, headers);
+    throw refusal(afterSunset, `v1 ended on ${deprecation.sunset}. Use ${deprecation.instead}`, undefined, headers);
   }
   return headers;
 }

@@ -78,6 +78,8 @@ export class FrontDoor {
       answer = await this.#answer(request, url, entry);
     } catch (error) {
       answer = error === BROKEN ? BROKEN : this.#errorAnswer(error);
+      const refused = answer === BROKEN ? undefined : wordsOf(answer.body);
+      if (refused !== undefined) entry.refused = refused;
     }
     entry.durationMs = Math.round(realClock.monotonicMs() - startedMs);
     if (answer === BROKEN) {
@@ -165,8 +167,10 @@ export class FrontDoor {
       });
     }
     if (apiKeyHeader !== '') {
-      const key = plant.get('client_applications', state.application)?.client_id;
-      if (call.headers[apiKeyHeader.toLowerCase()] !== key) throw refusal(401, `the header ${apiKeyHeader} is missing`);
+      const key = plant.apiKey(String(call.headers[apiKeyHeader.toLowerCase()] ?? ''));
+      if (key?.client_application !== state.application) {
+        throw refusal(401, `the header ${apiKeyHeader} does not hold the token's client id`);
+      }
     }
     return state;
   }
@@ -200,6 +204,21 @@ export class FrontDoor {
     response.writeHead(answer.status, headers);
     response.end(method === 'HEAD' ? undefined : body);
   }
+}
+
+/** The first message of an error body, of the API or of the token endpoints, for the story. */
+function wordsOf(body: unknown): string | undefined {
+  const { errors, error_description } = (body ?? {}) as {
+    errors?: { message: string; attribute?: string }[];
+    error_description?: string;
+  };
+  const first = errors?.[0];
+  if (first)
+    return [first.attribute, first.message]
+      .filter((word) => word !== undefined)
+      .join(' ')
+      .slice(0, 160);
+  return error_description?.slice(0, 160);
 }
 
 /** A refusal carries the path's headers as well: a client that is told no should still hear of the sunset. */

@@ -9,12 +9,21 @@ export interface RequestEntry {
   requestBytes: number;
   user: string | undefined;
   story: string | undefined;
+  /** Why it was refused, in the words of the answer. */
+  refused?: string;
   /** Which faults had a hand in it. */
   fault: string | undefined;
 }
 
-/** The last requests, in a ring, and how many there were of each kind. */
+/** Something that happened behind the scenes: a change of the plant, a fault, a webhook that was disabled. */
+export interface Happened {
+  at: string;
+  text: string;
+}
+
+/** The last requests, in a ring, and how many there were; with what happens between them it reads like a story. */
 export class RequestLog {
+  readonly #hearers = new Set<(happened: Happened) => void>();
   readonly #most: number;
   #entries: RequestEntry[] = [];
   #total = 0;
@@ -34,6 +43,16 @@ export class RequestLog {
   onRequest(listener: (entry: RequestEntry) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
+  }
+
+  tell(happened: Happened): void {
+    for (const hearer of this.#hearers) hearer(happened);
+  }
+
+  /** Calls for everything that happens behind the scenes, in sentences for people. */
+  onHappened(hearer: (happened: Happened) => void): () => void {
+    this.#hearers.add(hearer);
+    return () => this.#hearers.delete(hearer);
   }
 
   get total(): number {

@@ -66,6 +66,15 @@ export class Usage {
     return true;
   }
 
+  /** For the state file. */
+  snapshot(): [application: number, spent: { calls: number; bytes: number }][] {
+    return [...this.#spent];
+  }
+
+  restore(spent: ReturnType<Usage['snapshot']>): void {
+    for (const [application, one] of spent) this.#spent.set(application, one);
+  }
+
   spent(application: number): { calls: number; bytes: number } {
     const found = this.#spent.get(application);
     if (found) return found;

@@ -17,7 +17,7 @@ export interface InheritanceRule {
 
 /**
  * The model graph of inheritance. The spec shows its edges only by example (2.2, 6.3) and says "not shown" of the
- * whole: these are the ones it names.
+ * whole: these are the ones it names. The option `inheritance` chooses among them; a new edge is one more entry here.
  *
  * | a permission on | holds for            | spec |
  * |-----------------|----------------------|------|
@@ -49,14 +49,34 @@ export const INHERITANCE: readonly InheritanceRule[] = [
   },
 ];
 
+/** The name of a rule: `Node>Asset`. */
+export function ruleName(rule: Pick<InheritanceRule, 'from' | 'to'>): string {
+  return `${rule.from}>${rule.to}`;
+}
+
+/** The rules of these names, all of them unless told. Throws `Error` for a name that no rule has. */
+export function chosenRules(names: readonly string[] | undefined): readonly InheritanceRule[] {
+  if (names === undefined) return INHERITANCE;
+  const unknown = names.find((name) => !INHERITANCE.some((rule) => ruleName(rule) === name));
+  if (unknown !== undefined) {
+    throw new Error(`there is no inheritance ${unknown}, only ${INHERITANCE.map(ruleName).join(', ')}`);
+  }
+  return INHERITANCE.filter((rule) => names.includes(ruleName(rule)));
+}
+
 /** The object itself and everything it inherits from, nearest first, each once (parents in a circle end the walk). */
-export function* lineage(plant: Plant, start: PermitableRef, stop?: (object: PermitableRef) => boolean) {
+export function* lineage(
+  plant: Plant,
+  start: PermitableRef,
+  stop?: (object: PermitableRef) => boolean,
+  rules: readonly InheritanceRule[] = INHERITANCE,
+) {
   const seen = new Set<string>([`${start.type}/${start.id}`]);
   const queue: PermitableRef[] = [start];
   for (let next = queue.shift(); next !== undefined; next = queue.shift()) {
     if (stop?.(next)) continue;
     yield next;
-    for (const rule of INHERITANCE) {
+    for (const rule of rules) {
       if (rule.to !== next.type) continue;
       for (const id of rule.sources(plant, next.id)) {
         const name = `${rule.from}/${id}`;

@@ -24,7 +24,14 @@ function read(call: Call, room: PermissionRoom, version: 1 | 2): Owner {
 function add(call: Call, room: PermissionRoom, owners: Owner[], version: 1 | 2): Answer {
   const wanted = read(call, room, version);
   if (indexOf(owners, wanted) < 0) owners.push(wanted);
-  return { status: 201, body: { assignable: { id: wanted.user, type: 'User' }, permitable: wanted.permitable } };
+  const email = room.plant.get('users', wanted.user)?.email ?? '';
+  // Response: not shown. v2 exists so that user ids need not be told (spec 9).
+  const assignable = version === 1 ? { id: wanted.user, type: 'User' } : { email, type: 'User' };
+  return {
+    status: 201,
+    body: { assignable, permitable: wanted.permitable },
+    story: `${email} becomes an owner of ${wanted.permitable.type} ${wanted.permitable.id}`,
+  };
 }
 
 function remove(call: Call, room: PermissionRoom, owners: Owner[], version: 1 | 2): Answer {
@@ -32,7 +39,7 @@ function remove(call: Call, room: PermissionRoom, owners: Owner[], version: 1 | 
   const index = indexOf(owners, wanted);
   if (index < 0) throw notFound('the owner');
   owners.splice(index, 1);
-  return { status: 204 };
+  return { status: 204, story: `${wanted.permitable.type} ${wanted.permitable.id} loses an owner` };
 }
 
 function indexOf(owners: Owner[], wanted: Owner): number {

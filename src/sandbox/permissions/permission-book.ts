@@ -1,7 +1,7 @@
 import { PERMISSION_TYPES, type PermissionType } from '../../contract/permissions.ts';
 import type { Plant } from '../plant/plant.ts';
 import type { Grant } from '../plant/records.ts';
-import { lineage, type PermitableRef } from './inheritance.ts';
+import { INHERITANCE, type InheritanceRule, lineage, type PermitableRef } from './inheritance.ts';
 
 /**
  * Who may do what with which object (spec 2.2): direct grants to users and usergroups, and what is inherited along
@@ -13,10 +13,12 @@ import { lineage, type PermitableRef } from './inheritance.ts';
  */
 export class PermissionBook {
   readonly #plant: Plant;
+  readonly #rules: readonly InheritanceRule[];
   readonly #blocks = new Set<string>();
 
-  constructor(plant: Plant) {
+  constructor(plant: Plant, rules: readonly InheritanceRule[] = INHERITANCE) {
     this.#plant = plant;
+    this.#rules = rules;
   }
 
   /** Whether the user has this permission on the object, directly, by a group or by inheritance. */
@@ -25,7 +27,7 @@ export class PermissionBook {
     const grants = this.#plant.all('permissions').filter((grant) => grant.types.includes(type) && assignables(grant));
     if (grants.length === 0) return false;
     const blocked = (at: PermitableRef) => this.#blocks.has(blockName(user, type, at));
-    for (const at of lineage(this.#plant, object, blocked)) {
+    for (const at of lineage(this.#plant, object, blocked, this.#rules)) {
       if (grants.some((grant) => grant.permitable.type === at.type && grant.permitable.id === at.id)) return true;
     }
     return false;

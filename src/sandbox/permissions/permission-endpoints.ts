@@ -19,23 +19,33 @@ export interface PermissionRoom {
   plant: Plant;
   book: PermissionBook;
   visibility: Visibility;
+  /** Of v1 ids, see `CAN_PERMIT_OFFSETS`. */
+  canPermitOffset: number;
 }
 
-/** Not shown in the spec (2.2): 3 is free between the three that are, ids stay unambiguous because pairs are 8 apart. */
-const CAN_PERMIT_OFFSET = 3;
+/**
+ * What the offset of can_permit in v1 ids may be; the first is the default. Not shown in the spec (2.2): these are free
+ * between the three that are, and ids stay unambiguous because pairs are 8 apart.
+ */
+export const CAN_PERMIT_OFFSETS: readonly number[] = [3, 5, 6, 7];
 
-const offsetOf = (type: PermissionType): number => PERMISSION_ID_OFFSETS_V1[type] ?? CAN_PERMIT_OFFSET;
+const offsetOf = (type: PermissionType, room: PermissionRoom): number =>
+  PERMISSION_ID_OFFSETS_V1[type] ?? room.canPermitOffset;
 
 /** Permissions v1 and v2 (spec 4.2). The caller needs `can_permit` on the object, without `can_read` it is not there. */
 export function addPermissionEndpoints(router: Router, room: PermissionRoom): void {
   router.add('GET', '/v1/permissions', (call) => {
-    const { items, pagination } = page(call, listed(call, room).flatMap(recordsV1));
-    return { status: 200, body: { permissions: items, pagination } };
+    const { items, pagination } = page(
+      call,
+      listed(call, room).flatMap((grant) => recordsV1(grant, room)),
+    );
+    return { status: 200, body: { permissions: items, pagination }, story: listStory(call) };
   });
   router.add('POST', '/v1/permissions', (call) => create(call, room, 1));
   router.add('GET', '/v1/permissions/:id', (call) => {
     const { record, type } = foundV1(call, room);
-    return { status: 200, body: recordsV1(record).find((one) => one.permission_type === type) };
+    const body = recordsV1(record, room).find((one) => one.permission_type === type);
+    return { status: 200, body, story: `permission ${body?.id} (${type}) is looked at` };
   });
   router.add('DELETE', '/v1/permissions/:id', (call) => {
     const { record, type } = foundV1(call, room);
@@ -45,17 +55,19 @@ export function addPermissionEndpoints(router: Router, room: PermissionRoom): vo
 
   router.add('GET', '/v2/permissions', (call) => {
     const { items, pagination } = page(call, listed(call, room));
-    return { status: 200, body: { permissions: items.map((grant) => recordV2(grant, room.plant)), pagination } };
+    const permissions = items.map((grant) => recordV2(grant, room.plant));
+    return { status: 200, body: { permissions, pagination }, story: listStory(call) };
   });
   router.add('POST', '/v2/permissions', (call) => create(call, room, 2));
   router.add('GET', '/v2/permissions/:id', (call) => {
-    return { status: 200, body: recordV2(foundV2(call, room), room.plant) };
+    const record = foundV2(call, room);
+    return { status: 200, body: recordV2(record, room.plant), story: `permission ${record.id} is looked at` };
   });
   router.add('PATCH', '/v2/permissions/:id', (call) => {
     const record = foundV2(call, room);
     const types = readTypes(objectBody(call).permission_types, 'permission_types', false);
-    change(call, room, record, types);
-    return { status: 200, body: recordV2(record, room.plant) };
+    const { story } = change(call, room, record, types);
+    return { status: 200, body: recordV2(record, room.plant), ...(story === undefined ? {} : { story }) };
   });
   router.add('DELETE', '/v2/permissions/:id', (call) => change(call, room, foundV2(call, room), []));
 }
@@ -71,7 +83,7 @@ function create(call: Call, room: PermissionRoom, version: 1 | 2): Answer {
   mustPermit(call, room, permitable);
   const assignable = readAssignable(body.assignable, version, room.plant);
   const record = room.visibility.during(() => room.book.grant(assignable, permitable, types));
-  const shown = version === 1 ? { permissions: recordsV1(record) } : recordV2(record, room.plant);
+  const shown = version === 1 ? { permissions: recordsV1(record, room) } : recordV2(record, room.plant);
   return {
     status: 201,
     body: shown,
@@ -110,6 +122,11 @@ function listed(call: Call, room: PermissionRoom): Grant[] {
   return wanted.filter((grant) => readable(call, room, grant.permitable));
 }
 
+function listStory(call: Call): string {
+  const type = call.query.get('permitable_type') ?? 'object';
+  return `permissions on ${type.slice(0, 40)} ${call.query.get('permitable_id')?.slice(0, 15) ?? 'of every id'} are looked at`;
+}
+
 function foundV2(call: Call, room: PermissionRoom): Grant {
   const id = idParam(call, 'id');
   const record = room.plant.get('permissions', id);
@@ -120,17 +137,17 @@ function foundV2(call: Call, room: PermissionRoom): Grant {
 /** Spec 2.2: the v1 id is the record's id plus the type's offset. */
 function foundV1(call: Call, room: PermissionRoom): { record: Grant; type: PermissionType } {
   const id = idParam(call, 'id');
-  for (const offset of [1, 2, 3, 4]) {
+  for (let offset = 1; offset < 8; offset++) {
     const record = room.plant.get('permissions', id - offset);
-    const type = record?.types.find((one) => offsetOf(one) === offset);
+    const type = record?.types.find((one) => offsetOf(one, room) === offset);
     if (record && type && readable(call, room, record.permitable)) return { record, type };
   }
   throw notFound(`permission ${id}`);
 }
 
-function recordsV1(grant: Grant): PermissionRecordV1[] {
+function recordsV1(grant: Grant, room: PermissionRoom): PermissionRecordV1[] {
   return grant.types.map((type) => ({
-    id: String(grant.id + offsetOf(type)),
+    id: String(grant.id + offsetOf(type, room)),
     permission_type: type,
     assignable: assignableV1(grant),
     permitable: { ...grant.permitable },

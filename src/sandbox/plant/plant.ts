@@ -1,6 +1,6 @@
 import type { Reference } from '../../contract/errors.ts';
 import type { PermitableType } from '../../contract/permissions.ts';
-import { KIND_OF_PERMITABLE, KINDS, type Kind, type PlantRecords, type User } from './records.ts';
+import { type ApiKey, KIND_OF_PERMITABLE, KINDS, type Kind, type PlantRecords, type User } from './records.ts';
 
 export type PlantSnapshot = { [K in Kind]?: PlantRecords[K][] };
 
@@ -45,14 +45,26 @@ export class Plant {
     return undefined;
   }
 
-  /** Whether the object of a permission is there; types that the sandbox keeps no records of always are. */
+  /** Whether the object of a permission is there. */
   hasPermitable(type: PermitableType, id: number): boolean {
-    const kind = KIND_OF_PERMITABLE[type];
-    return kind === undefined || this.#table(kind).has(id);
+    return this.#table(KIND_OF_PERMITABLE[type]).has(id);
+  }
+
+  /** The API key that a client shows as its id (spec 5.1). */
+  apiKey(clientId: string): ApiKey | undefined {
+    for (const key of this.#table('api_keys').values()) if (key.client_id === clientId) return key;
+    return undefined;
+  }
+
+  /** Spec 6.1: webhooks want an active subscription with at least one API key. */
+  isSubscribed(application: number): boolean {
+    if (this.get('client_applications', application)?.active === false) return false;
+    for (const key of this.#table('api_keys').values()) if (key.client_application === application) return true;
+    return false;
   }
 
   /** Spec 6.2: references are `{id, href}`. */
-  reference(kind: Kind | 'asset_software', id: number): Reference {
+  reference(kind: Kind, id: number): Reference {
     return { id, href: `${this.baseUrl}/v1/${HREF_PATHS[kind] ?? kind}/${id}` };
   }
 
@@ -89,4 +101,6 @@ const HREF_PATHS: Partial<Record<string, string>> = {
   edge_devices: 'edm/edge_devices',
   edge_device_statuses: 'edm/edge_device/statuses',
   software: 'softwares',
+  bills_of_material: 'bill_of_materials',
+  requests_of_quotation: 'request_of_quotations',
 };

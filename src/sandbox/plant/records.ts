@@ -137,6 +137,7 @@ export interface PlantEvent {
   specifications?: Record<string, Specification>;
 }
 
+/** Objects of which the interface names no more than that they are there (spec 1). */
 export interface Named {
   id: number;
   name: string;
@@ -164,14 +165,14 @@ export interface AddOn {
   nodes: number[];
 }
 
-/** Spec 2.3, with the API key and the technical user of its connect subscription (spec 5.1). */
+/** Spec 2.3, with the technical user of its connect subscription (spec 5.1); its API keys are records of their own. */
 export interface Application {
   id: number;
   name: string;
-  client_id: string;
-  client_secret: string;
   /** Technical user, by id. */
   technical_user: number;
+  /** The connect subscription is active; absent is yes. Spec 6.1: without an active one webhooks are not called. */
+  active?: boolean;
   /** Spec 5.3: "approved and enabled by support". */
   code_flow?: boolean;
   redirect_uris?: string[];
@@ -180,6 +181,15 @@ export interface Application {
   /** 0 or absent: none. Calls of the API and of webhooks count, and the payload bytes of webhooks (spec 6.1). */
   call_quota?: number;
   byte_quota?: number;
+}
+
+/** Spec 5.1: an API key of type OAuth is a client id, with its secret. */
+export interface ApiKey {
+  id: number;
+  /** Client application, by id. */
+  client_application: number;
+  client_id: string;
+  client_secret: string;
 }
 
 export interface Threshold {
@@ -212,6 +222,13 @@ export interface Owner {
   permitable: { type: PermitableType; id: number };
 }
 
+/** A message to a person, which the platform would send by mail (spec 3.2). */
+export interface Note {
+  at: string;
+  contact: string | undefined;
+  text: string;
+}
+
 /** Everything by kind. */
 export interface PlantRecords {
   assets: Asset;
@@ -237,6 +254,12 @@ export interface PlantRecords {
   add_ons: AddOn;
   subscriptions: Subscription;
   client_applications: Application;
+  api_keys: ApiKey;
+  bills_of_material: Named;
+  purchase_orders: Named;
+  deliveries: Named;
+  quotations: Named;
+  requests_of_quotation: Named;
   thresholds: Threshold;
   permissions: Grant;
 }
@@ -267,12 +290,18 @@ export const KINDS = [
   'add_ons',
   'subscriptions',
   'client_applications',
+  'api_keys',
+  'bills_of_material',
+  'purchase_orders',
+  'deliveries',
+  'quotations',
+  'requests_of_quotation',
   'thresholds',
   'permissions',
 ] as const satisfies readonly Kind[];
 
-/** Which kind holds what a permission names (spec 2.2). Types that the sandbox has no records of have no kind. */
-export const KIND_OF_PERMITABLE: Readonly<Partial<Record<PermitableType, Kind>>> = {
+/** Which kind holds what a permission names (spec 2.2). */
+export const KIND_OF_PERMITABLE: Readonly<Record<PermitableType, Kind>> = {
   Asset: 'assets',
   Instrumentation: 'instrumentations',
   Node: 'nodes',
@@ -280,6 +309,26 @@ export const KIND_OF_PERMITABLE: Readonly<Partial<Record<PermitableType, Kind>>>
   'EDM::EdgeDevice': 'edge_devices',
   Event: 'events',
   Usergroup: 'usergroups',
+  APIKey: 'api_keys',
   ClientApplication: 'client_applications',
+  BillOfMaterial: 'bills_of_material',
+  PurchaseOrder: 'purchase_orders',
+  Delivery: 'deliveries',
+  Quotation: 'quotations',
+  RequestOfQuotation: 'requests_of_quotation',
   Recipe: 'recipes',
 };
+
+/** What people call one of a kind: `assets` is `asset`, `bills_of_material` is `bill of material`. */
+export function nounOf(kind: Kind): string {
+  const [first = '', ...rest] = kind.split('_');
+  if (rest[0] === 'of') return [singular(first), ...rest].join(' ');
+  return singular(kind.replaceAll('_', ' '));
+}
+
+function singular(word: string): string {
+  return word
+    .replace(/ies$/, 'y')
+    .replace(/(status)es$/, '$1')
+    .replace(/(?<!u)s$/, '');
+}

@@ -95,7 +95,10 @@ export const defaultSeed: SandboxSeed = {
     { id: 70, code: 'ok', name: 'OK' },
     { id: 71, code: 'failure', name: 'Failure', description: 'The device needs attention', tenant: 50 },
   ],
-  event_statuses: [{ id: 75, code: 'scheduled', name: 'Scheduled' }],
+  event_statuses: [
+    { id: 74, code: 'done', name: 'Done' },
+    { id: 75, code: 'scheduled', name: 'Scheduled' },
+  ],
   event_types: [
     { id: 76, code: 'maintenance', name: 'Maintenance' },
     { id: 77, code: 'calibration', name: 'Calibration' },
@@ -109,11 +112,23 @@ export const defaultSeed: SandboxSeed = {
     { id: 86, code: 'offline', name: 'Offline' },
   ],
   products: [{ id: 90, name: 'Flowmeter 300', product_code: 'FM300', status: 80 }],
-  software: [{ id: 95, name: 'Firmware 01.06' }],
+  software: [
+    { id: 95, name: 'Firmware 01.06' },
+    { id: 96, name: 'Firmware 01.07' },
+  ],
   edge_devices: [
     { id: 30, serial_number: 'ED-0001', tenant: 50, status: 85, type: 'gateway', software_version: '1.0' },
   ],
-  documents: [{ id: 35, name: 'Calibration certificate' }],
+  documents: [
+    { id: 34, name: 'Operating manual' },
+    { id: 35, name: 'Calibration certificate' },
+  ],
+  events: [{ id: 39, name: 'Yearly calibration', type: 77, status: 75, assets: [881], instrumentations: [4711] }],
+  bills_of_material: [{ id: 22, name: 'Dosing skid' }],
+  purchase_orders: [{ id: 23, name: 'PO-2026-0001' }],
+  deliveries: [{ id: 24, name: 'DN-2026-0001' }],
+  quotations: [{ id: 25, name: 'Q-2026-0001' }],
+  requests_of_quotation: [{ id: 26, name: 'RFQ-2026-0001' }],
   systems: [{ id: 36, name: 'Inlet' }],
   recipes: [{ id: 37, name: 'Cleaning' }],
   subscriptions: [
@@ -150,6 +165,8 @@ export const defaultSeed: SandboxSeed = {
     { id: 4790, tag: 'GW-01', assets: [900] },
   ],
   nodes: [
+    // The only node that the gateway sees: what happens to nodes has one to happen to.
+    { id: 19, name: 'Control room', tag: 'CTRL' },
     { id: 20, name: 'Inlet', tag: 'INLET', assets: [881, 882] },
     { id: 21, name: 'Utilities', tag: 'UTIL', assets: [882, 910] },
   ],
@@ -160,6 +177,7 @@ export const defaultSeed: SandboxSeed = {
       on: { Asset: [881, ...POINTS.map(([asset]) => asset), 900, 901, 910], 'EDM::EdgeDevice': 30 },
       types: [...EVERYTHING],
     },
+    { user: SANDBOX_CREDENTIALS.technicalUsername, on: { Node: 19 }, types: ['can_read'] },
     {
       user: SANDBOX_CREDENTIALS.technicalUsername,
       on: { Instrumentation: [4711, ...POINTS.map(([, instrumentation]) => instrumentation), 4790] },

@@ -1,8 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { parse } from 'yaml';
 import { messageOf, UsageError } from '../../errors.ts';
-import { KINDS } from '../plant/records.ts';
-import type { SandboxSeed } from './seed.ts';
+import { problemOf } from '../plant/record-check.ts';
+import { KINDS, type Kind } from '../plant/records.ts';
+import { plantOf, type SandboxSeed } from './seed.ts';
 
 const MEMBERS: readonly string[] = [...KINDS, 'owners'];
 
@@ -30,7 +31,18 @@ export function readSeedFile(file: string): SandboxSeed {
       if (needsId && !Number.isInteger((record as { id?: unknown } | null)?.id)) {
         throw new UsageError(`an entry of ${name} in the seed ${file} has no id`);
       }
+      if (!needsId) continue;
+      const problem = problemOf(name as Kind, record as object);
+      if (problem) {
+        const { id } = record as { id: number };
+        throw new UsageError(`${problem.member} of ${name} ${id} in the seed ${file} ${problem.message}`);
+      }
     }
+  }
+  try {
+    plantOf(seed as SandboxSeed);
+  } catch (error) {
+    throw new UsageError(`${messageOf(error)} (${file})`);
   }
   return seed as SandboxSeed;
 }

@@ -1,11 +1,12 @@
 import type { PermissionType, PermitableType } from '../../contract/permissions.ts';
+import { withoutKey } from '../plant/api-keys.ts';
 import { EMPTY_LISTS, type PlantSnapshot } from '../plant/plant.ts';
-import type { Application, Grant, Kind, Owner, PlantRecords, User } from '../plant/records.ts';
+import type { ApiKey, Application, Grant, Kind, Owner, PlantRecords, User } from '../plant/records.ts';
 
 /**
  * What a sandbox starts with, as a seed file writes it: every kind of `plant/records.ts` as a list of records, with
- * three conveniences. A user may be named by e-mail, a permission needs no id and names user, object and types,
- * relations that are left out are empty.
+ * four conveniences. A user may be named by e-mail, a permission needs no id and names user, object and types,
+ * relations that are left out are empty, a client application may hold its first API key.
  */
 export interface SandboxSeed
   extends Partial<{
@@ -16,7 +17,8 @@ export interface SandboxSeed
   users?: (Omit<User, 'technical'> & { technical?: boolean })[];
   instrumentations?: { id: number; tag: string; assets?: number[] }[];
   nodes?: { id: number; name: string; tag?: string; assets?: number[] }[];
-  client_applications?: (Omit<Application, 'technical_user'> & { technical_user: number | string })[];
+  client_applications?: (Omit<Application, 'technical_user'> &
+    Partial<Pick<ApiKey, 'client_id' | 'client_secret'>> & { technical_user: number | string })[];
   permissions?: SeedPermission[];
   owners?: { user: number | string; on: SeedPermission['on'] }[];
 }
@@ -51,10 +53,11 @@ export function plantOf(seed: SandboxSeed): { plant: PlantSnapshot; owners: Owne
     }));
   }
   plant.users = users;
-  plant.client_applications = (seed.client_applications ?? []).map((application) => ({
-    ...application,
-    technical_user: idOf(application.technical_user),
-  }));
+  const applications = (seed.client_applications ?? []).map((written) =>
+    withoutKey({ ...written, technical_user: idOf(written.technical_user) }),
+  );
+  plant.client_applications = applications.map(({ application }) => application);
+  plant.api_keys = [...applications.flatMap(({ key }) => key ?? []), ...(seed.api_keys ?? [])];
   let nextId = 8;
   const grants: Grant[] = [];
   for (const permission of seed.permissions ?? []) {

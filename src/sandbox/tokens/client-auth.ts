@@ -32,8 +32,9 @@ export function namedClient(call: Call, form: URLSearchParams, plant: Plant): Na
   const id = basic?.id ?? inBody;
   if (id === null || id === undefined) return undefined;
   const secret = basic?.secret ?? form.get('client_secret');
-  const application = plant.all('client_applications').find((one) => sameText(one.client_id, id));
-  if (!application || (secret !== null && !sameText(application.client_secret, secret))) {
+  const key = plant.apiKey(id);
+  const application = key && plant.get('client_applications', key.client_application);
+  if (!application || (secret !== null && !sameText(key.client_secret, secret))) {
     throw oauthRefusal(401, 'invalid_client', 'client id or secret is wrong');
   }
   return { application, proved: secret !== null };

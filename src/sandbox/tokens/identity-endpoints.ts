@@ -25,8 +25,13 @@ function tokenAnswer(call: Call, plant: Plant, tokens: TokenStore, codes: CodeBo
   const client = namedClient(call, form, plant);
   if (!client) throw oauthRefusal(401, 'invalid_client', 'client_id is missing');
   if (grant === 'authorization_code') return codeGrant(form, client, tokens, codes);
-  // A public client has no secret to show; its refresh token is bound to its id (spec 4.1: "client_secret for the web flow only").
-  if (grant === 'refresh_token') return refreshGrant(form, client.application.id, tokens);
+  if (grant === 'refresh_token') {
+    // Spec 4.1: "client_secret for the web flow only". A public client has none; its refresh token is bound to its id.
+    if (!client.proved && tokens.needsSecret(form.get('refresh_token') ?? '')) {
+      throw oauthRefusal(401, 'invalid_client', 'client_secret is missing: this token came with it');
+    }
+    return refreshGrant(form, client.application.id, tokens);
+  }
   throw oauthRefusal(400, 'unsupported_grant_type', `${grant.slice(0, 60)} is not offered here`);
 }
 
@@ -52,7 +57,7 @@ function codeGrant(form: URLSearchParams, client: NamedClient, tokens: TokenStor
   }
   return {
     status: 200,
-    body: tokens.issue(given.user, given.application, 'authorization_code'),
+    body: tokens.issue(given.user, given.application, 'authorization_code', given.challenge === undefined),
     headers: { 'cache-control': 'no-store', pragma: 'no-cache' },
     story: 'a code is exchanged for tokens',
   };
@@ -64,7 +69,7 @@ function revokeAnswer(call: Call, plant: Plant, tokens: TokenStore): Answer {
   const owner = call.bearer === undefined ? undefined : tokens.check(call.bearer);
   const clientId = form.get('client_id');
   if (clientId !== null && typeof owner === 'object') {
-    if (plant.get('client_applications', owner.application)?.client_id !== clientId) {
+    if (plant.apiKey(clientId)?.client_application !== owner.application) {
       throw oauthRefusal(403, 'unauthorized_client', 'the token belongs to another client');
     }
   }

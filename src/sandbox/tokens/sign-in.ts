@@ -61,7 +61,10 @@ export function addSignInEndpoints(router: Router, plant: Plant, codes: CodeBook
 function pageAnswer(query: URLSearchParams, plant: Plant): Answer {
   const problem = requestProblem(query, plant);
   if (typeof problem === 'string') return html(400, `<p class="bad">${escaped(problem)}</p>`);
-  return html(200, form(query, problem.application));
+  return {
+    ...html(200, form(query, problem.application)),
+    story: `${problem.application.name} sends somebody to sign in`,
+  };
 }
 
 function signIn(call: Call, plant: Plant, codes: CodeBook): Answer {
@@ -78,7 +81,8 @@ function signIn(call: Call, plant: Plant, codes: CodeBook): Answer {
   const user = plant.userByEmail(fields.get('username') ?? '');
   const isRight = user !== undefined && !user.technical && sameText(user.password, fields.get('password') ?? '');
   if (!isRight) {
-    return html(401, `<p class="bad">E-mail or password is wrong.</p>${form(fields, request.application)}`);
+    const again = html(401, `<p class="bad">E-mail or password is wrong.</p>${form(fields, request.application)}`);
+    return { ...again, story: 'somebody signs in with a wrong password' };
   }
   const code = codes.give({
     user: user.id,
@@ -96,7 +100,8 @@ function requestProblem(
   plant: Plant,
 ): string | { application: Application; redirectUri: string } {
   if (query.get('response_type') !== 'code') return 'response_type must be code';
-  const application = plant.all('client_applications').find((one) => one.client_id === query.get('client_id'));
+  const key = plant.apiKey(query.get('client_id') ?? '');
+  const application = key && plant.get('client_applications', key.client_application);
   if (!application) return 'client_id is not known';
   if (application.code_flow !== true) return 'this application is not enabled for the authorization code flow';
   const redirectUri = query.get('redirect_uri');

@@ -38,7 +38,7 @@ function passwordGrant(call: Call, form: URLSearchParams, plant: Plant, tokens: 
   if (!user.technical) throw oauthRefusal(400, 'invalid_grant', 'the password grant is for technical users only');
   return {
     status: 200,
-    body: tokens.issue(user.id, application.id, 'password'),
+    body: tokens.issue(user.id, application.id, 'password', true),
     headers: NO_STORE,
     story: `${user.name ?? user.email} signs in with its password`,
   };

@@ -32,6 +32,8 @@ export interface AccessToken {
   createdMs: number;
   expiresMs: number;
   revoked: boolean;
+  /** Whether a refresh has to show the client's secret: not where it came by PKCE, whose clients have none. */
+  needsSecret: boolean;
   refresh: RefreshToken;
 }
 
@@ -81,8 +83,8 @@ export class TokenStore {
     Object.assign(this.#options, options);
   }
 
-  issue(user: number, application: number, grant: GrantKind): TokenResponse {
-    return this.#issue(user, application, grant, {
+  issue(user: number, application: number, grant: GrantKind, needsSecret = false): TokenResponse {
+    return this.#issue(user, application, grant, needsSecret, {
       token: this.#options.makeToken(),
       expiresMs: this.#clock.wallMs() + this.#options.refreshTokenLifeS * 1000,
       ended: false,
@@ -96,10 +98,15 @@ export class TokenStore {
     const nowMs = this.#clock.wallMs();
     if (old.refresh.expiresMs <= nowMs) return undefined;
     if (!this.#options.rotateRefreshTokens) {
-      return this.#issue(old.user, application, 'refresh_token', old.refresh);
+      return this.#issue(old.user, application, 'refresh_token', old.needsSecret, old.refresh);
     }
     old.refresh.ended = true;
-    return this.issue(old.user, application, 'refresh_token');
+    return this.issue(old.user, application, 'refresh_token', old.needsSecret);
+  }
+
+  /** Whether this refresh token was given to a client that showed its secret. */
+  needsSecret(refreshToken: string): boolean {
+    return this.#byRefresh.get(refreshToken)?.needsSecret === true;
   }
 
   /** The access token's owner, or why it is none. */
@@ -183,7 +190,13 @@ export class TokenStore {
     return { issued: this.#issued, revoked: this.#revoked, alive };
   }
 
-  #issue(user: number, application: number, grant: GrantKind, refresh: RefreshToken): TokenResponse {
+  #issue(
+    user: number,
+    application: number,
+    grant: GrantKind,
+    needsSecret: boolean,
+    refresh: RefreshToken,
+  ): TokenResponse {
     const nowMs = this.#clock.wallMs();
     const lifeS = this.#options.accessTokenLifeS;
     const token: AccessToken = {
@@ -195,6 +208,7 @@ export class TokenStore {
       createdMs: nowMs,
       expiresMs: nowMs + lifeS * 1000,
       revoked: false,
+      needsSecret,
       refresh,
     };
     this.#access.set(token.token, token);

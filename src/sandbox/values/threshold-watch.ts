@@ -1,12 +1,24 @@
 import type { ThresholdReachedContent } from '../../contract/events.ts';
 import type { Plant } from '../plant/plant.ts';
-import type { Threshold, Unit } from '../plant/records.ts';
+import type { Instrumentation, Threshold, Unit } from '../plant/records.ts';
 import type { PostedPoint, PostedSeries } from './values-body.ts';
+
+/** A threshold of a System or Recipe may look at an asset that has no instrumentation. */
+type Content = Omit<ThresholdReachedContent, 'instrumentation'> & {
+  instrumentation: ThresholdReachedContent['instrumentation'] | null;
+};
 
 export interface ThresholdReached {
   asset: number;
-  content: ThresholdReachedContent;
+  content: Content;
 }
+
+/** What a threshold needs: the rest has a default. */
+export type NewThreshold = Partial<Threshold> &
+  Pick<Threshold, 'type' | 'value'> & {
+    /** In place of `thresholdable_type` and `thresholdable_id`. */
+    instrumentation?: number;
+  };
 
 /**
  * Looks at posted values for those that reach a threshold (spec 6.3). "Is reached" is read as a crossing: the first
@@ -45,19 +57,47 @@ export class ThresholdWatch {
     return found;
   }
 
-  /** A threshold that was changed or taken away starts anew. */
-  forget(threshold: number): void {
+  /** Puts a threshold in and gives its id; one of the same id is replaced and starts anew. */
+  set(wanted: NewThreshold): number {
+    const { instrumentation, ...rest } = wanted;
+    const threshold: Threshold = {
+      id: this.#plant.newId(),
+      name: `${wanted.type} limit`,
+      thresholdable_type: 'Instrumentation',
+      thresholdable_id: instrumentation ?? rest.thresholdable_id ?? 0,
+      ...rest,
+    };
+    this.#forget(threshold.id);
+    this.#plant.put('thresholds', threshold);
+    return threshold.id;
+  }
+
+  remove(id: number): boolean {
+    this.#forget(id);
+    return this.#plant.delete('thresholds', id);
+  }
+
+  /** Which series are beyond which threshold, for the state file. */
+  snapshot(): string[] {
+    return [...this.#beyond];
+  }
+
+  restore(beyond: readonly string[]): void {
+    for (const place of beyond) this.#beyond.add(place);
+  }
+
+  #forget(threshold: number): void {
     for (const place of this.#beyond) if (place.startsWith(`${threshold} `)) this.#beyond.delete(place);
   }
 
-  /** The instrumentation that the payload names; `undefined` where the threshold does not look at this asset. */
-  #instrumentationFor(threshold: Threshold, asset: number): number | undefined {
+  /** The instrumentation that the payload names, null where the asset has none; `undefined` where the threshold does not look at this asset. */
+  #instrumentationFor(threshold: Threshold, asset: number): Instrumentation | null | undefined {
     if (threshold.thresholdable_type === 'Instrumentation') {
       const instrumentation = this.#plant.get('instrumentations', threshold.thresholdable_id);
-      return instrumentation?.assets.includes(asset) ? instrumentation.id : undefined;
+      return instrumentation?.assets.includes(asset) ? instrumentation : undefined;
     }
     if (!threshold.assets?.includes(asset)) return undefined;
-    return this.#plant.all('instrumentations').find((one) => one.assets.includes(asset))?.id;
+    return this.#plant.all('instrumentations').find((one) => one.assets.includes(asset)) ?? null;
   }
 
   /** The value in the threshold's unit; `undefined` where either has none or they cannot be turned into each other. */
@@ -72,16 +112,19 @@ export class ThresholdWatch {
 
   #content(
     asset: number,
-    instrumentation: number,
+    instrumentation: Instrumentation | null,
     threshold: Threshold,
     series: PostedSeries,
     point: PostedPoint,
     inUnit: number | undefined,
-  ): ThresholdReachedContent {
+  ): Content {
     const target = this.#plant.all('units').find((one) => one.code === threshold.unit) ?? series.unit;
     return {
       asset: this.#plant.reference('assets', asset),
-      instrumentation: this.#plant.reference('instrumentations', instrumentation),
+      instrumentation: instrumentation && {
+        ...this.#plant.reference('instrumentations', instrumentation.id),
+        tag: instrumentation.tag,
+      },
       data: {
         value: point.value,
         key: series.key,

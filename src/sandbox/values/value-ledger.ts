@@ -5,6 +5,9 @@ export interface StoredValue {
   timestampMs: number;
   value: number;
   status: ValueStatus | undefined;
+  /** As they were posted (beyond-the-spec, "Posting values"). */
+  simulated?: boolean | undefined;
+  hold?: boolean | undefined;
   group: string | undefined;
   unit: string | undefined;
   /** How often this (asset, key, timestamp) came: 1 unless it was sent again. */
@@ -77,8 +80,8 @@ export class ValueLedger {
     const pages = entryOf(this.#assets, asset, () => new Map<string, SeriesPage>());
     for (const { key, group, unit, points } of posted) {
       const page = entryOf(pages, key, () => ({ key, stored: new Map(), received: 0, last: undefined }));
-      for (const { timestampMs, value, status } of points) {
-        this.#put(page, { timestampMs, value, status, group, unit: unit?.code, times: 1 });
+      for (const { timestampMs, value, status, simulated, hold } of points) {
+        this.#put(page, { timestampMs, value, status, simulated, hold, group, unit: unit?.code, times: 1 });
       }
     }
   }

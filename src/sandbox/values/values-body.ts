@@ -7,6 +7,8 @@ export interface PostedPoint {
   timestampMs: number;
   value: number;
   status: ValueStatus | undefined;
+  simulated?: boolean | undefined;
+  hold?: boolean | undefined;
   /** Stamped on arrival, for it came without a timestamp. */
   stamped: boolean;
 }
@@ -120,6 +122,8 @@ function readPoint(entry: unknown, at: string, arrivalMs: number, problems: Valu
     timestampMs: timestampMs!,
     value: value as number,
     status: status as ValueStatus | undefined,
+    simulated: entry.simulated as boolean | undefined,
+    hold: entry.hold as boolean | undefined,
     stamped: timestamp === undefined,
   };
 }

@@ -6,6 +6,7 @@ import type { Router } from '../http/router.ts';
 import type { PermissionBook } from '../permissions/permission-book.ts';
 import type { Plant } from '../plant/plant.ts';
 import type { SandboxClock } from '../sandbox-clock.ts';
+import type { ValueArrival } from './value-arrival.ts';
 import type { StoredValue, ValueLedger } from './value-ledger.ts';
 import { type PostedSeries, readTimestamp, readValuesBody } from './values-body.ts';
 
@@ -13,11 +14,10 @@ export interface ValuesRoom {
   plant: Plant;
   book: PermissionBook;
   ledger: ValueLedger;
+  arrival: ValueArrival;
   clock: SandboxClock;
   /** A fault's say: refuses a body before it is looked at. Throws a `Refusal`. */
   examine(asset: number, posted: readonly PostedSeries[]): void;
-  /** What was stored: thresholds and value events. */
-  stored(asset: number, posted: readonly PostedSeries[]): void;
   /** `drop`: like the platform, 204 and what is not valid vanishes in silence. */
   invalidValues: 'refuse' | 'drop';
 }
@@ -43,8 +43,7 @@ function postValues(call: Call, room: ValuesRoom): Answer {
     throw new Refusal(400, { errors });
   }
   room.examine(id, series);
-  room.ledger.record(id, series);
-  room.stored(id, series);
+  room.arrival.take(id, series);
   return { status: 204, story: storyOf(series, room.plant, id) };
 }
 
@@ -71,7 +70,7 @@ function listLatest(call: Call, room: ValuesRoom): Answer {
     .filter((series) => series.asset === id)
     .map(({ key }) => ({ key, ...shown(room.ledger.last(id, key)!) }));
   const { items, pagination } = page(call, latest);
-  return { status: 200, body: { values: items, pagination } };
+  return { status: 200, body: { values: items, pagination }, story: `the last values of asset ${id} are read` };
 }
 
 function listKey(call: Call, room: ValuesRoom): Answer {
@@ -83,7 +82,8 @@ function listKey(call: Call, room: ValuesRoom): Answer {
     .list(id, call.params.key ?? '')
     .filter((value) => value.timestampMs >= fromMs && value.timestampMs <= toMs);
   const { items, pagination } = page(call, values);
-  return { status: 200, body: { data: items.map(shown), pagination } };
+  const story = `${items.length} values of ${call.params.key?.slice(0, 80)} of asset ${id} are read`;
+  return { status: 200, body: { data: items.map(shown), pagination }, story };
 }
 
 function time(call: Call, name: string): number | undefined {
@@ -99,6 +99,8 @@ function shown(value: StoredValue) {
     timestamp: new Date(value.timestampMs).toISOString(),
     value: value.value,
     ...(value.status === undefined ? {} : { status: value.status }),
+    ...(value.simulated === undefined ? {} : { simulated: value.simulated }),
+    ...(value.hold === undefined ? {} : { hold: value.hold }),
     ...(value.group === undefined ? {} : { group: value.group }),
     ...(value.unit === undefined ? {} : { unit: { code: value.unit } }),
   };

@@ -32,6 +32,8 @@ interface Lane {
   ready: Set<Delivery>;
   /** With `force_sorted_delivery`: the one that must be settled before the next may go. */
   head: Delivery | undefined;
+  /** A turn of the loop is booked for it: a thousand that become due at once need one. */
+  isPumpDue: boolean;
 }
 
 /**
@@ -59,15 +61,28 @@ export class DeliveryEngine {
       if (delivery.status === 'pending') continue;
       delivery.status = 'pending';
       delivery.attempts = 0;
+      delivery.nextMs = undefined;
       this.#ready(delivery);
       started++;
     }
     return started;
   }
 
-  /** Goes on with what a state file brought back. */
+  /** Goes on with what a state file brought back, each delivery where its schedule stood. */
   resume(): void {
-    for (const delivery of this.#options.book.deliveries()) if (delivery.status === 'pending') this.#ready(delivery);
+    const nowMs = this.#options.clock.wallMs();
+    for (const delivery of this.#options.book.deliveries()) {
+      if (delivery.status !== 'pending') continue;
+      const leftMs = (delivery.nextMs ?? nowMs) - nowMs;
+      if (leftMs > 0) this.#options.clock.after(leftMs, () => this.#ready(delivery));
+      else this.#ready(delivery);
+    }
+  }
+
+  /** Whether nothing is being sent and nothing due waits: everything else waits for its time. */
+  get isIdle(): boolean {
+    for (const lane of this.#lanes.values()) if (lane.underWay > 0 || lane.isPumpDue) return false;
+    return true;
   }
 
   stop(): void {
@@ -76,15 +91,21 @@ export class DeliveryEngine {
   }
 
   #ready(delivery: Delivery): void {
-    this.#lane(delivery.webhook).ready.add(delivery);
+    const lane = this.#lane(delivery.webhook);
+    lane.ready.add(delivery);
+    if (lane.isPumpDue) return;
+    lane.isPumpDue = true;
     // Asynchronous (spec 6.1): never inside the request that caused it.
-    setImmediate(() => this.#pump(delivery.webhook));
+    setImmediate(() => {
+      lane.isPumpDue = false;
+      this.#pump(delivery.webhook);
+    });
   }
 
   #lane(webhook: number): Lane {
     const found = this.#lanes.get(webhook);
     if (found) return found;
-    const lane: Lane = { underWay: 0, ready: new Set(), head: undefined };
+    const lane: Lane = { underWay: 0, ready: new Set(), head: undefined, isPumpDue: false };
     this.#lanes.set(webhook, lane);
     return lane;
   }
@@ -101,7 +122,11 @@ export class DeliveryEngine {
       if (!delivery) return;
       lane.ready.delete(delivery);
       lane.head = sorted ? delivery : undefined;
-      if (!webhook || webhook.disabled || !this.#options.spend(webhook.application, delivery.payload.length)) {
+      if (
+        !webhook ||
+        webhook.disabled ||
+        !this.#options.spend(webhook.application, Buffer.byteLength(delivery.payload))
+      ) {
         delivery.status = 'cancelled';
         lane.head = undefined;
         continue;
@@ -119,6 +144,7 @@ export class DeliveryEngine {
     const body = Buffer.from(delivery.payload, 'utf8');
     delivery.lastSendMs = clock.wallMs();
     delivery.attempts++;
+    delivery.nextMs = undefined;
     const headers = {
       'content-type': 'application/json',
       'user-agent': 'tagferry-sandbox',
@@ -143,6 +169,7 @@ export class DeliveryEngine {
       delivery.status = 'failed';
       lane.head = undefined;
     } else {
+      delivery.nextMs = nowMs + nextInMs;
       clock.after(nextInMs, () => this.#ready(delivery));
     }
     if (nowMs - webhook.failingSinceMs > TWO_WEEKS_MS && !webhook.disabled) {

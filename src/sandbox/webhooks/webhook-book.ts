@@ -23,6 +23,8 @@ export interface Delivery {
   /** Attempts of the schedule under way. */
   attempts: number;
   lastSendMs: number | undefined;
+  /** When the next attempt is due, by the sandbox's wall clock; `undefined` where it waits for none. */
+  nextMs: number | undefined;
   /** What the last attempt was answered: a status, or why there was none. */
   lastAnswer: number | string | undefined;
 }
@@ -67,6 +69,7 @@ export class WebhookBook {
       createdMs: this.#clock.wallMs(),
       payload,
       attempts: 0,
+      nextMs: undefined,
       lastSendMs: undefined,
       lastAnswer: undefined,
     };

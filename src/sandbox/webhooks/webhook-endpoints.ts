@@ -22,7 +22,10 @@ const BASE = '/v1/client_applications/:application/webhooks';
 export function addWebhookEndpoints(router: Router, room: WebhookRoom): void {
   router.add('GET', BASE, (call) => list(call, room));
   router.add('POST', BASE, (call) => create(call, room));
-  router.add('GET', `${BASE}/:webhook`, (call) => ({ status: 200, body: shown(found(call, room)) }));
+  router.add('GET', `${BASE}/:webhook`, (call) => {
+    const webhook = found(call, room);
+    return { status: 200, body: shown(webhook), story: `webhook ${webhook.id} is looked at` };
+  });
   router.add('PATCH', `${BASE}/:webhook`, (call) => change(call, room));
   router.add('DELETE', `${BASE}/:webhook`, (call) => remove(call, room));
   router.add('POST', `${BASE}/:webhook/reset_secret`, (call) => resetSecret(call, room));
@@ -61,7 +64,7 @@ function list(call: Call, room: WebhookRoom): Answer {
   const application = ownApplication(call, 'application');
   const own = [...room.book.webhooks.values()].filter((webhook) => webhook.application === application);
   const { items, pagination } = page(call, own.map(shown));
-  return { status: 200, body: { webhooks: items, pagination } };
+  return { status: 200, body: { webhooks: items, pagination }, story: `${own.length} webhooks are looked at` };
 }
 
 function create(call: Call, room: WebhookRoom): Answer {
@@ -110,7 +113,8 @@ function listDeliveries(call: Call, room: WebhookRoom): Answer {
   const webhook = found(call, room);
   const chosen = inOrder(call, room.book.deliveries(webhook.id).filter(filterOf(call)));
   const { items, pagination } = page(call, chosen);
-  return { status: 200, body: { [room.deliveriesUnder]: items.map(shownDelivery), pagination } };
+  const story = `${items.length} of ${chosen.length} deliveries of webhook ${webhook.id} are looked at`;
+  return { status: 200, body: { [room.deliveriesUnder]: items.map(shownDelivery), pagination }, story };
 }
 
 function filterOf(call: Call): (delivery: Delivery) => boolean {

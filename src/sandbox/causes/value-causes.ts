@@ -1,0 +1,109 @@
+import type { EventType } from '../../contract/events.ts';
+import { KEY_PATTERN } from '../../contract/values.ts';
+import type { Stage } from '../admin/stage.ts';
+import { refusal } from '../http/refusal.ts';
+import type { Unit } from '../plant/records.ts';
+import { type Cause, first, named, seenOne, type Wish } from './cause.ts';
+
+const TAKES = ['key', 'value', 'unit'] as const;
+
+/** Values: posted as if the technical user had, one at a time, with the sandbox's time. */
+export const VALUE_CAUSES = {
+  asset_value_created: {
+    does: 'posts a value to an asset',
+    object: 'assets',
+    takes: TAKES,
+    bring: postToAsset,
+  },
+  asset_values_created: { does: 'posts a value to an asset', object: 'assets', takes: TAKES, bring: postToAsset },
+  instrumentation_values_created: {
+    does: 'posts a value to an asset of the instrumentation',
+    object: 'instrumentations',
+    takes: TAKES,
+    bring: (stage, wish) => {
+      const { id, assets } = instrumentationOf(stage, wish);
+      post(stage, assets[0]!, wish);
+      return id;
+    },
+  },
+  threshold_reached: {
+    does: 'posts a value beyond a threshold of the instrumentation, which gets one where it has none',
+    object: 'instrumentations',
+    takes: TAKES,
+    bring: reachThreshold,
+  },
+} satisfies Partial<Record<EventType, Cause>>;
+
+function postToAsset(stage: Stage, wish: Wish): number {
+  const hasTag = (id: number) => stage.plant.all('instrumentations').some((one) => one.assets.includes(id));
+  const { id } = seenOne(stage, 'assets', wish.object, (asset) => hasTag(asset.id));
+  post(stage, id, wish);
+  return id;
+}
+
+function instrumentationOf(stage: Stage, wish: Wish) {
+  const one = seenOne(stage, 'instrumentations', wish.object, ({ assets }) => assets.length > 0);
+  if (one.assets.length === 0) throw refusal(409, `instrumentation ${one.id} has no asset that a value could go to`);
+  return one;
+}
+
+/** One value beyond, after one within where the last was beyond already: a threshold is told at the crossing. */
+function reachThreshold(stage: Stage, wish: Wish): number {
+  const { id, tag, assets } = instrumentationOf(stage, wish);
+  const own = stage.plant.all('thresholds').find((one) => {
+    return one.thresholdable_type === 'Instrumentation' && one.thresholdable_id === id && one.type !== 'deviation';
+  });
+  const key = keyOf(own?.key === undefined ? wish : { key: own.key, ...wish });
+  const threshold =
+    own ??
+    named(
+      stage,
+      'thresholds',
+      stage.setThreshold({ instrumentation: id, type: 'high', value: 20, key, name: `${tag} high` }),
+    );
+  const sign = threshold.type === 'low' ? -1 : 1;
+  const unit = { unit: wish.unit ?? threshold.unit };
+  const at = (value: number) => ({ key, value, ...(unit.unit === undefined ? {} : { unit: unit.unit }) });
+  post(stage, assets[0]!, at(threshold.value - sign * margin(threshold.value)));
+  const beyond = wish.value === undefined ? threshold.value + sign * margin(threshold.value) : numberOf(wish.value);
+  // A millisecond later, for the same timestamp again would replace the value.
+  post(stage, assets[0]!, at(beyond), 1);
+  return id;
+}
+
+function margin(value: number): number {
+  return Math.max(1, Math.abs(value) / 10);
+}
+
+function post(stage: Stage, asset: number, wish: Wish, laterMs = 0): void {
+  const key = keyOf(wish);
+  const last = stage.values.last(asset, key)?.value ?? 0;
+  const value = wish.value === undefined ? Math.round((last + 1) * 1000) / 1000 : numberOf(wish.value);
+  const unit = unitOf(stage, wish.unit);
+  stage.takeValues(asset, [
+    {
+      key,
+      group: undefined,
+      unit,
+      points: [{ timestampMs: stage.clock.wallMs() + laterMs, value, status: undefined, stamped: true }],
+    },
+  ]);
+  stage.told(`asset ${asset} gets ${key} = ${value}${unit === undefined ? '' : ` ${unit.symbol}`}`);
+}
+
+function keyOf(wish: Wish): string {
+  const key = wish.key ?? 'flow';
+  if (typeof key !== 'string' || !KEY_PATTERN.test(key)) throw refusal(400, 'is no value key', 'key');
+  return key.toLowerCase();
+}
+
+function numberOf(value: number | string): number {
+  const number = Number(value);
+  if (value === '' || !Number.isFinite(number)) throw refusal(400, 'is not a number', 'value');
+  return number;
+}
+
+function unitOf(stage: Stage, code: string | undefined): Unit | undefined {
+  if (code === undefined) return undefined;
+  return first(stage, 'units', (unit) => unit.code === code, `no unit ${code.slice(0, 60)}`);
+}
