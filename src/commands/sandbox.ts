@@ -1,36 +1,25 @@
-import { readFileSync } from 'node:fs';
 import type { Command } from 'commander';
-import { readListenAddress } from '../config/listen-address.ts';
-import { messageOf, TagferryError, UsageError } from '../errors.ts';
-import { createLogger } from '../logger.ts';
-import { type RequestEntry, SANDBOX_CREDENTIALS, Sandbox, type SandboxOptions } from '../sandbox/sandbox.ts';
-import { readSeedFile } from '../sandbox/seed/seed-file.ts';
+import { stringify } from 'yaml';
+import { UsageError } from '../errors.ts';
+import { defaultSeed } from '../sandbox/sandbox.ts';
+import { DEFAULT_URL } from './sandbox/admin-client.ts';
+import { assumptionsText } from './sandbox/assumptions.ts';
+import { addCauseVerb } from './sandbox/cause-verb.ts';
+import { addFaultVerbs } from './sandbox/fault-verbs.ts';
+import type { SandboxFlags } from './sandbox/flags.ts';
+import { credentialsText, runSandbox } from './sandbox/foreground.ts';
+import { addLookVerbs } from './sandbox/look-verbs.ts';
+import { nearestHint } from './sandbox/named-records.ts';
+import { addObjectVerbs } from './sandbox/object-verbs.ts';
 
-interface Flags {
-  listen: string;
-  adminPort?: string;
-  seed?: string;
-  state?: string;
-  speed: string;
-  values: 'all' | 'count';
-  tokenLife?: string;
-  rotation: boolean;
-  perMinute?: string;
-  dropInvalid?: boolean;
-  latency?: string;
-  failEvery?: string;
-  failStatus: string;
-  dropEvery?: string;
-  webhookCa?: string;
-  quiet?: boolean;
-  json?: boolean;
-}
-
-/** Adds `tagferry sandbox`: the platform as far as the spec describes it, on this machine. */
+/** Adds `tagferry sandbox`: the platform as far as the spec describes it, on this machine, and the verbs that act on a running one. */
 export function define(program: Command): void {
-  program
+  const sandbox = program
     .command('sandbox')
     .description('the platform itself as far as the spec describes it, on this machine')
+    // Options of the sandbox stand before a verb, those of the verb after it: both have --json.
+    .enablePositionalOptions()
+    .allowExcessArguments()
     .option('--listen <host:port>', 'where it listens', '127.0.0.1:8480')
     .option('--admin-port <port>', 'a second address for /sandbox/… that stays when the platform goes offline')
     .option('--seed <file>', 'YAML of plant, users and credentials (default: a small plant)')
@@ -45,133 +34,39 @@ export function define(program: Command): void {
     .option('--fail-every <n>', 'each n-th API call is answered --fail-status')
     .option('--fail-status <status>', 'with --fail-every', '503')
     .option('--drop-every <n>', 'each n-th API call is done, but its answer is lost')
+    .option('--away <every/for>', 'refuses connections again and again, for example 5m/30s')
+    .option('--expire-every <duration>', 'every access and refresh token expires again and again')
     .option('--webhook-ca <file>', 'PEM of an authority that webhook receivers are signed by')
+    .option('--assume <name=value>', 'where the spec is silent, see below; may be repeated', collected, [])
+    .option('--no-keys', 'no keyboard, also on a terminal')
     .option('--quiet', 'no request log')
     .option('--json', 'the request log as JSON lines')
-    .addHelpText('after', `\n${credentialsText()}`)
-    .action((flags: Flags) => run(flags));
-}
-
-async function run(flags: Flags): Promise<void> {
-  const sandbox = new Sandbox({ ...optionsOf(flags), log: createLogger({ level: 'warn', format: 'auto', fd: 2 }) });
-  addFaults(sandbox, flags);
-  try {
-    await sandbox.start();
-  } catch (error) {
-    if (error instanceof TagferryError) throw error;
-    throw new TagferryError(`cannot listen on ${flags.listen}: ${messageOf(error)}`, {
-      code: 'sandbox.listen_failed',
-      hint: 'Choose another address with --listen.',
-      cause: error,
+    .addHelpText('after', () => `\n${EXAMPLES}\n\n${assumptionsText()}\n\n${credentialsText()}`)
+    .action((flags: SandboxFlags, command: Command) => {
+      const [unknown] = command.args;
+      if (unknown === undefined) return runSandbox(flags);
+      const verbs = command.commands.map((verb) => verb.name());
+      const hint = nearestHint(unknown, verbs, '`tagferry sandbox --help` lists the verbs.');
+      throw new UsageError(`sandbox ${unknown} is unknown`, hint);
     });
-  }
-  if (!flags.quiet) followStory(sandbox, flags.json === true);
-  if (flags.json) print({ event: 'sandbox.listening', url: sandbox.url, adminUrl: sandbox.adminUrl });
-  else process.stdout.write(`${greeting(sandbox, flags)}\n`);
-  await untilSignal();
-  await sandbox.stop();
+  addCauseVerb(sandbox);
+  addFaultVerbs(sandbox);
+  addObjectVerbs(sandbox);
+  addLookVerbs(sandbox);
+  sandbox
+    .command('seed')
+    .description('print the default plant as YAML: where a seed of your own may begin')
+    .addHelpText('after', '\nExample:\n  tagferry sandbox seed > plant.yaml && tagferry sandbox --seed plant.yaml')
+    .action(() => void process.stdout.write(stringify(defaultSeed, { aliasDuplicateObjects: false })));
 }
 
-function optionsOf(flags: Flags): SandboxOptions {
-  const address = readListenAddress(flags.listen);
-  if (!('value' in address) || address.value === undefined || 'path' in address.value) {
-    throw new UsageError(`--listen ${flags.listen} is not host:port`, 'Write for example --listen 127.0.0.1:8480.');
-  }
-  if (flags.values !== 'all' && flags.values !== 'count') throw new UsageError('--values is all or count');
-  const options: SandboxOptions = {
-    host: address.value.host,
-    port: address.value.port,
-    speed: numberOf('--speed', flags.speed, Number.MIN_VALUE),
-    values: flags.values,
-    rotateRefreshTokens: flags.rotation,
-  };
-  if (flags.adminPort !== undefined) options.adminPort = numberOf('--admin-port', flags.adminPort);
-  if (flags.seed !== undefined) options.seed = readSeedFile(flags.seed);
-  if (flags.state !== undefined) options.stateFile = flags.state;
-  if (flags.tokenLife !== undefined) options.accessTokenLifeS = numberOf('--token-life', flags.tokenLife, 1);
-  if (flags.perMinute !== undefined) {
-    const perUser = numberOf('--per-minute', flags.perMinute);
-    options.limits = perUser === 0 ? { perUser: 0, perApiKey: 0, perAddress: 0 } : { perUser };
-  }
-  if (flags.dropInvalid) options.invalidValues = 'drop';
-  if (flags.webhookCa !== undefined) options.webhookCa = readFileSync(flags.webhookCa, 'utf8');
-  return options;
-}
+const EXAMPLES = `Without a verb it runs in the foreground; on a terminal single keys make things happen (? shows which).
+The verbs act on one that runs, at ${DEFAULT_URL} or where --url says:
+  tagferry sandbox --speed 72 --state plant.json
+  tagferry sandbox cause threshold_reached FT-101 --value 25
+  tagferry sandbox fault offline --for 30s
+  tagferry sandbox clock advance 11m`;
 
-function addFaults(sandbox: Sandbox, flags: Flags): void {
-  if (flags.latency !== undefined) sandbox.faults.add({ latencyMs: numberOf('--latency', flags.latency) });
-  if (flags.failEvery !== undefined) {
-    const status = numberOf('--fail-status', flags.failStatus, 200);
-    sandbox.faults.add({ path: '/v*', every: numberOf('--fail-every', flags.failEvery, 1), status });
-  }
-  if (flags.dropEvery !== undefined) {
-    sandbox.faults.add({ path: '/v*', every: numberOf('--drop-every', flags.dropEvery, 1), drop: 'after' });
-  }
-}
-
-function numberOf(flag: string, text: string, least = 0): number {
-  const value = Number(text);
-  if (!Number.isFinite(value) || text.trim() === '' || value < least) {
-    throw new UsageError(`${flag} ${text} is not a number that fits`);
-  }
-  return value;
-}
-
-function credentialsText(): string {
-  return `Credentials of the default seed (they protect nothing):
-  CLIENT_ID=${SANDBOX_CREDENTIALS.clientId}  CLIENT_SECRET=${SANDBOX_CREDENTIALS.clientSecret}
-  TECHNICAL_USERNAME=${SANDBOX_CREDENTIALS.technicalUsername}  TECHNICAL_PASSWORD=${SANDBOX_CREDENTIALS.technicalPassword}
-  CLIENT_APPLICATION=${SANDBOX_CREDENTIALS.clientApplication}
-  people: ${SANDBOX_CREDENTIALS.userEmail} with ${SANDBOX_CREDENTIALS.userPassword}`;
-}
-
-function greeting(sandbox: Sandbox, flags: Flags): string {
-  const credentials = flags.seed === undefined ? `\n${credentialsText()}` : `\nCredentials: those of ${flags.seed}.`;
-  return `The sandbox listens: PLATFORM_URL=${sandbox.url}${credentials}
-Behind the scenes: ${sandbox.adminUrl}/sandbox/status. Stop with Ctrl-C.`;
-}
-
-/** One line a request and a delivery: when, who, what happened, how it was answered. */
-function followStory(sandbox: Sandbox, asJson: boolean): void {
-  sandbox.requests.onRequest((entry) => {
-    if (asJson) print({ event: 'sandbox.request', ...entry });
-    else process.stdout.write(`${entry.at.slice(11, 19)}  ${requestLine(entry)}\n`);
-  });
-  sandbox.onDelivery(({ delivery, webhook, answer, nextInMs }) => {
-    const at = new Date(sandbox.clock.wallMs()).toISOString();
-    const { id, eventType, attempts, status } = delivery;
-    if (asJson) {
-      print({ event: 'sandbox.delivery', at, id, eventType, attempts, status, webhook: webhook.id, answer, nextInMs });
-      return;
-    }
-    const next = nextInMs === undefined ? '' : `, again in ${Math.round(nextInMs / 1000)} s`;
-    process.stdout.write(
-      `${at.slice(11, 19)}  ${eventType} is sent to webhook ${webhook.id}, attempt ${attempts}: ${answer}${next}\n`,
-    );
-  });
-}
-
-function requestLine(entry: RequestEntry): string {
-  const who = entry.user ?? 'somebody';
-  const what = entry.story ?? `${entry.method} ${entry.path}`;
-  const answer = entry.status === 0 ? 'no answer' : String(entry.status);
-  const fault = entry.fault === undefined ? '' : ` (${entry.fault})`;
-  return `${entry.story === undefined || entry.user !== undefined ? `${who}: ` : ''}${what}: ${answer} in ${entry.durationMs} ms${fault}`;
-}
-
-function print(line: object): void {
-  process.stdout.write(`${JSON.stringify(line)}\n`);
-}
-
-/** Until SIGINT or SIGTERM. The interval keeps the process alive while the sandbox is offline and owns no socket. */
-function untilSignal(): Promise<void> {
-  return new Promise((resolve) => {
-    const alive = setInterval(() => {}, 60_000);
-    const end = () => {
-      clearInterval(alive);
-      resolve();
-    };
-    process.once('SIGINT', end);
-    process.once('SIGTERM', end);
-  });
+function collected(text: string, before: string[]): string[] {
+  return [...before, text];
 }

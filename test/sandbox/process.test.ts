@@ -1,10 +1,11 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { defaultSeed, Sandbox } from '../../src/sandbox/sandbox.ts';
+import { readSeedFile } from '../../src/sandbox/seed/seed-file.ts';
 import { Visitor } from './visitor.ts';
 
 const COMMAND = `
@@ -78,12 +79,35 @@ describe('tagferry sandbox', () => {
     expect((await ended)[0]).toBe(0);
   });
 
+  it('goes away and comes back, and lets tokens expire, again and again where its flags say so', async () => {
+    const { output } = run('--listen', '127.0.0.1:0', '--away', '300ms/100ms', '--expire-every', '250ms', '--no-keys');
+    const url = await urlIn(output);
+    const count = (text: string) => output.text.split(text).length - 1;
+    await vi.waitFor(() => expect(count('the platform is back')).toBeGreaterThanOrEqual(2), { timeout: 20_000 });
+    expect(count('the platform goes away')).toBeGreaterThanOrEqual(2);
+    expect(count('every access token and refresh token expires')).toBeGreaterThanOrEqual(2);
+    await vi.waitFor(() => expect(fetch(`${url}/openapi.json`)).rejects.toThrow(), { timeout: 20_000, interval: 5 });
+  });
+
+  it('prints the default plant as a seed file that makes the same plant', async () => {
+    const { output, ended } = run('seed');
+    expect((await ended)[0]).toBe(0);
+    const file = join(folder, 'plant.yaml');
+    writeFileSync(file, output.text);
+    const { plantOf } = await import('../../src/sandbox/seed/seed.ts');
+    expect(plantOf(readSeedFile(file))).toEqual(plantOf(defaultSeed));
+  });
+
   it('reads a seed of its own and says what is wrong with one', async () => {
     const file = join(folder, 'seed.yaml');
     writeFileSync(file, 'pumps:\n  - id: 1\n');
     const wrong = run('--listen', '127.0.0.1:0', '--seed', file);
     expect((await wrong.ended)[0]).toBe(2);
     expect(wrong.output.text).toContain('holds pumps, which no sandbox knows');
+    writeFileSync(file, 'instrumentations:\n  - { id: 1, tag: T, assets: all }\n');
+    const misshapen = run('--listen', '127.0.0.1:0', '--seed', file);
+    expect((await misshapen.ended)[0]).toBe(2);
+    expect(misshapen.output.text).toContain('assets of instrumentations 1');
     writeFileSync(
       file,
       `users:
@@ -117,6 +141,8 @@ permissions:
       ['--listen', 'nowhere'],
       ['--speed', 'fast'],
       ['--values', 'some'],
+      ['--away', '30s/5m'],
+      ['--assume', 'moon=cheese'],
     ]) {
       expect((await run(...args).ended)[0]).toBe(2);
     }
@@ -151,6 +177,58 @@ describe('the state file', () => {
     expect(second.webhooks()).toHaveLength(1);
     expect(second.labels.get('assets/881')).toEqual({ flow: { name: 'Inlet' } });
     expect(second.clock.wallMs()).toBeGreaterThanOrEqual(timeMs);
+    await second.stop();
+  });
+
+  it('goes on with deliveries where their schedule stood, with the quota that is spent and the notes', async () => {
+    const stateFile = join(folder, 'state.json');
+    const first = new Sandbox({ stateFile, sendWebhook: async () => 500 });
+    await first.start();
+    const visitor = await Visitor.signedIn(first);
+    await visitor.call('POST', '/v1/client_applications/3/webhooks', {
+      url: 'https://client.example/hook',
+      event_types: ['asset_disappeared'],
+    });
+    first.takePermission({ type: 'Asset', id: 881 });
+    await vi.waitFor(() => expect(first.deliveries()[0]?.attempts).toBe(1));
+    first.notes.push({ at: 'then', contact: 'anna@sandbox.example', text: 'a note' });
+    const { nextMs } = first.deliveries()[0]!;
+    const spent = first.usage.spent(3);
+    await first.stop();
+
+    const answers: number[] = [];
+    const second = new Sandbox({
+      stateFile,
+      sendWebhook: async () => {
+        answers.push(second.clock.wallMs());
+        return 204;
+      },
+    });
+    await second.start();
+    expect(second.usage.spent(3)).toEqual(spent);
+    expect(second.notes).toEqual(first.notes);
+    expect(second.isDeliveryIdle).toBe(true);
+    second.clock.advance(nextMs! - second.clock.wallMs() + 1);
+    await vi.waitFor(() => expect(second.deliveries()[0]?.status).toBe('delivered'));
+    expect(second.deliveries()[0]?.attempts).toBe(2);
+    expect(answers[0]).toBeGreaterThanOrEqual(Math.floor(nextMs!));
+    await second.stop();
+  });
+
+  it('of before, whose applications held their API keys, is read as well', async () => {
+    const stateFile = join(folder, 'state.json');
+    const first = new Sandbox({ stateFile });
+    await first.start();
+    await first.stop();
+    const state = JSON.parse(readFileSync(stateFile, 'utf8'));
+    const [{ client_id, client_secret }] = state.plant.api_keys;
+    Object.assign(state.plant.client_applications[0], { client_id, client_secret });
+    delete state.plant.api_keys;
+    for (const name of ['usage', 'notes', 'beyond']) delete state[name];
+    writeFileSync(stateFile, JSON.stringify(state));
+    const second = new Sandbox({ stateFile });
+    await second.start();
+    expect((await new Visitor(second).login()).status).toBe(200);
     await second.stop();
   });
 
