@@ -1,0 +1,127 @@
+import { createHmac } from 'node:crypto';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { deprecationOf, isSunset } from '../../src/contract/deprecations.ts';
+import { occurredAtMs } from '../../src/contract/events.ts';
+import { composePermissionIdV1 } from '../../src/contract/permissions.ts';
+import { Listening } from '../webhook/parts/listening.ts';
+import { asset, DAY_MS, type Hook, instrumentation, Platform, until, WEBHOOKS } from './platform.ts';
+
+let at: Listening;
+let platform: Platform;
+
+beforeEach(async () => {
+  platform = await Platform.start();
+  at = new Listening();
+  await at.start();
+});
+afterEach(async () => {
+  await at.stop();
+  await platform.stop();
+});
+
+/** A webhook whose address is the client's listener, and whose secret that knows. */
+const registered = async (...event_types: string[]): Promise<Hook> => {
+  const hook = await platform.webhook(event_types, {}, { url: at.url() });
+  at.secrets = [hook.secret];
+  return hook;
+};
+const kept = () => at.inbox.list().map(({ payload }) => JSON.parse(payload));
+
+describe('the client’s receiver', () => {
+  it('6.1 answers 2XX to a delivery, which is then confirmed', async () => {
+    const hook = await registered('asset_disappeared');
+    await platform.take(asset(881));
+    await platform.tried(1, 204);
+    expect(kept()).toEqual(await hook.told());
+  });
+
+  it('3.3 knows an event again that is sent again', async () => {
+    const hook = await registered('asset_disappeared');
+    await platform.take(asset(881));
+    await platform.tried(1, 204);
+    await hook.resend((await hook.deliveries())[0].id);
+    await platform.tried(2, 204);
+    expect(kept()).toHaveLength(1);
+  });
+
+  it('7 rejects a request whose signature does not match, and takes it once it does', async () => {
+    const hook = await registered('asset_disappeared');
+    at.secrets = ['another'];
+    await platform.take(asset(881));
+    await platform.tried(1, 401);
+    expect(kept()).toEqual([]);
+    at.secrets = [hook.secret];
+    await platform.advance(60_000);
+    await platform.tried(2, 204);
+    expect(kept()).toHaveLength(1);
+  });
+
+  it('7 rejects a request whose signature header is missing', async () => {
+    const hook = await platform.webhook(['asset_disappeared']);
+    at.secrets = [hook.secret];
+    await platform.take(asset(881));
+    await until(() => expect(platform.receiver.received).toHaveLength(1));
+    expect((await at.post(platform.receiver.received[0]!.raw, {})).status).toBe(401);
+    expect(kept()).toEqual([]);
+  });
+
+  it('9 rejects the deprecated SHA-1 signature where it comes alone', async () => {
+    at.secrets = ['known'];
+    const body = '{"event_type":"node_appeared"}';
+    const sha1 = createHmac('sha1', 'known').update(body).digest('hex');
+    expect((await at.post(body, { 'X-Hub-Signature': `sha1=${sha1}` })).status).toBe(401);
+  });
+
+  it('6.2 reads the time of the association events, which spell it occured_at', async () => {
+    await registered('asset_instrumentation_association_created', 'instrumentation_disappeared');
+    await platform.change('associate', { asset: 901, instrumentation: 4711 });
+    await platform.take(instrumentation(4711));
+    await until(() => expect(kept()).toHaveLength(2));
+    expect(at.inbox.list().map(({ unrecognised }) => unrecognised)).toEqual([false, false]);
+    for (const event of kept()) expect(occurredAtMs(event)).toBe(Date.UTC(2026, 10, 21));
+  });
+
+  it.each([
+    ['2026-11-21T00:00:00Z', 0],
+    ['2026-11-21T00:00:00', 0],
+    ['2026-11-21T01:30:00.250+01:30', 250],
+    ['2026-11-20T16:00:00-0800', 0],
+  ])('6.2 occurred_at comes with or without UTC offset: %s', (occurred_at, beyond) => {
+    expect(occurredAtMs({ occurred_at })).toBe(Date.UTC(2026, 10, 21) + beyond);
+  });
+});
+
+describe('what client and service both stand on', () => {
+  it('2.2 the client composes v1 ids that the service knows', async () => {
+    const give = (version: 1 | 2, body: object) => platform.gateway.call('POST', `/v${version}/permissions`, body);
+    const types = ['can_read', 'can_update', 'can_delete'] as const;
+    const on = { permitable: asset(881) };
+    const { id } = (await give(2, { permission_types: types, assignable: { id: 40, type: 'Usergroup' }, ...on })).body;
+    for (const type of types) {
+      const found = await platform.gateway.get(`/v1/permissions/${composePermissionIdV1(id, type)}`);
+      expect(found.body.permission_type).toBe(type);
+    }
+  });
+
+  it.each([
+    ['PATCH', '/v1/assets/881/display_labels'],
+    ['PATCH', '/v1/instrumentations/4711/display_labels'],
+    ['GET', '/v1/permissions'],
+    ['POST', '/v1/owners'],
+    ['POST', '/v1/tenants/50/users'],
+    ['POST', '/v1/userroles/60/users'],
+  ])('9 the client knows the sunset that the service announces: %s %s', async (method, path) => {
+    const { headers } = await platform.gateway.call(method, path, method === 'GET' ? undefined : {});
+    const deprecation = deprecationOf(path)!;
+    const announced = new Date(headers.get('sunset') ?? '').toISOString();
+    expect(announced.slice(0, 10)).toBe(deprecation.sunset);
+    const lastMs = Date.parse(deprecation.sunset);
+    expect([isSunset(deprecation, lastMs), isSunset(deprecation, lastMs + DAY_MS)]).toEqual([false, true]);
+  });
+
+  it('9 the client knows no deprecation of what has none', () => {
+    for (const path of [WEBHOOKS, '/v1/assets/881/values', '/v2/permissions', '/v2/owners']) {
+      expect(deprecationOf(path)).toBeUndefined();
+    }
+  });
+});
