@@ -1,5 +1,5 @@
 /** Events from the platform: listener and catch-up into the inbox, from there to holds and reactions. */
-import { createHash } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
@@ -16,6 +16,7 @@ import { createPerformer } from '../reactions/perform.ts';
 import { endOrphans } from '../reactions/process-family.ts';
 import { ReactionRunner } from '../reactions/runner.ts';
 import { CatchUp } from '../webhook/catch-up.ts';
+import { filtersFor } from '../webhook/filters.ts';
 import type { Inbox } from '../webhook/inbox.ts';
 import { pathOf, WebhookListener } from '../webhook/listener.ts';
 import { WebhookRegistration } from '../webhook/registration.ts';
@@ -55,6 +56,7 @@ export class EventsFlow {
   readonly #options: EventsFlowOptions;
   readonly #inbox: Remote<Inbox>;
   readonly #instance: string;
+  readonly #selfTestMark = randomUUID();
   readonly holds: Holds;
   readonly brokers: Brokers;
   readonly registration: WebhookRegistration;
@@ -86,6 +88,7 @@ export class EventsFlow {
         url: settings.webhookUrl,
         secret: settings.webhookSecret,
         eventTypes: settings.webhookEvents,
+        properties: filtersFor(reactions, settings.webhookEvents),
         application: settings.clientApplication,
       },
       {
@@ -141,6 +144,7 @@ export class EventsFlow {
           received,
           rejected: (reason) => metrics.eventsRejected.inc({ reason }),
           inserted,
+          isSelfTest: (mark) => mark === this.#selfTestMark,
         },
       );
     }
@@ -170,6 +174,7 @@ export class EventsFlow {
   /** New rules, tags and brokers. Gives the brokers whose subscriptions have to be made anew. */
   async reload(tags: Tags, reactions: readonly Reaction[]): Promise<string[]> {
     this.runner.setReactions(reactions);
+    this.registration.setFilters(filtersFor(reactions, this.#options.settings.webhookEvents));
     this.holds.setTags(tags.tags.values());
     return this.#followBrokers(tags);
   }
@@ -191,7 +196,7 @@ export class EventsFlow {
       targets.push({ name: 'listener', address: this.listening ?? '', send });
     }
     if (webhookUrl) targets.push({ name: 'public', address: webhookUrl, send: this.#options.sendToPublic(webhookUrl) });
-    return testWebhook(targets, this.registration.secrets()[0]);
+    return testWebhook(targets, this.registration.secrets()[0], this.#selfTestMark);
   }
 
   #prune(): void {

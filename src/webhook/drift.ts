@@ -1,12 +1,13 @@
 import type { Webhook, WebhookChange } from '../contract/webhooks.ts';
+import type { Filters } from './filters.ts';
 import type { RegistrationRecord } from './registration-file.ts';
 
 /** What the configuration wants of the webhook. */
 export interface WantedWebhook {
   url: string;
   eventTypes: readonly string[];
-  /** Filters of spec 6.3; left out, the webhook's own stay. */
-  properties?: Readonly<Record<string, readonly string[]>>;
+  /** Filters of spec 6.3, `{}` for none; left out, the webhook's own stay. */
+  properties?: Filters;
   /** A person registered it and gave us its secret: it is found and enabled, nothing else. */
   byHand: boolean;
 }
@@ -33,7 +34,9 @@ export function findDrift(
   if (!wanted.byHand) {
     if (!sameAddress(webhook.url, wanted.url)) changes.push({ url: wanted.url });
     if (!sameSet(webhook.event_types, wanted.eventTypes)) changes.push({ event_types: wanted.eventTypes });
-    if (wanted.properties && !sameFilters(webhook.properties ?? {}, wanted.properties)) {
+    // Not shown: then they are as we have set them, and there are none where we have not.
+    const shown = webhook.properties ?? (record?.webhook === webhook.id ? record.filters : undefined) ?? {};
+    if (wanted.properties && !sameFilters(shown, wanted.properties, wanted.eventTypes)) {
       changes.push({ properties: wanted.properties });
     }
   }
@@ -76,12 +79,7 @@ function sameSet(one: readonly string[] | undefined, other: readonly string[]): 
   return a.size === b.size && [...a].every((item) => b.has(item));
 }
 
-function sameFilters(
-  one: Readonly<Record<string, readonly string[]>>,
-  other: Readonly<Record<string, readonly string[]>>,
-): boolean {
-  return (
-    sameSet(Object.keys(one), Object.keys(other)) &&
-    Object.keys(one).every((key) => sameSet(one[key], other[key] ?? []))
-  );
+/** An empty list filters nothing, and what is set for a type that does not come does not matter. */
+function sameFilters(shown: Filters, wanted: Filters, eventTypes: readonly string[]): boolean {
+  return [...eventTypes, ...Object.keys(wanted)].every((type) => sameSet(shown[type] ?? [], wanted[type] ?? []));
 }

@@ -1,4 +1,4 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Clock } from '../clock.ts';
@@ -6,12 +6,13 @@ import { SIGNATURE_SHA1_HEADER, SIGNATURE_SHA256_HEADER } from '../contract/webh
 import { codeOf, messageOf, StoreError } from '../errors.ts';
 import { type ListenAddress, listen } from '../listen.ts';
 import type { Logger } from '../logger.ts';
+import { createServer } from '../node-http.ts';
 import { type CertificateFiles, readCertificate, watchCertificate } from './certificate.ts';
 import { GroupCommit, type InsertMany } from './group-commit.ts';
-
 import { LISTENER_LIMITS, type ListenerLimits, TokenBucket } from './listener-limits.ts';
 import { readEvent } from './received-event.ts';
 import { promisedBytes, readBody } from './request-body.ts';
+import { SELF_TEST_HEADER } from './self-test.ts';
 import { type SignatureHeaders, signaturePresent, verifySignature } from './signature.ts';
 
 /**
@@ -39,6 +40,7 @@ export type RejectReason =
   | 'no_secret'
   | 'path'
   | 'rate'
+  | 'self_test'
   | 'signature_missing'
   | 'signature_wrong'
   | 'too_large';
@@ -55,6 +57,8 @@ export interface ListenerParts {
   rejected?: (reason: RejectReason) => void;
   /** Something new is in the inbox: the runner may look. */
   inserted?: () => void;
+  /** Whether a request is one of our own self-test: nobody else can know its mark. Its refusal is what the test wants to see. */
+  isSelfTest?: (mark: string) => boolean;
 }
 
 const SAY_AGAIN_AFTER_MS = 24 * 3_600_000;
@@ -75,6 +79,7 @@ export class WebhookListener {
   readonly #bucket: TokenBucket;
   readonly #stopping = new AbortController();
   readonly #said = new Map<string, { atMs: number; since: number }>();
+  readonly #sockets = new Set<Socket>();
   #server: Server | undefined;
   #stopped: Promise<void> | undefined;
   #bytesUnderWay = 0;
@@ -101,11 +106,19 @@ export class WebhookListener {
     };
     const tls = this.#options.tls;
     const pair = tls && (await readCertificate(tls));
-    const server = pair ? createTlsServer({ ...options, ...pair, minVersion: 'TLSv1.2' }) : createServer(options);
+    // Node lets a handshake take two minutes: so few connections that say nothing would fill the house.
+    const secure = { minVersion: 'TLSv1.2', handshakeTimeout: limits.headerMs } as const;
+    const server = pair ? createTlsServer({ ...options, ...pair, ...secure }) : createServer(options);
     server.maxConnections = limits.connections;
     server.on('request', (request, response) => void this.#answer(request, response, false));
     server.on('checkContinue', (request, response) => void this.#answer(request, response, true));
     server.on('clientError', (error, socket) => this.#refuseMalformed(error, socket as Socket));
+    // Before the handshake there is nobody to answer: what is written waits for it, and the connection with it, for ever.
+    server.on('tlsClientError', (_, socket: Socket) => socket.destroy());
+    server.on('connection', (socket: Socket) => {
+      this.#sockets.add(socket);
+      socket.once('close', () => this.#sockets.delete(socket));
+    });
     await listen(server, this.#options.listen, {
       setting: 'WEBHOOK_LISTEN',
       code: 'webhook.listen',
@@ -145,7 +158,10 @@ export class WebhookListener {
     if (!server) return;
     const closed = new Promise<void>((resolve) => server.close(() => resolve()));
     server.closeIdleConnections();
-    const cancel = this.#parts.clock.after(this.#limits.drainMs, () => server.closeAllConnections());
+    // Not only those that the server counts: one in the middle of its handshake would hold up the stop.
+    const cancel = this.#parts.clock.after(this.#limits.drainMs, () => {
+      for (const socket of this.#sockets) socket.destroy();
+    });
     await closed;
     cancel();
     await this.#commit.drained();
@@ -159,10 +175,13 @@ export class WebhookListener {
       if (expectsContinue) response.writeContinue();
       const hold = (bytes: number) => {
         this.#bytesUnderWay += bytes;
+        return this.#bytesUnderWay <= this.#limits.bytesUnderWay;
       };
       const body = await readBody(request, this.#limits.bodyBytes, hold);
       if (body === 'aborted') return this.#count('aborted');
       if (body === 'too-large') return this.#refuse(request, response, 413, 'too_large');
+      // A promise is checked before; what comes in chunks, or on many connections at once, promises nothing.
+      if (body === 'no-room') return this.#refuse(request, response, 503, 'rate');
       const verdict = verifySignature(signatureHeaders(request), body, this.#parts.secrets(), this.#options.acceptSha1);
       if (!verdict.ok) return this.#refuse(request, response, 401, `signature_${verdict.reason}`);
       if (verdict.algorithm === 'sha1') this.#saySha1();
@@ -212,7 +231,7 @@ export class WebhookListener {
     reason: RejectReason,
     why?: string,
   ): void {
-    this.#count(reason, why);
+    this.#count(this.#isSelfTest(request) ? 'self_test' : reason, why);
     if (response.headersSent || response.destroyed) return;
     const headers: Record<string, string> = { 'content-type': 'application/json', ...this.#closing() };
     if (status === 405) headers.allow = 'POST';
@@ -230,6 +249,11 @@ export class WebhookListener {
     // and a reset can overtake the answer.
     response.writeHead(status, { ...headers, connection: 'close' }).write(text);
     void discard(request, this.#parts.clock).then(() => response.end());
+  }
+
+  #isSelfTest(request: IncomingMessage): boolean {
+    const mark = request.headers[SELF_TEST_HEADER];
+    return typeof mark === 'string' && this.#parts.isSelfTest?.(mark) === true;
   }
 
   /** While stopping, each answer ends its connection: kept alive it would hold the stop up. */
@@ -257,6 +281,10 @@ export class WebhookListener {
   /** Counts a refusal; the first of its kind is logged, then a summary: whoever floods the door does not fill the log. */
   #count(reason: RejectReason, why?: string): void {
     this.#parts.rejected?.(reason);
+    if (reason === 'self_test') {
+      this.#parts.log.debug({ event: 'webhook.self_test' }, 'a request of our own self-test was refused');
+      return;
+    }
     const nowMs = this.#parts.clock.monotonicMs();
     const last = this.#said.get(reason);
     if (last && nowMs - last.atMs < SUM_UP_MS) {

@@ -3,6 +3,7 @@ import { mkdir, readFile, rename } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { removeDurably, writeDurably } from '../durable-file.ts';
 import { codeOf } from '../errors.ts';
+import type { Filters } from './filters.ts';
 
 /** What has to be known of our webhook across restarts. `secret` and `previous` never leave this file and the memory. */
 export interface RegistrationRecord {
@@ -15,6 +16,8 @@ export interface RegistrationRecord {
   previous?: string;
   /** A reset was begun: the secret here may no longer be the platform's. */
   resetting?: boolean;
+  /** The filters that the platform has taken from us: for one that does not show them. */
+  filters?: Filters;
 }
 
 /**
@@ -57,7 +60,7 @@ function parseRecord(text: string): RegistrationRecord | undefined {
   try {
     const found = JSON.parse(text) as Partial<RegistrationRecord> | null;
     if (found === null || typeof found !== 'object') return undefined;
-    const { webhook, url, scope, secret, previous, resetting } = found;
+    const { webhook, url, scope, secret, previous, resetting, filters } = found;
     if (typeof webhook !== 'number' || typeof url !== 'string' || typeof scope !== 'string') return undefined;
     return {
       webhook,
@@ -66,8 +69,14 @@ function parseRecord(text: string): RegistrationRecord | undefined {
       ...(typeof secret === 'string' && secret !== '' ? { secret } : {}),
       ...(typeof previous === 'string' && previous !== '' ? { previous } : {}),
       ...(resetting === true ? { resetting } : {}),
+      ...(areFilters(filters) ? { filters } : {}),
     };
   } catch {
     return undefined;
   }
+}
+
+function areFilters(found: unknown): found is Filters {
+  if (typeof found !== 'object' || found === null) return false;
+  return Object.values(found).every((names) => Array.isArray(names) && names.every((name) => typeof name === 'string'));
 }

@@ -5,6 +5,8 @@ import { codeOf, messageOf, PlatformError, TagferryError, UsageError } from '../
 import type { Logger } from '../logger.ts';
 import { fullJitterMs } from '../retry.ts';
 import { type DriftStep, findDrift, sameAddress } from './drift.ts';
+import type { Filters } from './filters.ts';
+import { Mending } from './mending.ts';
 import { type PlatformPort, RefusedError } from './platform-port.ts';
 import type { RegistrationFile, RegistrationRecord } from './registration-file.ts';
 import { WebhookResource } from './webhook-resource.ts';
@@ -24,7 +26,8 @@ export interface RegistrationOptions {
   /** WEBHOOK_SECRET. */
   secret: string | undefined;
   eventTypes: readonly string[];
-  properties?: Readonly<Record<string, readonly string[]>>;
+  /** What the rules need (`filtersFor`); left out, the webhook's own filters stay. */
+  properties?: Filters;
   /** CLIENT_APPLICATION; `undefined` takes the current one. */
   application: string | undefined;
 }
@@ -63,6 +66,7 @@ export class WebhookRegistration {
   readonly #options: RegistrationOptions;
   readonly #parts: RegistrationParts;
   readonly #resource: WebhookResource;
+  readonly #mending: Mending;
   #record: RegistrationRecord | undefined;
   #application: number | undefined;
   /** Calls that change the webhook, one after the other. */
@@ -70,6 +74,9 @@ export class WebhookRegistration {
   #loop: Promise<void> | undefined;
   readonly #stopping = new AbortController();
   #wake: () => void = () => {};
+  /** Somebody asked for a check while one was under way. */
+  #again = false;
+  #filters: Filters | undefined;
   /** A person disabled or deleted it by a verb: left alone until they say otherwise or the next start. */
   #leftAlone = false;
   #ready = false;
@@ -78,7 +85,9 @@ export class WebhookRegistration {
   constructor(options: RegistrationOptions, parts: RegistrationParts) {
     this.#options = options;
     this.#parts = parts;
+    this.#filters = options.properties;
     this.#resource = new WebhookResource(parts.platform);
+    this.#mending = new Mending(this.#resource, parts.log);
   }
 
   /** Secrets that a signature may be made with, now. None: the listener answers 503. */
@@ -115,7 +124,15 @@ export class WebhookRegistration {
 
   /** Looks again soon: the deliveries list answered 404, or the platform is back. */
   checkSoon(): void {
+    this.#again = true;
     this.#wake();
+  }
+
+  /** Filters of rules as they stand after a reload: the webhook gets them at once, or as soon as the platform can be reached. */
+  setFilters(filters: Filters): void {
+    if (JSON.stringify(filters) === JSON.stringify(this.#filters)) return;
+    this.#filters = filters;
+    this.checkSoon();
   }
 
   /** Makes the webhook as it should be, once. What the loop does, and `webhook register`. */
@@ -184,6 +201,7 @@ export class WebhookRegistration {
     let failures = 0;
     while (!signal.aborted) {
       let waitMs = CHECK_EVERY_MS * (0.9 + 0.2 * clock.random());
+      this.#again = false;
       try {
         if (!this.#leftAlone) {
           await this.#inTurn(() => this.#ensure(signal));
@@ -208,7 +226,8 @@ export class WebhookRegistration {
           log.warn({ ...fields, ...(hint ? { hint } : {}) }, 'the webhook could not be registered; it is tried again');
         }
       }
-      await this.#pause(waitMs, signal);
+      // What was asked for in the middle of a failure waits for its turn like everything else.
+      if (!this.#again || failures > 0) await this.#pause(waitMs, signal);
     }
   }
 
@@ -221,7 +240,8 @@ export class WebhookRegistration {
   }
 
   async #ensure(signal?: AbortSignal): Promise<Registered> {
-    const { url, secret, eventTypes, properties } = this.#options;
+    const { url, secret, eventTypes } = this.#options;
+    const properties = this.#filters;
     if (!url) throw new UsageError('WEBHOOK_URL is empty: there is no address to register');
     const application = await this.#findApplication(signal);
     const found = await this.#resource.list(application, signal).catch((error) => {
@@ -239,9 +259,17 @@ export class WebhookRegistration {
   }
 
   async #create(application: number, signal?: AbortSignal): Promise<void> {
-    const { url, eventTypes, properties } = this.#options;
-    const create = { url: url!, event_types: eventTypes, ...(properties ? { properties } : {}) };
-    const { id, secret } = await this.#resource.create(application, create, signal);
+    const { url, eventTypes } = this.#options;
+    const create = { url: url!, event_types: eventTypes };
+    const properties = this.#filters ?? {};
+    const isFiltered = Object.keys(properties).length > 0;
+    const { id, secret } = isFiltered
+      ? await this.#resource.create(application, { ...create, properties }, signal).catch((error) => {
+          // Rather events without a filter than none; the next check asks for the filters, and says what the platform thinks of them.
+          if (!(error instanceof RefusedError) || error.retryable) throw error;
+          return this.#resource.create(application, create, signal);
+        })
+      : await this.#resource.create(application, create, signal);
     const record: RegistrationRecord = { webhook: id, url: url!, scope: randomUUID() };
     await this.#keep(secret === undefined ? { ...record, resetting: true } : { ...record, secret });
     this.#parts.log.info({ event: 'webhook.created', webhook: id, url }, 'the webhook was registered');
@@ -261,10 +289,8 @@ export class WebhookRegistration {
       await this.#keep({ ...this.#record, url });
     }
     if (step.resetSecret) await this.#resetSecret(application, this.#record!, signal);
-    for (const change of step.changes) {
-      await this.#resource.change(application, id, change, signal);
-      const what = Object.keys(change).join(', ');
-      this.#parts.log.info({ event: 'webhook.drift_mended', webhook: id, what }, 'the webhook is as configured again');
+    for (const change of await this.#mending.mend(application, id, step.changes, signal)) {
+      if (change.properties) await this.#keep({ ...this.#record!, filters: change.properties });
     }
   }
 

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 
-/** What came of reading a body: all of it, too much, or the sender left. */
-export type BodyOutcome = Uint8Array | 'too-large' | 'aborted';
+/** What came of reading a body: all of it, too much, no memory for it now, or the sender left. */
+export type BodyOutcome = Uint8Array | 'too-large' | 'no-room' | 'aborted';
 
 /** The bytes of a body that a request promises; `undefined` where only its end will tell (chunks). */
 export function promisedBytes(request: IncomingMessage): number | undefined {
@@ -11,13 +11,14 @@ export function promisedBytes(request: IncomingMessage): number | undefined {
 }
 
 /**
- * Reads a body of at most `mostBytes`, counting what it holds by `hold` (negative when it lets go). How long it may take is the
+ * Reads a body of at most `mostBytes`, counting what it holds by `hold` (negative when it lets go; `false`: there is no room for
+ * it). How long it may take is the
  * server's `requestTimeout`, which destroys the socket.
  */
 export function readBody(
   request: IncomingMessage,
   mostBytes: number,
-  hold: (bytes: number) => void,
+  hold: (bytes: number) => boolean,
 ): Promise<BodyOutcome> {
   return new Promise((resolve) => {
     const chunks: Buffer[] = [];
@@ -31,8 +32,9 @@ export function readBody(
     };
     const onData = (chunk: Buffer) => {
       size += chunk.length;
-      hold(chunk.length);
+      const hasRoom = hold(chunk.length);
       if (size > mostBytes) finish('too-large');
+      else if (!hasRoom) finish('no-room');
       else chunks.push(chunk);
     };
     const onEnd = () => finish(new Uint8Array(Buffer.concat(chunks, size)));

@@ -1,8 +1,8 @@
-import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { SIGNATURE_SHA256_HEADER } from '../contract/webhooks.ts';
 import { codeOf, messageOf } from '../errors.ts';
+import { request as httpRequest } from '../node-http.ts';
 import { sign } from './signature.ts';
 
 /**
@@ -11,6 +11,12 @@ import { sign } from './signature.ts';
  * inbox, where the first stays marked `unrecognised`.
  */
 export const SELF_TEST_BODY = Buffer.from('{"event_type":"tagferry_self_test","content":{}}');
+
+/**
+ * Carries a mark that only this process knows: the listener then does not warn of the unsigned body that it is sent on purpose.
+ * It opens nothing; whoever forged it would only be counted as `self_test`.
+ */
+export const SELF_TEST_HEADER = 'x-tagferry-self-test';
 
 /** Posts a body and gives the status of the answer; throws where there is none. */
 export type SendTest = (headers: Readonly<Record<string, string>>, body: Buffer) => Promise<number>;
@@ -37,14 +43,16 @@ export interface SelfTestLine {
 const WANTED = { unsigned: 401, signed: 204 } as const;
 const PATIENCE_MS = 15_000;
 
-/** Runs both checks against each target. Never throws: what goes wrong is a line. */
+/** Runs both checks against each target; `mark` goes with every request. Never throws: what goes wrong is a line. */
 export async function testWebhook(
   targets: readonly SelfTestTarget[],
   secret: string | undefined,
+  mark = '',
 ): Promise<SelfTestLine[]> {
+  const marked: Record<string, string> = mark === '' ? {} : { [SELF_TEST_HEADER]: mark };
   const lines: SelfTestLine[] = [];
   for (const target of targets) {
-    const unsigned = await testOne(target, 'unsigned', {});
+    const unsigned = await testOne(target, 'unsigned', marked);
     lines.push(unsigned);
     // One that cannot be reached would only say the same again.
     if (unsigned.status === null) continue;
@@ -52,7 +60,7 @@ export async function testWebhook(
       lines.push(lineOf(target, 'signed', null, 'no secret of the webhook is known here yet', HINTS.noSecret));
       continue;
     }
-    lines.push(await testOne(target, 'signed', { [SIGNATURE_SHA256_HEADER]: sign(SELF_TEST_BODY, secret) }));
+    lines.push(await testOne(target, 'signed', { ...marked, [SIGNATURE_SHA256_HEADER]: sign(SELF_TEST_BODY, secret) }));
   }
   return lines;
 }

@@ -97,6 +97,16 @@ export class AgentProcess {
     return this.#child?.pid ?? 0;
   }
 
+  /** Resident memory now, in MB; 0 where it does not run. */
+  memoryMb(): number {
+    try {
+      const kB = /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${this.pid}/status`, 'utf8'))?.[1];
+      return Math.round(Number(kB ?? 0) / 1024);
+    } catch {
+      return 0;
+    }
+  }
+
   /** Lines of the log with this event name. */
   logged(event: string): Record<string, unknown>[] {
     return this.#output

@@ -111,6 +111,60 @@ describe('registration at the sandbox', () => {
     expect(JSON.stringify(listed)).not.toContain(sandbox.webhooks()[0]!.secret);
   });
 
+  it('mends an address that somebody changed on the platform', async () => {
+    const running = registration(platform);
+    const { application, webhook } = await running.register();
+    const at = `/v1/client_applications/${application}/webhooks/${webhook}`;
+    await platform.request({ method: 'PATCH', path: at, body: { url: 'https://elsewhere.example/' }, kind: 'other' });
+    await running.register();
+    expect(sandbox.webhooks()).toMatchObject([{ id: webhook, url: URL_ }]);
+  });
+
+  it('creates the webhook with the filters of the rules, mends what became of them, and clears them', async () => {
+    const eventTypes = ['asset_updated', 'asset_appeared'];
+    const filtered = (properties: Record<string, string[]>) => registration(platform, { eventTypes, properties });
+    const { application, webhook } = await filtered({ asset_updated: ['status'] }).register();
+    expect(sandbox.webhooks()[0]!.properties).toEqual({ asset_updated: ['status'] });
+    const at = `/v1/client_applications/${application}/webhooks/${webhook}`;
+    await platform.request({
+      method: 'PATCH',
+      path: at,
+      body: { properties: { asset_updated: ['x'] } },
+      kind: 'other',
+    });
+    const restarted = filtered({ asset_updated: ['status'] });
+    await restarted.load();
+    await restarted.register();
+    expect(sandbox.webhooks()[0]!.properties).toEqual({ asset_updated: ['status'] });
+    const calls = platform.calls.length;
+    await restarted.register();
+    expect(platform.calls.slice(calls).map(({ method }) => method)).toEqual(['GET']);
+    const wide = filtered({});
+    await wide.load();
+    await wide.register();
+    expect(sandbox.webhooks()[0]!.properties).toEqual({});
+  });
+
+  it('gives the webhook other filters as soon as the rules are others, also when that comes in the middle of a check', async () => {
+    const stop = new AbortController();
+    const running = registration(platform, {
+      eventTypes: ['asset_updated'],
+      properties: { asset_updated: ['status'] },
+    });
+    await running.start(stop.signal);
+    running.setFilters({ asset_updated: ['product'] });
+    await until(() => JSON.stringify(sandbox.webhooks()[0]?.properties) === '{"asset_updated":["product"]}');
+    await until(() => registered > 0);
+    running.setFilters({});
+    await until(() => JSON.stringify(sandbox.webhooks()[0]?.properties) === '{}');
+    const calls = platform.calls.length;
+    running.setFilters({});
+    await until(() => registered > 1);
+    expect(platform.calls).toHaveLength(calls);
+    stop.abort();
+    await running.stop();
+  });
+
   it('with WEBHOOK_SECRET finds and enables, and never creates, resets, rotates or deletes', async () => {
     const byHand = () => registration(platform, { secret: 'by-hand' });
     await expect(byHand().register()).rejects.toMatchObject({ code: 'webhook.not_registered' });
@@ -254,7 +308,72 @@ describe('registration at platforms that answer otherwise', () => {
     expect(made.secrets()).toEqual(['later']);
   });
 
-  it('enables although the platform refuses other event types', async () => {
+  it('enables although the platform refuses other event types and filters, and says so once', async () => {
+    const changes: unknown[] = [];
+    stub.answer = ({ method, path, body }) => {
+      if (path.endsWith('/current')) return { status: 200, json: { id: 9, name: 'x' } };
+      if (method === 'GET') {
+        return { status: 200, json: { webhooks: [{ id: 5, url: URL_, event_types: ['old'], disabled: true }] } };
+      }
+      if (method !== 'PATCH') return { status: 200, json: { secret: 's' } };
+      const change = JSON.parse(body) as object;
+      changes.push(change);
+      return 'disabled' in change ? { status: 204 } : { status: 400, json: { errors: [{ message: 'only disabled' }] } };
+    };
+    const running = registration(platform(), { properties: { threshold_reached: ['x'] } });
+    for (let i = 0; i < 2; i++) expect(await running.register()).toMatchObject({ webhook: 5 });
+    expect(changes.slice(0, 3)).toEqual([
+      { event_types: ['threshold_reached', 'asset_appeared'] },
+      { properties: { threshold_reached: ['x'] } },
+      { disabled: false },
+    ]);
+    const refused = logged.text.split('\n').filter((line) => line.includes('webhook.change_refused'));
+    expect(refused.map((line) => JSON.parse(line).what)).toEqual(['event_types', 'properties']);
+  });
+
+  it('goes by what it has set where the platform does not show filters, and warns where it does not keep them', async () => {
+    let shown: object = {};
+    const changes: string[] = [];
+    stub.answer = ({ method, path, body }) => {
+      if (path.endsWith('/current')) return { status: 200, json: { id: 9, name: 'x' } };
+      if (method === 'GET') {
+        const hook = { id: 5, url: URL_, event_types: ['asset_updated'], disabled: false, ...shown };
+        return { status: 200, json: { webhooks: [hook] } };
+      }
+      if (method === 'PATCH') changes.push(body);
+      return method === 'PATCH' ? { status: 204 } : { status: 200, json: { secret: 's' } };
+    };
+    const filters = { eventTypes: ['asset_updated'], properties: { asset_updated: ['status'] } };
+    await registration(platform(), filters).register();
+    const restarted = registration(platform(), filters);
+    await restarted.load();
+    await restarted.register();
+    expect(changes).toEqual(['{"properties":{"asset_updated":["status"]}}']);
+    shown = { properties: {} };
+    for (let i = 0; i < 4; i++) await restarted.register();
+    expect(changes).toHaveLength(5);
+    expect(logged.text.match(/webhook\.drift_stays/g)).toHaveLength(1);
+  });
+
+  it('registers without filters where the platform does not know them, and says so', async () => {
+    let made: object | undefined;
+    stub.answer = ({ method, path, body }) => {
+      if (path.endsWith('/current')) return { status: 200, json: { id: 9, name: 'x' } };
+      if (method === 'GET')
+        return { status: 200, json: { webhooks: made ? [{ id: 5, disabled: false, ...made }] : [] } };
+      if (body.includes('properties')) return { status: 400, json: { errors: [{ message: 'unknown attribute' }] } };
+      made = JSON.parse(body) as object;
+      return { status: 201, json: { id: 5, secret: 's' } };
+    };
+    const running = registration(platform(), { properties: { threshold_reached: ['x'] } });
+    expect(await running.register()).toMatchObject({ webhook: 5 });
+    expect(running.secrets()).toEqual(['s']);
+    await running.register();
+    expect(logged.text).toContain('webhook.change_refused');
+    expect(logged.text).toContain('unknown attribute');
+  });
+
+  it('enables what was right but disabled by one call', async () => {
     const changes: unknown[] = [];
     stub.answer = ({ method, path, body }) => {
       if (path.endsWith('/current')) return { status: 200, json: { id: 9, name: 'x' } };

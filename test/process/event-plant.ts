@@ -1,0 +1,218 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { readStoppedInbox } from '../../src/agent/stopped-inbox.ts';
+import type { Sandbox } from '../../src/sandbox/sandbox.ts';
+import type { InboxEvent } from '../../src/webhook/inbox-event.ts';
+import { AgentProcess } from './agent-process.ts';
+
+const TAGS = 'tags:\n  FT-101: { asset: 881, instrumentation: 4711, values: { flow: { unit: 12 } } }\n';
+
+/** A port that was free a moment ago: the platform has to know it before the daemon listens. */
+export function freePort(): Promise<number> {
+  return new Promise((resolve) => {
+    const probe = createServer().listen(0, '127.0.0.1', () => {
+      const { port } = probe.address() as { port: number };
+      probe.close(() => resolve(port));
+    });
+  });
+}
+
+/**
+ * A daemon whose every run of a reaction leaves a line, and a platform that sends it events without end, each another: so that it
+ * can be counted at the end what was missed, and what ran again.
+ */
+export class EventPlant {
+  readonly sandbox: Sandbox;
+  readonly agent: AgentProcess;
+  /** Of the listener, unless `env` says otherwise. */
+  readonly port: number;
+  /** Numbers of the events that the platform sent; those with a reaction. */
+  readonly sent = new Set<number>();
+  readonly meant = new Set<number>();
+  /** What the inbox called done when the daemon was killed, and how often its reaction had run by then: it must never run again. */
+  readonly finished = new Map<number, number>();
+  #serial = 0;
+  #streaming = false;
+  #stream: Promise<void> = Promise.resolve();
+
+  private constructor(sandbox: Sandbox, agent: AgentProcess, port: number) {
+    this.sandbox = sandbox;
+    this.agent = agent;
+    this.port = port;
+  }
+
+  /** `tags`: further lines below `tags:` of tags.yaml. */
+  static async at(sandbox: Sandbox, env: Record<string, string> = {}, tags = ''): Promise<EventPlant> {
+    const port = await freePort();
+    const agent = new AgentProcess(sandbox.url);
+    const ran = join(agent.folder, 'ran');
+    agent.write(sandbox.url, {
+      tags: `${TAGS}${tags}`,
+      reactions: `reactions:\n  - name: note-it\n    on: threshold_reached\n    if: { data.key: act }\n    do: [{ run: [/bin/sh, -c, 'echo "$TAGFERRY_VALUE" >> ${ran}'] }]\n`,
+      env: { WEBHOOK_LISTEN: `127.0.0.1:${port}`, WEBHOOK_URL: `http://127.0.0.1:${port}/webhook`, ...env },
+    });
+    return new EventPlant(sandbox, agent, port);
+  }
+
+  /** Starts the daemon for the first time, with a webhook that is caught up: from here on nothing may be missed. */
+  async begin(): Promise<void> {
+    await this.agent.start();
+    await this.agent.until(() => this.sandbox.webhooks().length === 1, 'the webhook is registered');
+    this.send(1);
+    await this.agent.until(() => this.undelivered() === 0, 'the first delivery is taken');
+  }
+
+  /** Sends so many events; every fifth has a reaction. */
+  send(count: number): void {
+    for (let i = 0; i < count; i++) {
+      const number = ++this.#serial;
+      const isMeant = number % 5 === 0;
+      this.sent.add(number);
+      if (isMeant) this.meant.add(number);
+      this.sandbox.announcer.announce({
+        type: 'threshold_reached',
+        audience: () => true,
+        content: () => contentOf(number, isMeant),
+      });
+    }
+  }
+
+  /** Sends an event every so often until `endStream`. */
+  stream(everyMs = 10): void {
+    this.#streaming = true;
+    this.#stream = (async () => {
+      while (this.#streaming) {
+        this.send(1);
+        await new Promise((resolve) => setTimeout(resolve, everyMs));
+      }
+    })();
+  }
+
+  async endStream(): Promise<void> {
+    this.#streaming = false;
+    await this.#stream;
+  }
+
+  /** kill -9; remembers what was over by then. */
+  async kill(): Promise<void> {
+    await this.agent.end('SIGKILL');
+    const inbox = await this.inbox();
+    const times = this.#times();
+    for (const event of inbox.filter(({ state }) => state === 'done').map(numberOf)) {
+      if (!this.finished.has(event)) this.finished.set(event, times.get(event) ?? 0);
+    }
+  }
+
+  /** What a stopped daemon's inbox holds. */
+  inbox(): Promise<InboxEvent[]> {
+    return readStoppedInbox(this.agent.state, async (inbox) => {
+      const all: InboxEvent[] = [];
+      for (;;) {
+        const beforeId = all.at(-1)?.id;
+        const page = await inbox.list({ limit: 1_000, ...(beforeId === undefined ? {} : { beforeId }) });
+        all.push(...page);
+        // What a test sends by hand is none of this plant's.
+        if (page.length < 1_000) return all.filter(({ unrecognised }) => !unrecognised);
+      }
+    });
+  }
+
+  /** One line for each run of a reaction: the number of its event. */
+  ran(): number[] {
+    const file = join(this.agent.folder, 'ran');
+    return existsSync(file) ? readFileSync(file, 'utf8').trim().split('\n').map(Number) : [];
+  }
+
+  #times(): Map<number, number> {
+    const times = new Map<number, number>();
+    for (const number of this.ran()) times.set(number, (times.get(number) ?? 0) + 1);
+    return times;
+  }
+
+  undelivered(): number {
+    return this.sandbox.deliveries().filter(({ status }) => status !== 'delivered').length;
+  }
+
+  /** The record of the registration on disk. */
+  record(): { secret?: string; previous?: string; resetting?: boolean } {
+    return JSON.parse(this.agent.file('webhook.json'));
+  }
+
+  /** An operation of the control socket, as a verb asks for it. */
+  ask(operation: string, params: object = {}): Promise<{ status: number; text: string }> {
+    return this.agent.call(join(this.agent.state, 'control.sock'), `/${operation}`, { body: JSON.stringify(params) });
+  }
+
+  /** Waits until no event waits or runs any more. */
+  async over(patienceMs?: number): Promise<void> {
+    const isOver = async () => {
+      const { text } = await this.ask('events/ls', { limit: 10_000 });
+      const { events } = JSON.parse(text) as { events: { state: string; unrecognised: boolean }[] };
+      return events.every(({ state, unrecognised }) => unrecognised || state === 'done' || state === 'dead');
+    };
+    await this.agent.until(isOver, 'every event is over', patienceMs);
+  }
+
+  /** Lets the platform's retries come due until every delivery was taken, and every reaction has run. */
+  async settle(patienceMs = 60_000): Promise<void> {
+    await this.agent.until(
+      async () => {
+        this.sandbox.clock.advance(5_000);
+        await new Promise((resolve) => setTimeout(resolve, 50));
+        return this.undelivered() === 0;
+      },
+      'every delivery was answered 204',
+      patienceMs,
+    );
+    const ran = () => new Set(this.ran());
+    await this.agent.until(
+      () => [...this.meant].every((number) => ran().has(number)),
+      'every reaction has run',
+      patienceMs,
+    );
+    await this.over(patienceMs);
+  }
+
+  /** Ends the daemon and counts. All lists are empty where all is well. */
+  async count(): Promise<{ missed: number[]; twice: number[]; strange: number[]; repeated: number[]; open: number[] }> {
+    await this.agent.end('SIGTERM');
+    const inbox = await this.inbox();
+    const numbers = inbox.map(numberOf);
+    const times = this.#times();
+    return {
+      missed: [...this.sent].filter((number) => !numbers.includes(number)),
+      twice: numbers.filter((number, index) => numbers.indexOf(number) !== index),
+      strange: numbers.filter((number) => !this.sent.has(number)),
+      repeated: [...this.finished].filter(([number, ran]) => (times.get(number) ?? 0) > ran).map(([number]) => number),
+      open: inbox.filter(({ state }) => state !== 'done').map(numberOf),
+    };
+  }
+}
+
+export const NOTHING_WRONG = { missed: [], twice: [], strange: [], repeated: [], open: [] };
+
+function numberOf(event: InboxEvent): number {
+  return (JSON.parse(event.payload) as { content: { data: { value: number } } }).content.data.value;
+}
+
+function contentOf(number: number, isMeant: boolean): Record<string, unknown> {
+  const unit = { code: 'liter_per_minute', symbol: 'l/min' };
+  return {
+    asset: { id: 881, href: 'https://platform.example/v1/assets/881' },
+    instrumentation: {
+      id: 4700 + (number % 40),
+      href: 'https://platform.example/v1/instrumentations/4711',
+      tag: 'FT-101',
+    },
+    data: { value: number, key: isMeant ? 'act' : 'look', timestamp: '2026-11-21T00:00:00Z', unit },
+    threshold: {
+      type: 'high',
+      name: 'High',
+      value: 20,
+      unit,
+      thresholdable_type: 'Instrumentation',
+      value_in_threshold_unit: null,
+    },
+  };
+}

@@ -1,0 +1,59 @@
+import { appendFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { AgentProcess } from './agent-process.ts';
+import { freePort } from './event-plant.ts';
+
+let sandbox: Sandbox;
+let agent: AgentProcess;
+let env: Record<string, string>;
+
+const rule = (condition: string) =>
+  `reactions:\n  - name: look\n    on: asset_updated\n    if: ${condition}\n    do: [{ log: warn }]\n`;
+
+beforeEach(async () => {
+  sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
+  await sandbox.start();
+  const port = await freePort();
+  env = {
+    WEBHOOK_LISTEN: `127.0.0.1:${port}`,
+    WEBHOOK_URL: `http://127.0.0.1:${port}/hook`,
+    WEBHOOK_EVENTS: 'threshold_reached,asset_appeared,asset_disappeared,asset_updated',
+  };
+  agent = new AgentProcess(sandbox.url, { env, reactions: rule('{ asset.description: open }') });
+});
+afterEach(async () => {
+  await agent.dispose();
+  await sandbox.stop();
+});
+
+const filters = () => sandbox.webhooks()[0]?.properties;
+const sent = (type: string) => sandbox.deliveries().filter(({ eventType }) => eventType === type).length;
+
+describe('the filters of the webhook', () => {
+  it('follow the rules through a reload, and keep from the gateway only what no rule asks for', async () => {
+    await agent.start();
+    await agent.until(() => filters()?.asset_updated !== undefined, 'the webhook is registered with its filters');
+    expect(filters()).toEqual({ asset_updated: ['description'] });
+    sandbox.changes.updateAsset(881, { last_seen_at: '2026-11-21T00:00:00Z' });
+    sandbox.changes.updateAsset(881, { description: 'open' });
+    await agent.until(() => agent.logged('reaction.log').length === 1, 'the rule was met');
+    expect(sent('asset_updated')).toBe(1);
+    // Holds see everything, whatever the rules.
+    sandbox.takePermission({ type: 'Asset', id: 882 });
+    await agent.until(async () => (await agent.metric('tagferry_assets_held')) === 1, 'the asset is held');
+
+    agent.write(sandbox.url, { env, reactions: rule('{ asset.id: 881 }') });
+    agent.signal('SIGHUP');
+    await agent.until(() => Object.keys(filters() ?? {}).length === 0, 'the filter is gone');
+    sandbox.changes.updateAsset(881, { last_seen_at: '2026-11-21T00:00:01Z' });
+    await agent.until(() => agent.logged('reaction.log').length === 2, 'the wider rule was met');
+
+    // A broken file leaves rules and filters as they are.
+    appendFileSync(join(agent.config, 'reactions.yaml'), '  - name: [\n');
+    agent.signal('SIGHUP');
+    await agent.until(() => agent.logged('config.refused').length === 1, 'the broken file is refused');
+    expect(filters()).toEqual({});
+  });
+});

@@ -1,0 +1,88 @@
+import type { Sandbox } from '../../src/sandbox/sandbox.ts';
+import type { AgentProcess } from './agent-process.ts';
+
+/** Assets of the sandbox's plant that the technical user may post to. */
+const ASSETS = [881, 882, 883, 884, 885, 886];
+const KEYS = ['a', 'b'];
+/** What the plant pushes, as tags.yaml lists it below `tags:`. */
+export const VALUE_TAGS = ASSETS.map(
+  (asset) => `  T-${asset}: { asset: ${asset}, values: { a: { unit: 1 }, b: { unit: 1 } } }\n`,
+).join('');
+
+type Series = Map<string, { timestampMs: number; value: number }[]>;
+
+export interface ValueCount {
+  acknowledged: number;
+  /** Acknowledged, and not on the platform. */
+  missing: number;
+  /** On the platform, and never offered; or with another value. */
+  invented: number;
+  different: number;
+}
+
+/** A plant that pushes without a pause, or with one, and remembers what was acknowledged, and what was only offered. */
+export class ValuePlant {
+  readonly #agent: AgentProcess;
+  readonly #pauseMs: number;
+  readonly #acknowledged: Series = new Map();
+  readonly #offered: Series = new Map();
+  #timeMs = 1_700_000_000_000;
+  #running = true;
+  readonly #done: Promise<unknown>;
+
+  /** Begins at once. */
+  constructor(agent: AgentProcess, pauseMs = 0) {
+    this.#agent = agent;
+    this.#pauseMs = pauseMs;
+    this.#done = Promise.all([0, 1, 2].map(() => this.#push()));
+  }
+
+  async #push(): Promise<void> {
+    while (this.#running) {
+      const timestampMs = this.#timeMs++;
+      const values = ASSETS.flatMap((asset) =>
+        KEYS.map((key) => ({ tag: `T-${asset}`, key, value: valueAt(timestampMs), timestamp: timestampMs })),
+      );
+      for (const asset of ASSETS) note(this.#offered, asset, timestampMs);
+      const answer = await this.#agent.push(values).catch(() => undefined);
+      if (answer?.status === 204) for (const asset of ASSETS) note(this.#acknowledged, asset, timestampMs);
+      // A daemon that is down is asked again, without burning a core.
+      else await new Promise((resolve) => setTimeout(resolve, 10));
+      if (this.#pauseMs > 0) await new Promise((resolve) => setTimeout(resolve, this.#pauseMs));
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.#running = false;
+    await this.#done;
+  }
+
+  /** Compares with what the platform has, once nothing is under way any more. */
+  count(sandbox: Sandbox): ValueCount {
+    const count = { acknowledged: 0, missing: 0, invented: 0, different: 0 };
+    for (const asset of ASSETS) {
+      for (const key of KEYS) {
+        const sure = this.#acknowledged.get(`${asset}/${key}`) ?? [];
+        count.acknowledged += sure.length;
+        count.missing += sandbox.values.compare(asset, key, sure).missing.length;
+        const offered = this.#offered.get(`${asset}/${key}`) ?? [];
+        const { invented, different } = sandbox.values.compare(asset, key, offered);
+        count.invented += invented.length;
+        count.different += different.length;
+      }
+    }
+    return count;
+  }
+}
+
+function valueAt(timestampMs: number): number {
+  return (timestampMs % 100_000) / 100;
+}
+
+function note(where: Series, asset: number, timestampMs: number): void {
+  for (const key of KEYS) {
+    const list = where.get(`${asset}/${key}`) ?? [];
+    list.push({ timestampMs, value: valueAt(timestampMs) });
+    where.set(`${asset}/${key}`, list);
+  }
+}
