@@ -1,6 +1,8 @@
 /** What an absurd payload may cost: no event of spec 6.3 comes near. */
 const MOST_MATCHES = 10_000;
 const MOST_SEGMENTS = 32;
+/** Lists within lists need no segment each: only this keeps them from the end of the stack. */
+const DEEPEST = 100;
 
 /**
  * Every value that a dotted path leads to: `data.value`, `values.0.key`. At an array a number takes that member, anything
@@ -10,12 +12,12 @@ const MOST_SEGMENTS = 32;
 export function valuesAt(root: unknown, path: string): unknown[] {
   const found: unknown[] = [];
   const segments = path.split('.');
-  if (segments.length <= MOST_SEGMENTS) collect(root, segments, found);
+  if (segments.length <= MOST_SEGMENTS) collect(root, segments, found, 0);
   return found;
 }
 
-function collect(node: unknown, segments: readonly string[], found: unknown[]): void {
-  if (found.length >= MOST_MATCHES) return;
+function collect(node: unknown, segments: readonly string[], found: unknown[], depth: number): void {
+  if (found.length >= MOST_MATCHES || depth > DEEPEST) return;
   if (segments.length === 0) {
     found.push(node);
     return;
@@ -23,9 +25,9 @@ function collect(node: unknown, segments: readonly string[], found: unknown[]): 
   if (Array.isArray(node)) {
     const [first, ...rest] = segments as [string, ...string[]];
     if (/^\d{1,9}$/.test(first)) {
-      if (Number(first) < node.length) collect(node[Number(first)], rest, found);
+      if (Number(first) < node.length) collect(node[Number(first)], rest, found, depth + 1);
     } else {
-      for (const member of node) collect(member, segments, found);
+      for (const member of node) collect(member, segments, found, depth + 1);
     }
     return;
   }
@@ -33,7 +35,7 @@ function collect(node: unknown, segments: readonly string[], found: unknown[]): 
   for (let taken = 1; taken <= segments.length; taken++) {
     const name = segments.slice(0, taken).join('.');
     if (Object.hasOwn(node, name)) {
-      collect((node as Record<string, unknown>)[name], segments.slice(taken), found);
+      collect((node as Record<string, unknown>)[name], segments.slice(taken), found, depth + 1);
     }
   }
 }

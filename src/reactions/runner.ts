@@ -9,6 +9,7 @@ import { type EventFacts, readFacts } from './event-facts.ts';
 import { EventRun, type EventRunOptions, type EventVerdict } from './event-run.ts';
 import type { InboxEvent, Journal } from './journal.ts';
 import { Progress, REPLAY_MARK } from './progress.ts';
+import { QueueWalk } from './queue-walk.ts';
 import { matches } from './rules.ts';
 import { Turns } from './turns.ts';
 
@@ -51,11 +52,10 @@ interface UnderWay {
   finished: Promise<void>;
 }
 
-const PAGE = 32;
-/** How far into a long queue a look goes for an object that is free. */
-const MOST_SCANNED = 2_000;
 /** A look without any cause: catches retries that were set before the last start. */
 const LOOK_EVERY_MS = 10_000;
+/** Where the queue is longer than a look: the next part of it. */
+const LOOK_ON_MS = 1_000;
 const STORE_RETRY = { baseMs: 1_000, capMs: 30_000 };
 const MOST_REMEMBERED = 4_000;
 
@@ -70,7 +70,7 @@ export class ReactionRunner {
   readonly #objects = new Map<number, string>();
   /** Events that wait, but were shown to `before`; whether that went well. */
   readonly #shown = new Map<number, Promise<boolean>>();
-  #shownTo = 0;
+  readonly #walk: QueueWalk;
   #reactions: readonly Reaction[];
   /** No event is begun any more. */
   readonly #closing = new AbortController();
@@ -85,6 +85,13 @@ export class ReactionRunner {
   constructor(options: ReactionRunnerOptions) {
     this.#options = options;
     this.#reactions = options.reactions;
+    this.#walk = new QueueWalk({
+      page: (limit, afterId) => options.journal.runnable(limit, options.clock.wallMs(), afterId),
+      hasRoom: () => this.#hasRoom(),
+      busyObjects: () => [...this.#underWay.values()].flatMap((one) => one.object ?? []),
+      begin: (event, busy) => this.#begin(event, busy),
+      show: (event) => this.#show(event),
+    });
     this.#run = {
       clock: options.clock,
       logger: options.logger,
@@ -119,6 +126,7 @@ export class ReactionRunner {
   setReactions(reactions: readonly Reaction[]): void {
     this.#reactions = reactions;
     this.#objects.clear();
+    this.#walk.forget();
     this.wake();
   }
 
@@ -129,6 +137,7 @@ export class ReactionRunner {
     if (answer === 'queued') {
       this.#progress.delete(id);
       this.#turns.release(id);
+      this.#walk.forget();
       this.wake();
     }
     return answer;
@@ -158,23 +167,9 @@ export class ReactionRunner {
   async #look(): Promise<void> {
     this.#wanted = false;
     try {
-      const busy = new Set([...this.#underWay.values()].flatMap((one) => one.object ?? []));
-      let after = 0;
-      for (let scanned = 0; scanned < MOST_SCANNED && !this.#closing.signal.aborted; scanned += PAGE) {
-        // Without room only what is new is looked at, to show it to `before`.
-        if (!this.#hasRoom()) after = Math.max(after, this.#shownTo);
-        const page = await this.#options.journal.runnable(PAGE, this.#options.clock.wallMs(), after);
-        for (const event of page) {
-          // An inbox that does not page would answer the same for ever.
-          if (event.id <= after) return this.#lookAgainIn(LOOK_EVERY_MS);
-          after = event.id;
-          if (!this.#hasRoom() || !this.#begin(event, busy)) this.#show(event);
-        }
-        this.#shownTo = Math.max(this.#shownTo, after);
-        if (page.length < PAGE) break;
-      }
+      const end = await this.#walk.walk();
       this.#failedLooks = 0;
-      this.#lookAgainIn(LOOK_EVERY_MS);
+      this.#lookAgainIn(end === 'more' ? LOOK_ON_MS : LOOK_EVERY_MS);
     } catch (error) {
       const { clock, logger } = this.#options;
       if (this.#failedLooks === 0) {

@@ -7,6 +7,7 @@ import { StoreError } from '../../src/errors.ts';
 import { silentLogger } from '../../src/logger.ts';
 import type { ActionResult, Perform } from '../../src/reactions/action.ts';
 import { ReactionRunner, type ReactionRunnerOptions } from '../../src/reactions/runner.ts';
+import { readEvent } from '../../src/webhook/received-event.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { openJournal, threshold } from './parts/inbox-journal.ts';
 
@@ -205,6 +206,53 @@ describe('events', () => {
     );
   });
 
+  it('behind thousands of another object, whose reaction is slow, are found', async () => {
+    behave = (_, value) => (value < 10 ? new Promise(() => {}) : { outcome: 'done' });
+    at.inbox.insertMany(Array.from({ length: 3_500 }, (_, index) => threshold(index / 1_000, NOW)));
+    at.inbox.insertMany([threshold(10, NOW, 4712), threshold(11, NOW, 4712)]);
+    build([rule('r')], {
+      perform: (action, context) => {
+        const stopped = new Promise<ActionResult>((resolve) =>
+          context.signal.addEventListener('abort', () => resolve({ outcome: 'interrupted' }), { once: true }),
+        );
+        return Promise.race([perform(action, context), stopped]);
+      },
+    }).start();
+    await vi.waitUntil(
+      async () => {
+        await clock.advance(1_000);
+        return stateOf(3_502) === 'done';
+      },
+      { timeout: 20_000 },
+    );
+    expect(performed).toEqual(['r/a 0', 'r/a 10', 'r/a 11']);
+  });
+
+  it('never overtake an earlier one of their object because a place became free in the middle of a look', async () => {
+    const gate = Promise.withResolvers<ActionResult>();
+    behave = (_, value) => (value === 0 ? gate.promise : { outcome: 'done' });
+    const others = Array.from({ length: 50 }, (_, index) =>
+      threshold(index + 1, NOW, index % 2 ? 8_000 : 9_000 + index),
+    );
+    at.inbox.insertMany([threshold(0, NOW, 1), ...others]);
+    const runnable = async (limit: number, nowMs: number, afterId?: number) => {
+      // Between two pages the only place becomes free.
+      if (afterId !== undefined && afterId >= 32 && stateOf(1) !== 'done') {
+        await vi.waitUntil(() => performed.length === 1);
+        gate.resolve({ outcome: 'done' });
+        await vi.waitUntil(() => runner.busy === 0);
+      }
+      return at.journal.runnable(limit, nowMs, afterId);
+    };
+    const journal = new Proxy(at.journal, {
+      get: (target, method: keyof typeof at.journal) => (method === 'runnable' ? runnable : target[method]),
+    });
+    build([rule('r')], { concurrency: 1, journal }).start();
+    await vi.waitUntil(() => stateOf(51) === 'done', { timeout: 10_000 });
+    const inOrder = performed.map((one) => Number(one.split(' ')[1])).filter((value) => value % 2 === 0 && value > 0);
+    expect(inOrder).toEqual(Array.from({ length: 25 }, (_, index) => 2 * index + 2));
+  });
+
   it('are not all begun at once', async () => {
     let under = 0;
     let most = 0;
@@ -311,6 +359,16 @@ describe('events', () => {
     await clock.advance(60_000);
     await vi.waitUntil(() => stateOf(1) === 'done');
     expect(performed).toEqual(['r/a 1']);
+  });
+
+  it('with lists nested without end hold up no other, and match by what can be read of them', async () => {
+    const deep = Buffer.from(threshold(1, NOW).payload)
+      .toString()
+      .replace('"data":', `"assets":${'['.repeat(50_000)}${']'.repeat(50_000)},"data":`);
+    at.inbox.insertMany([readEvent(Buffer.from(deep), NOW), threshold(2, NOW, 4712)]);
+    build([rule('r', { conditions: [{ kind: 'equals', path: 'assets.id', anyOf: [7, null] }] })]).start();
+    await vi.waitUntil(() => stateOf(1) === 'done' && stateOf(2) === 'done');
+    expect(performed.sort()).toEqual(['r/a 1', 'r/a 2']);
   });
 
   it('meet the rules of a reload', async () => {
