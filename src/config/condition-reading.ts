@@ -2,7 +2,7 @@ import type { EventType } from '../contract/events.ts';
 import { isMembers, namesObjectOf, type Outline, outlineAt, pathsOf } from './event-outline.ts';
 import { insteadOf, nearestName } from './nearest.ts';
 import { type Place, type Problems, printable, shown } from './problem.ts';
-import type { Condition } from './reactions.ts';
+import type { Condition, NamedTag } from './reactions.ts';
 import type { ReadTags } from './read-tags.ts';
 import { escapePointer, type YamlFile } from './yaml-file.ts';
 
@@ -38,7 +38,7 @@ export function readConditions(
       sound = false;
       continue;
     }
-    const condition = path === 'tag' ? readTag(written, pointer, file, tags, problems) : readPath(path, written);
+    const condition = path === 'tag' ? readTags(written, pointer, file, tags, problems) : readPath(path, written);
     if (condition === undefined) {
       sound = false;
       continue;
@@ -50,6 +50,8 @@ export function readConditions(
       const place = condition.kind === 'tag' ? file.placeOf(pointer) : placeOfFault(condition, types, pointer, file);
       problems.warning(place, `the rule can never match: ${first!.reason}`, first!.instead, path);
       explained = true;
+    } else if (Array.isArray(written)) {
+      explainMembers(condition, types, pointer, file, problems);
     }
     possible = new Set([...possible].filter((type) => obstacles.get(type) === undefined));
   }
@@ -60,27 +62,39 @@ export function readConditions(
   return sound ? conditions : undefined;
 }
 
-function readTag(
+/** One name of a tag, or a list of them: any of these. `undefined` where one is wrong. */
+function readTags(
   written: RawCondition,
   pointer: string,
   file: YamlFile,
   tags: ReadTags,
   problems: Problems,
 ): Condition | undefined {
+  const read = (one: RawCondition, at: string) => readTag(one, at, file, tags, problems);
+  const found = Array.isArray(written)
+    ? written.map((one, index) => read(one, `${pointer}/${index}`))
+    : [read(written, pointer)];
+  const anyOf = found.filter((one) => one !== undefined);
+  return anyOf.length === found.length ? { kind: 'tag', anyOf } : undefined;
+}
+
+function readTag(
+  written: RawCondition,
+  pointer: string,
+  file: YamlFile,
+  tags: ReadTags,
+  problems: Problems,
+): NamedTag | undefined {
   if (typeof written === 'object') {
-    problems.error(
-      file.placeOf(pointer),
-      `${shown(written)} is not the name of a tag`,
-      'write one name, and a rule for each tag',
-      '',
-    );
+    const instead = 'write one name, or a list of names';
+    problems.error(file.placeOf(pointer), `${shown(written)} is not the name of a tag`, instead, '');
     return undefined;
   }
   const name = String(written);
   const tag = tags.tags.get(name);
   if (tag !== undefined) {
     const { asset, instrumentation } = tag;
-    return { kind: 'tag', tag: name, asset, ...(instrumentation === undefined ? {} : { instrumentation }) };
+    return { tag: name, asset, ...(instrumentation === undefined ? {} : { instrumentation }) };
   }
   if (!tags.tagNames.includes(name) && !tags.unknown) {
     const instead =
@@ -88,6 +102,25 @@ function readTag(
     problems.error(file.placeOf(pointer), `there is no tag "${printable(name)}" in tags.yaml`, instead, name);
   }
   return undefined;
+}
+
+/** A list holds as soon as one of it does; what can never be that one is most likely a slip. */
+function explainMembers(
+  condition: Condition,
+  types: readonly EventType[],
+  pointer: string,
+  file: YamlFile,
+  problems: Problems,
+): void {
+  if (condition.kind === 'range' || types.length === 0) return;
+  for (const [index, member] of condition.anyOf.entries()) {
+    const alone = { ...condition, anyOf: [member] } as Condition;
+    const obstacles = types.map((type) => obstacleOf(alone, type, types));
+    if (obstacles.includes(undefined)) continue;
+    const { reason, instead } = obstacles[0]!;
+    const name = condition.kind === 'tag' ? (member as NamedTag).tag : String(member);
+    problems.warning(file.placeOf(`${pointer}/${index}`), `this one can never match: ${reason}`, instead, name);
+  }
 }
 
 function readPath(path: string, written: RawCondition): Condition {
@@ -108,15 +141,7 @@ function placeOfFault(condition: Condition, types: readonly EventType[], pointer
 
 function obstacleOf(condition: Condition, type: EventType, types: readonly EventType[]): Obstacle | undefined {
   if (condition.kind === 'tag') {
-    if (namesObjectOf(type, condition)) return undefined;
-    const naming = types.length === 1 ? `${type} names` : 'these events name';
-    if ('instrumentation' in condition || !type.startsWith('instrumentation_')) {
-      return { reason: `${naming} neither asset nor instrumentation`, instead: 'remove the tag' };
-    }
-    return {
-      reason: `${naming} only an instrumentation, and tag "${printable(condition.tag)}" has none`,
-      instead: `add instrumentation: to the tag in tags.yaml`,
-    };
+    return tagsObstacle(condition.anyOf, type, types);
   }
   // A member that is missing counts as null, so null may always come.
   if (condition.kind === 'equals' && condition.anyOf.includes(null)) return undefined;
@@ -130,6 +155,20 @@ function obstacleOf(condition: Condition, type: EventType, types: readonly Event
     };
   }
   return condition.kind === 'range' ? rangeObstacle(condition, outline) : equalsObstacle(condition, outline);
+}
+
+function tagsObstacle(tags: readonly NamedTag[], type: EventType, types: readonly EventType[]): Obstacle | undefined {
+  if (tags.some((tag) => namesObjectOf(type, tag))) return undefined;
+  const naming = types.length === 1 ? `${type} names` : 'these events name';
+  if (!type.startsWith('instrumentation_')) {
+    const instead = tags.length === 1 ? 'remove the tag' : 'remove the tags';
+    return { reason: `${naming} neither asset nor instrumentation`, instead };
+  }
+  const whose = tags.length === 1 ? `tag "${printable(tags[0]!.tag)}" has none` : 'none of the tags has one';
+  return {
+    reason: `${naming} only an instrumentation, and ${whose}`,
+    instead: `add instrumentation: to the tag${tags.length === 1 ? '' : 's'} in tags.yaml`,
+  };
 }
 
 function unknownPath(path: string, type: EventType, types: readonly EventType[]): Obstacle {
@@ -149,7 +188,7 @@ function rangeObstacle(condition: Condition & { kind: 'range' }, outline: Outlin
   const { path, above, below } = condition;
   if (above !== undefined && below !== undefined && above >= below) {
     return {
-      reason: `nothing is above ${above} and below ${below}`,
+      reason: `no "${path}" is above ${above} and below ${below}`,
       instead: 'write an above that is less than below',
     };
   }

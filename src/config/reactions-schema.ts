@@ -130,13 +130,21 @@ const REACTION: SchemaObject = {
     if: {
       type: ['object', 'null'],
       title: 'a mapping of conditions',
-      description: 'All must hold. `tag` is a tag of tags.yaml; any other name is a path that starts in `content`.',
+      description:
+        'All must hold. `tag` is a tag of tags.yaml, or a list of them; any other name is a path that starts in `content`.',
       examples: [{ tag: 'FT-101', 'threshold.type': 'high', 'data.value': { above: 20 } }],
       propertyNames: {
         pattern: '^[A-Za-z0-9_-]+(\\.[A-Za-z0-9_-]+)*$',
         maxLength: 256,
         title: 'a path of member names with dots between them',
         examples: ['data.value'],
+      },
+      properties: {
+        tag: {
+          ...CONDITION,
+          description: 'A tag of tags.yaml, or a list of them: the event names its instrumentation, or else its asset.',
+          examples: ['FT-101', ['FT-101', 'FT-102']],
+        },
       },
       additionalProperties: CONDITION,
     },

@@ -13,10 +13,17 @@ export interface Reaction {
 }
 
 export type Condition =
-  | { kind: 'tag'; tag: string; asset: number; instrumentation?: number }
+  | { kind: 'tag'; anyOf: readonly NamedTag[] }
   /** `path` starts in `content`: `threshold.type`, `data.value`. */
   | { kind: 'equals'; path: string; anyOf: readonly (string | number | boolean | null)[] }
   | { kind: 'range'; path: string; above?: number; below?: number };
+
+/** A tag that a rule names, resolved to what events name. */
+export interface NamedTag {
+  tag: string;
+  asset: number;
+  instrumentation?: number;
+}
 
 export type Action =
   | { kind: 'run'; command: readonly [string, ...string[]]; timeoutMs: number; workingFolder?: string }

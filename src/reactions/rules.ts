@@ -1,4 +1,4 @@
-import type { Condition, Reaction } from '../config/reactions.ts';
+import type { Condition, NamedTag, Reaction } from '../config/reactions.ts';
 import { valuesAt } from './content-path.ts';
 import type { EventFacts } from './event-facts.ts';
 
@@ -14,7 +14,7 @@ export function matches(reaction: Reaction, event: EventFacts): boolean {
 function holds(condition: Condition, event: EventFacts): boolean {
   switch (condition.kind) {
     case 'tag':
-      return namesTag(condition, event);
+      return condition.anyOf.some((tag) => namesTag(tag, event));
     case 'equals':
       return equalsAny(valuesAt(event.content, condition.path), condition.anyOf);
     case 'range':
@@ -26,7 +26,7 @@ function holds(condition: Condition, event: EventFacts): boolean {
  * Where tag and event both name an instrumentation, it alone decides: an asset may serve several of them, and a threshold of
  * another one is not this tag's. Else the asset.
  */
-function namesTag(tag: { asset: number; instrumentation?: number }, event: EventFacts): boolean {
+function namesTag(tag: NamedTag, event: EventFacts): boolean {
   if (tag.instrumentation !== undefined && event.instrumentations.length > 0) {
     return event.instrumentations.includes(tag.instrumentation);
   }

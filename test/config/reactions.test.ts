@@ -7,6 +7,7 @@ const TAGS = `sources: { broker: { mqtt: "mqtt://h" } }
 tags:
   FT-101: { asset: 881, instrumentation: 4711, values: { v: { from: broker, topic: a } } }
   PT-7: { asset: 882 }
+  PT-8: { asset: 883 }
 `;
 const checkReactions = (text: string, env = '') =>
   check({ 'agent.env': env, 'tags.yaml': TAGS, 'reactions.yaml': text });
@@ -42,7 +43,7 @@ describe('reactions.yaml', () => {
         name: 'close-inlet-valve',
         on: ['threshold_reached'],
         conditions: [
-          { kind: 'tag', tag: 'FT-101', asset: 881, instrumentation: 4711 },
+          { kind: 'tag', anyOf: [{ tag: 'FT-101', asset: 881, instrumentation: 4711 }] },
           { kind: 'equals', path: 'threshold.type', anyOf: ['high'] },
           { kind: 'range', path: 'data.value', above: 20 },
         ],
@@ -120,7 +121,7 @@ describe('a rule that can never match is explained', () => {
     [
       'threshold_reached',
       '{ data.value: { above: 20, below: 20 } }',
-      'nothing is above 20 and below 20, write an above that is less than below',
+      'no "data.value" is above 20 and below 20, write an above that is less than below',
     ],
     ['threshold_reached', '{ data.value: "20" }', '"data.value" is a number, never "20", write 20 without quotes'],
     ['threshold_reached', '{ data.key: true }', '"data.key" is text, never true, write "true" in quotes'],
@@ -156,6 +157,33 @@ describe('a rule that can never match is explained', () => {
     ],
   ])('on %s if %s', (on, condition, reason) => {
     expect(warningsFor(on, condition)).toEqual([`${NEVER}${reason}`]);
+  });
+
+  it('with a list is explained as a whole, or by the one that can never be it', () => {
+    expect(warningsFor('instrumentation_appeared', '{ tag: [PT-7, PT-8] }')).toEqual([
+      `${NEVER}instrumentation_appeared names only an instrumentation, and none of the tags has one, add instrumentation: to the tags in tags.yaml`,
+    ]);
+    expect(warningsFor('node_appeared', '{ tag: [FT-101, PT-7] }')).toEqual([
+      `${NEVER}node_appeared names neither asset nor instrumentation, remove the tags`,
+    ]);
+    const one = 'DIR/reactions.yaml:4: warning: this one can never match: ';
+    expect(warningsFor('instrumentation_appeared', '{ tag: [FT-101, PT-7] }')).toEqual([
+      `${one}instrumentation_appeared names only an instrumentation, and tag "PT-7" has none, add instrumentation: to the tag in tags.yaml`,
+    ]);
+    expect(warningsFor('threshold_reached', '{ threshold.type: [high, hihg] }')).toEqual([
+      `${one}"threshold.type" is never "hihg", write "high"`,
+    ]);
+    expect(warningsFor('threshold_reached', '{ tag: [FT-101, PT-7], data.value: [20, null] }')).toEqual([]);
+    // Possible for one of two types is possible.
+    expect(warningsFor('[instrumentation_appeared, asset_appeared]', '{ tag: [FT-101, PT-7] }')).toEqual([]);
+  });
+
+  it('of tags names the one that is not in tags.yaml, at its place', () => {
+    const rule =
+      'reactions:\n  - name: r\n    on: "*"\n    if:\n      tag:\n        - FT-101\n        - PT7\n    do: [{ log: info }]\n';
+    expect(checkReactions(rule).lines).toEqual([
+      'DIR/reactions.yaml:7: there is no tag "PT7" in tags.yaml, write "PT-7"',
+    ]);
   });
 
   it.each([

@@ -81,9 +81,7 @@ describe('a condition', () => {
 describe('a tag', () => {
   const names = (asset: number, instrumentation?: number): Condition => ({
     kind: 'tag',
-    tag: 'T',
-    asset,
-    ...(instrumentation === undefined ? {} : { instrumentation }),
+    anyOf: [{ tag: 'T', asset, ...(instrumentation === undefined ? {} : { instrumentation }) }],
   });
   const fits = (condition: Condition, type: string, content?: unknown) =>
     matches(rule('*', condition), factsOf(type, content));
@@ -96,6 +94,24 @@ describe('a tag', () => {
     expect(fits(names(881, 4712), 'asset_updated', { asset: { id: 881 } })).toBe(true);
     expect(fits(names(882), 'asset_updated', { asset: { id: 881 } })).toBe(false);
     expect(fits(names(881), 'node_appeared', { node: { id: 881 } })).toBe(false);
+  });
+
+  it('of a list is any of them', () => {
+    const list: Condition = {
+      kind: 'tag',
+      anyOf: [
+        { tag: 'A', asset: 881, instrumentation: 4711 },
+        { tag: 'B', asset: 882 },
+      ],
+    };
+    const both = (asset: number, instrumentation: number) => ({
+      asset: { id: asset },
+      instrumentation: { id: instrumentation },
+    });
+    expect(fits(list, 'threshold_reached', both(881, 4711))).toBe(true);
+    expect(fits(list, 'threshold_reached', both(882, 4712))).toBe(true);
+    expect(fits(list, 'threshold_reached', both(881, 4712))).toBe(false);
+    expect(fits(list, 'asset_updated', { asset: { id: 883 } })).toBe(false);
   });
 
   it('is found among the assets and instrumentations of a new event', () => {
