@@ -1,0 +1,75 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+import { EventPlant, NOTHING_WRONG } from './event-plant.ts';
+
+let sandbox: Sandbox;
+let plant: EventPlant;
+
+beforeEach(async () => {
+  sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
+  await sandbox.start();
+});
+afterEach(async () => {
+  await plant.endStream();
+  await plant.agent.dispose();
+  await sandbox.stop();
+});
+
+const listings = () =>
+  sandbox.requests.list().filter(({ method, path }) => method === 'GET' && path.endsWith('/events'));
+
+describe('kill -9', () => {
+  it('during the catch-up misses nothing and takes nothing in twice', async () => {
+    plant = await EventPlant.at(sandbox);
+    await plant.begin();
+    await plant.kill();
+    // Three pages of a hundred, none of which comes by itself: each attempt finds the door closed.
+    plant.send(260);
+    sandbox.faults.add({ path: '/v1/client_applications/*', method: 'GET', latencyMs: 250 });
+    for (const pages of [1, 2, 3]) {
+      const before = listings().length;
+      plant.agent.launch();
+      await plant.agent.until(() => listings().length >= before + pages, `page ${pages} was read`);
+      await plant.kill();
+    }
+    const inbox = await plant.inbox();
+    expect(inbox.length).toBeGreaterThan(1);
+    sandbox.faults.clear();
+    await plant.agent.start();
+    await plant.settle();
+    expect(await plant.count()).toEqual(NOTHING_WRONG);
+  });
+
+  it('at any moment while events come and reactions run loses none, and runs none again that was over', async () => {
+    const chance = new ManualClock(0, 11);
+    plant = await EventPlant.at(sandbox);
+    await plant.begin();
+    plant.stream();
+    for (let blow = 0; blow < 6; blow++) {
+      await new Promise((resolve) => setTimeout(resolve, 100 + chance.random() * 700));
+      await plant.kill();
+      await plant.agent.start();
+    }
+    await plant.endStream();
+    await plant.settle();
+    expect(plant.finished.size).toBeGreaterThan(20);
+    expect(await plant.count()).toEqual(NOTHING_WRONG);
+    // What was under way at a blow may run once more; nothing runs more often than that.
+    const most = Math.max(...[...plant.meant].map((number) => plant.ran().filter((one) => one === number).length));
+    expect(most).toBeLessThanOrEqual(7);
+  });
+});
+
+describe('a gateway without a listener', () => {
+  it('lives on the deliveries list alone, with a short WEBHOOK_POLL', async () => {
+    plant = await EventPlant.at(sandbox, { WEBHOOK_LISTEN: '', WEBHOOK_POLL: '1s' });
+    await plant.agent.start();
+    await plant.agent.until(() => sandbox.webhooks().length === 1, 'the webhook is registered');
+    plant.send(40);
+    await plant.agent.until(() => new Set(plant.ran()).size === plant.meant.size, 'every reaction has run');
+    await plant.over();
+    expect(await plant.count()).toEqual(NOTHING_WRONG);
+    expect(plant.ran().sort()).toEqual([...plant.meant].sort());
+  });
+});

@@ -1,0 +1,96 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+import { EventPlant, NOTHING_WRONG } from './event-plant.ts';
+
+let sandbox: Sandbox;
+let plant: EventPlant;
+const RESET = { path: '/v1/client_applications/*', method: 'POST' };
+
+beforeEach(async () => {
+  sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
+  await sandbox.start();
+  plant = await EventPlant.at(sandbox);
+  await plant.begin();
+});
+afterEach(async () => {
+  await plant.endStream();
+  await plant.agent.dispose();
+  await sandbox.stop();
+});
+
+const secret = () => sandbox.webhooks()[0]!.secret;
+
+/** Whatever the daemon was killed in: the next start takes deliveries by the platform's secret, and nothing is missing. */
+async function expectMended(): Promise<void> {
+  await plant.agent.start();
+  await plant.agent.until(
+    () => plant.record().secret === secret() && !plant.record().resetting,
+    'one secret on both sides',
+  );
+  await plant.endStream();
+  const before = sandbox.deliveries().length;
+  plant.send(5);
+  await plant.agent.until(
+    () =>
+      sandbox
+        .deliveries()
+        .slice(before)
+        .every(({ status, attempts }) => status === 'delivered' && attempts === 1),
+    'new deliveries are taken at their first attempt',
+  );
+  await plant.settle();
+  expect(await plant.count()).toEqual(NOTHING_WRONG);
+  expect(plant.agent.output).not.toContain(secret());
+}
+
+describe('kill -9 in the middle of a rotation of the secret', () => {
+  it('before the platform was asked: the old secret is the platform’s, and another reset follows', async () => {
+    plant.stream();
+    const old = secret();
+    sandbox.faults.add({ ...RESET, latencyMs: 60_000, drop: 'before', times: 1 });
+    void plant.ask('webhook/rotate-secret').catch(() => {});
+    await plant.agent.until(() => plant.record().resetting === true, 'the intention is on disk');
+    expect(secret()).toBe(old);
+    await plant.kill();
+    await expectMended();
+    expect(secret()).not.toBe(old);
+  });
+
+  it('after the platform was asked, before its answer: nobody knows the new secret, and it is reset again', async () => {
+    plant.stream();
+    const old = secret();
+    sandbox.faults.add({ ...RESET, drop: 'after', times: 1 });
+    void plant.ask('webhook/rotate-secret').catch(() => {});
+    await plant.agent.until(() => secret() !== old, 'the platform has changed it');
+    const lost = secret();
+    await plant.kill();
+    expect(plant.record()).toMatchObject({ secret: old, resetting: true });
+    await expectMended();
+    expect(secret()).not.toBe(lost);
+  });
+
+  it('after the answer: the new secret is on disk, and the old one is still taken', async () => {
+    plant.stream();
+    const old = secret();
+    void plant.ask('webhook/rotate-secret').catch(() => {});
+    await plant.agent.until(() => plant.record().secret !== old, 'the new secret is on disk');
+    await plant.kill();
+    const fresh = secret();
+    expect(plant.record()).toMatchObject({ secret: fresh, previous: old });
+    await expectMended();
+    expect(secret()).toBe(fresh);
+  });
+
+  it('at any moment, again and again', async () => {
+    const chance = new ManualClock(0, 5);
+    plant.stream();
+    for (let blow = 0; blow < 5; blow++) {
+      void plant.ask('webhook/rotate-secret').catch(() => {});
+      await new Promise((resolve) => setTimeout(resolve, chance.random() * 25));
+      await plant.kill();
+      if (blow < 4) await plant.agent.start();
+    }
+    await expectMended();
+  });
+});
