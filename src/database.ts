@@ -1,4 +1,4 @@
-import { chmodSync, existsSync, renameSync } from 'node:fs';
+import { chmodSync, copyFileSync, existsSync, renameSync } from 'node:fs';
 import Database from 'better-sqlite3';
 import { codeOf, StoreError } from './errors.ts';
 
@@ -88,11 +88,25 @@ const HELD_END = '.held';
  * what an expert can still read of it is worth more than the space. Gives the new path.
  */
 export function setAsideDatabase(path: string, wallMs: number): string {
-  const time = new Date(wallMs).toISOString().replaceAll(/[-:]/g, '').replace('.', '');
-  let target = `${path}.corrupt-${time}`;
-  for (let other = 2; existsSync(target); other++) target = `${path}.corrupt-${time}-${other}`;
+  const target = asideOf(path, wallMs);
   for (const end of ['', '-wal', '-shm']) {
     if (existsSync(`${path}${end}`)) renameSync(`${path}${end}`, `${target}${end}`);
+  }
+  return target;
+}
+
+/** A copy of a WAL that has lost commits, for experts: SQLite goes on with what reads, and overwrites the rest. Gives its path. */
+export function setAsideWal(path: string, wallMs: number): string {
+  const target = asideOf(path, wallMs);
+  copyFileSync(`${path}-wal`, `${target}-wal`);
+  return `${target}-wal`;
+}
+
+function asideOf(path: string, wallMs: number): string {
+  const time = new Date(wallMs).toISOString().replaceAll(/[-:]/g, '').replace('.', '');
+  let target = `${path}.corrupt-${time}`;
+  for (let other = 2; existsSync(target) || existsSync(`${target}-wal`); other++) {
+    target = `${path}.corrupt-${time}-${other}`;
   }
   return target;
 }

@@ -7,19 +7,14 @@ import type { StoreFacts } from '../buffer/store-facts.ts';
 import type { ValueStore } from '../buffer/value-store.ts';
 import type { Clock } from '../clock.ts';
 import type { Settings } from '../config/settings.ts';
-import type { StoreError } from '../errors.ts';
+import { messageOf, type StoreError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import type { Inbox } from '../webhook/inbox.ts';
+import { LossLog, tellDamaged, tellDropped } from './loss-log.ts';
 import type { Metrics } from './metrics.ts';
+import { commitPace, storeOptions } from './pace.ts';
 import { type Remote, StoreClient, type StoreThread } from './store-client.ts';
 
-/** A value is live until twice POST_INTERVAL after its acceptance; the log holds the live ones. */
-const LIVE_INTERVALS = 2;
-/** "Some seconds" at least and at most, whatever POST_INTERVAL is: the log must stay short. */
-const SHORTEST_FOLD_MS = 2_000;
-const LONGEST_FOLD_MS = 120_000;
-/** So many values at most stand in the log, and with them in memory. */
-const FOLD_VALUES = 128 * 1024;
 /** Repeated trouble is said once, then summed up so often. */
 const TROUBLE_EVERY_MS = 60_000;
 
@@ -27,12 +22,13 @@ export class BufferFlow {
   readonly client: StoreClient;
   readonly #clock: Clock;
   readonly #log: Logger;
-  readonly #settings: Settings;
+  #settings: Settings;
   readonly #metrics: Metrics;
   readonly #trustedNowMs: (() => number | undefined) | undefined;
   #facts!: StoreFacts;
   #lastRefusedMs = Number.NEGATIVE_INFINITY;
   #failures = 0;
+  readonly #losses: LossLog;
   #saidFailureMs = Number.NEGATIVE_INFINITY;
   #lastProgressMs = 0;
   setAside = 0;
@@ -57,22 +53,14 @@ export class BufferFlow {
     const { settings } = options;
     this.#settings = settings;
     this.#clock = options.clock;
+    this.#losses = new LossLog(options.clock);
     this.#log = options.log;
     this.#metrics = options.metrics;
     this.#trustedNowMs = options.trustedNowMs;
     this.client = new StoreClient(
       {
         stateDir: settings.stateDir,
-        values: {
-          bounds: {
-            maxBytes: settings.bufferMaxBytes,
-            maxAgeMs: settings.bufferMaxAgeMs,
-            minFree: settings.bufferMinFree,
-            full: settings.bufferFull,
-          },
-          foldAfterMs: Math.min(LONGEST_FOLD_MS, Math.max(SHORTEST_FOLD_MS, LIVE_INTERVALS * settings.postIntervalMs)),
-          foldValues: FOLD_VALUES,
-        },
+        values: storeOptions(settings),
       },
       options.onDeath,
       options.storeThread,
@@ -96,8 +84,7 @@ export class BufferFlow {
     this.committer = new Committer(this.values, {
       clock: this.#clock,
       catalogue: this.catalogue,
-      intervalMs: this.#settings.commitIntervalMs,
-      values: this.#settings.commitValues,
+      ...commitPace(this.#settings),
       onFacts: (facts) => this.#note(facts),
       onFailure: (error) => this.#noteFailure(error),
       onCommit: () => this.#noteCommit(),
@@ -121,6 +108,15 @@ export class BufferFlow {
       },
       'the buffer is open',
     );
+  }
+
+  /** After a reload: the pace of commits, and the bounds. */
+  async reload(settings: Settings): Promise<void> {
+    this.#settings = settings;
+    this.committer.setPace(commitPace(settings));
+    const facts = await this.values.configure(storeOptions(settings));
+    this.committer.note(facts);
+    this.#warnOfBounds(facts);
   }
 
   /** The store's latest word. */
@@ -154,19 +150,18 @@ export class BufferFlow {
     this.#facts = facts;
     for (const { reason, values } of facts.dropped) {
       this.#metrics.dropped.inc({ reason }, values);
-      const words =
-        reason === 'purge' ? 'an operator deleted values' : 'the oldest values were dropped to keep the bound';
-      this.#log.warn({ event: 'buffer.dropped', reason, values }, words);
+      this.#losses.note(`dropped ${reason}`, values, tellDropped(this.#log, reason));
     }
     for (const { what, values, file, salvaged } of facts.damaged) {
       this.setAside++;
       if (file === undefined) {
-        this.#log.error({ event: 'store.row_damaged', what, values }, 'a damaged row was set aside');
+        this.#losses.note(`damaged ${what}`, values, tellDamaged(this.#log, what));
       } else {
         const words = 'the buffer was found corrupt: it was set aside, what could be read was carried over';
         this.#log.error({ event: 'store.corrupt', store: 'buffer.db', setAsideAs: file, ...salvaged }, words);
       }
     }
+    this.#losses.settle(this.#lastProgressMs);
     this.outgoing?.update(facts.lanes);
   }
 
@@ -204,8 +199,9 @@ export class BufferFlow {
   /** Commits what waits, then closes the files. */
   async stop(): Promise<void> {
     await this.committer?.close().catch((error: unknown) => {
-      this.#log.error({ event: 'store.last_commit_failed', error }, 'the last commit failed');
+      this.#log.error({ event: 'store.last_commit_failed', error: messageOf(error) }, 'the last commit failed');
     });
+    this.#losses.settle(Number.POSITIVE_INFINITY);
     await this.client.stop();
   }
 }

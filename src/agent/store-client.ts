@@ -12,6 +12,36 @@ export type Remote<Room> = {
     : never;
 };
 
+/**
+ * The store thread before it has anything to do. Loading its modules takes as long as reading the configuration, and the
+ * other core of the gateway has nothing else to do: `run` launches it first. It touches no file until it is told to open.
+ */
+export class StoreThread {
+  #worker: Worker | undefined;
+
+  /** Does not keep the process alive: where the configuration is wrong, nobody will take it. */
+  launch(): void {
+    this.#worker ??= startWorker();
+    this.#worker.unref();
+  }
+
+  take(): Worker {
+    const worker = this.#worker ?? startWorker();
+    worker.ref();
+    return worker;
+  }
+}
+
+function startWorker(): Worker {
+  // The source runs as it is, and built: the thread's file has the ending of this one.
+  const file = new URL(import.meta.url.endsWith('.ts') ? './store-thread.ts' : './store-thread.js', import.meta.url);
+  return new Worker(file, {
+    // The thread's garbage is short-lived and small; a large nursery would only hold memory.
+    resourceLimits: { maxYoungGenerationSizeMb: 4 },
+    execArgv: [],
+  });
+}
+
 interface Waiting {
   resolve(value: unknown): void;
   reject(error: unknown): void;
@@ -24,32 +54,28 @@ interface Waiting {
 export class StoreClient {
   readonly #options: StoreThreadOptions;
   readonly #onDeath: (error: Error) => void;
+  readonly #thread: StoreThread;
   #worker: Worker | undefined;
   #nextId = 1;
   #ended = false;
   /** When the oldest call that is not answered was made, for the watchdog: a slow disk, or a dead thread. */
   readonly #waiting = new Map<number, Waiting>();
 
-  constructor(options: StoreThreadOptions, onDeath: (error: Error) => void) {
+  /** `thread`: one that was launched before; left out, `start` launches its own. */
+  constructor(options: StoreThreadOptions, onDeath: (error: Error) => void, thread = new StoreThread()) {
     this.#options = options;
     this.#onDeath = onDeath;
+    this.#thread = thread;
   }
 
   /** Starts the thread and opens the stores. Rejects with what opening failed with. */
   async start(): Promise<OpenedStore> {
-    // The source runs as it is, and built: the thread's file has the ending of this one.
-    const file = new URL(import.meta.url.endsWith('.ts') ? './store-thread.ts' : './store-thread.js', import.meta.url);
-    const worker = new Worker(file, {
-      workerData: this.#options,
-      // The thread's garbage is short-lived and small; a large nursery would only hold memory.
-      resourceLimits: { maxYoungGenerationSizeMb: 4 },
-      execArgv: [],
-    });
+    const worker = this.#thread.take();
     this.#worker = worker;
     worker.on('message', (answer: StoreAnswer) => this.#settle(answer));
     worker.on('error', (error) => this.#die(error instanceof Error ? error : new Error(String(error))));
     worker.on('exit', (code) => this.#die(new Error(`the store thread ended with ${code}`)));
-    return (await this.#call('thread', 'open', [])) as OpenedStore;
+    return (await this.#call('thread', 'open', [this.#options])) as OpenedStore;
   }
 
   /** The methods of one room of the thread. */

@@ -4,17 +4,26 @@
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { parentPort, workerData } from 'node:worker_threads';
+import { parentPort } from 'node:worker_threads';
 import { HoldTable } from '../access/hold-table.ts';
 import { type Salvage, salvage } from '../buffer/salvage.ts';
 import type { Series } from '../buffer/series.ts';
+import { SeriesCopy } from '../buffer/series-copy.ts';
 import type { StoreFacts, ValueStoreOptions } from '../buffer/store-facts.ts';
 import { ValueStore } from '../buffer/value-store.ts';
 import { walLostCommits } from '../buffer/wal-check.ts';
 import { systemClock } from '../clock.ts';
-import { closeUntouched, type Database, openDatabase, saysCorrupt, setAsideDatabase } from '../database.ts';
+import {
+  closeUntouched,
+  type Database,
+  openDatabase,
+  saysCorrupt,
+  setAsideDatabase,
+  setAsideWal,
+} from '../database.ts';
 import { StoreError } from '../errors.ts';
 import { Inbox } from '../webhook/inbox.ts';
+import { WATERMARK_NOTE } from '../webhook/watermark.ts';
 import { lockState, type StateLock } from './state-lock.ts';
 import { failureOf, type StoreAnswer, type StoreCall } from './store-messages.ts';
 
@@ -80,7 +89,7 @@ function openOrSetAside<Store>(
 }
 
 let lock: StateLock | undefined;
-let current: { database: Database; store: ValueStore } | undefined;
+let current: { database: Database; store: ValueStore; options: StoreThreadOptions } | undefined;
 /** The buffer was found corrupt and no other could be opened yet: tried again with the next call. */
 let mustRescue = false;
 let rescues = 0;
@@ -94,19 +103,18 @@ const MOST_RESCUES = 5;
 function rescueValues(): void {
   if (!current) return;
   mustRescue = true;
-  const { stateDir, values } = workerData as StoreThreadOptions;
-  const path = join(stateDir, 'buffer.db');
+  const path = join(current.options.stateDir, 'buffer.db');
   const handover = current.store.handOver();
   if (current.database.open) closeUntouched(current.database, path);
   const file = setAsideDatabase(path, systemClock.wallMs());
   const database = openDatabase(path);
-  const salvaged = salvage(file, database, handover.series);
-  const store = new ValueStore(database, path, values);
+  const salvaged = salvage(file, database, new SeriesCopy(path), handover.series);
+  const store = new ValueStore(database, path, handover.options);
   const damage = { what: 'database', values: 0, file, salvaged };
   const { facts } = store.open({ ...timeNow(), boot: bootId() });
   // What opening found goes to the main thread with the next answer.
   store.takeOver({ ...handover, damage: [damage, ...facts.damaged] });
-  current = { database, store };
+  current = { ...current, database, store };
   rooms.values = store as never;
   mustRescue = false;
 }
@@ -116,8 +124,9 @@ const timeNow = () => ({ monotonicMs: systemClock.monotonicMs(), wallMs: systemC
 const databases: Database[] = [];
 const rooms: Record<string, Record<string, (...args: unknown[]) => unknown>> = {
   thread: {
-    open() {
-      const { stateDir, values } = workerData as StoreThreadOptions;
+    open(given) {
+      const options = given as StoreThreadOptions;
+      const { stateDir, values } = options;
       lock = lockState(stateDir);
       const setAside: SetAside[] = [];
       const boot = bootId();
@@ -129,15 +138,20 @@ const rooms: Record<string, Record<string, (...args: unknown[]) => unknown>> = {
         (database) => {
           const store = new ValueStore(database, buffer, values);
           const result = store.open(now);
-          current = { database, store };
+          current = { database, store, options };
           rooms.values = store as never;
           return result;
         },
-        salvage,
+        (from, into) => salvage(from, into, new SeriesCopy(buffer)),
       );
-      openOrSetAside(join(stateDir, 'inbox.db'), setAside, (database) => {
+      const events = join(stateDir, 'inbox.db');
+      const lostEvents = walLostCommits(events, PAGE_BYTES);
+      if (lostEvents) setAside.push({ store: events, file: setAsideWal(events, now.wallMs), salvaged: undefined });
+      openOrSetAside(events, setAside, (database) => {
         const inbox = new Inbox(database, systemClock);
         inbox.open(boot);
+        // The platform has them still, and those that are here are known.
+        if (lostEvents) inbox.setNote(WATERMARK_NOTE, '');
         const holds = new HoldTable(database);
         holds.open();
         databases.push(database);

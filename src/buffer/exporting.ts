@@ -5,9 +5,11 @@
  * The store goes on meanwhile. What is delivered before its page is made does not come out; what is accepted after the
  * start does not either. Folding only adds spans behind the last of the start; merging waits (`Tidying.barMerges`).
  */
+import { StoreError } from '../errors.ts';
 import type { SegmentReader } from './segment-reader.ts';
 import { openRun } from './settled-ranges.ts';
 import type { SeriesState, StoreState } from './state.ts';
+import type { Tidying } from './tidying.ts';
 import { type Columns, ValueColumns } from './value-columns.ts';
 
 /** Each is read and unpacked: some tens of microseconds. */
@@ -26,7 +28,7 @@ export interface ExportPage {
   done: boolean;
 }
 
-export class Exporting {
+class Exporting {
   readonly #state: StoreState;
   readonly #segments: SegmentReader;
   readonly #wanted: ReadonlySet<number> | undefined;
@@ -106,4 +108,43 @@ function plain({ length, series, timeMs, value, flags }: ValueColumns): Columns 
     value: value.slice(0, length),
     flags: flags.slice(0, length),
   };
+}
+
+const MOST_EXPORTS = 4;
+/** Renewed with every page. */
+const MERGES_BARRED_MS = 600_000;
+
+/** Exports under way, by number. */
+export class Exports {
+  readonly #state: StoreState;
+  readonly #segments: SegmentReader;
+  readonly #tidying: Tidying;
+  readonly #open = new Map<number, Exporting>();
+  #next = 1;
+
+  constructor(state: StoreState, segments: SegmentReader, tidying: Tidying) {
+    this.#state = state;
+    this.#segments = segments;
+    this.#tidying = tidying;
+  }
+
+  begin(request: ExportRequest): number {
+    // Whoever went away without a word is forgotten.
+    for (const id of [...this.#open.keys()].slice(0, -MOST_EXPORTS + 1)) this.#open.delete(id);
+    this.#state.distribute();
+    this.#open.set(this.#next, new Exporting(this.#state, this.#segments, request));
+    return this.#next++;
+  }
+
+  page(id: number, nowMs: number): ExportPage {
+    const one = this.#open.get(id);
+    if (!one) throw new StoreError('the export was given up for others', { code: 'store.export_gone' });
+    this.#tidying.barMerges(nowMs + MERGES_BARRED_MS);
+    return one.page();
+  }
+
+  end(id: number): void {
+    this.#open.delete(id);
+    if (this.#open.size === 0) this.#tidying.barMerges(0);
+  }
 }

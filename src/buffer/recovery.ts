@@ -9,6 +9,7 @@ import { StoreError } from '../errors.ts';
 import { type LogRow, readLogRow } from './log-row.ts';
 import type { Pending } from './pending.ts';
 import type { Series } from './series.ts';
+import type { SeriesCopy } from './series-copy.ts';
 import { unpackRanges } from './settled-ranges.ts';
 import { MOST_ENTRIES, markGone, newSpan, type Span, segmentId, unpackDirectory } from './span.ts';
 import { openValues, type StoreState } from './state.ts';
@@ -36,6 +37,7 @@ export function recoverState(
   state: StoreState,
   pending: Pending,
   now: { monotonicMs: number; wallMs: number; boot: string },
+  copy: SeriesCopy,
 ): Recovered {
   if (!prepareTables(database)) {
     throw new StoreError('the buffer was written by another version of tagferry', {
@@ -46,6 +48,7 @@ export function recoverState(
   const damaged: Recovered['damaged'] = [];
   const { series, damaged: brokenSeries } = readSeries(database);
   for (const one of series) state.addSeries(one);
+  const lost = new LostSeries(state, pending, copy);
   for (const id of brokenSeries) {
     pending.droppedSeries.push(id);
     damaged.push({ what: 'series', values: 0 });
@@ -55,7 +58,6 @@ export function recoverState(
   for (const one of runs) if (sameBoot.has(one.id)) state.stamps.noteRun(one.id, one.wall_ms, one.monotonic_ms);
   const run = { id: (runs.at(-1)?.id ?? 0) + 1, boot: now.boot, isNew: true, openedMs: now.monotonicMs, sameBoot };
   state.stamps.noteRun(run.id, now.wallMs, now.monotonicMs);
-  const lost = new LostSeries(state);
   readSpans(database, state, pending, damaged, { lost, wallMs: now.wallMs });
   readLog(database, state, pending, damaged, { lost, run, wallMs: now.wallMs });
   return { series: [...series, ...lost.series], run, damaged };
@@ -123,24 +125,32 @@ function readSpan(row: SpanRow): Span | undefined {
 }
 
 /**
- * Series that values name and whose row is lost: nobody knows where their values belong. Their numbers are kept from
- * being given to others, their values are set aside.
+ * Series that values name and whose row is lost. The copy may know them; else nobody knows where their values belong:
+ * their numbers are kept from being given to others, their values are set aside.
  */
 class LostSeries {
   readonly series: Series[] = [];
   readonly #state: StoreState;
+  readonly #pending: Pending;
+  readonly #copy: SeriesCopy;
+  #copied: ReadonlyMap<number, Series> | undefined;
 
-  constructor(state: StoreState) {
+  constructor(state: StoreState, pending: Pending, copy: SeriesCopy) {
     this.#state = state;
+    this.#pending = pending;
+    this.#copy = copy;
   }
 
   has(id: number): boolean {
     const known = this.#state.series[id];
     if (known) return known.series.asset === 0;
-    const series: Series = { id, asset: 0, key: `lost-${id}`, group: undefined, unit: undefined };
+    this.#copied ??= this.#copy.read();
+    const saved = this.#copied.get(id);
+    const series: Series = saved ?? { id, asset: 0, key: `lost-${id}`, group: undefined, unit: undefined };
+    if (saved) this.#pending.newSeries.set(id, saved);
     this.#state.addSeries(series);
     this.series.push(series);
-    return true;
+    return saved === undefined;
   }
 }
 

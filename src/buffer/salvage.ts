@@ -14,6 +14,7 @@ import { ByteReader } from './bytes.ts';
 import { readLogRow } from './log-row.ts';
 import { unpackSegment } from './segment.ts';
 import type { Series } from './series.ts';
+import type { SeriesCopy } from './series-copy.ts';
 import { unpackRanges } from './settled-ranges.ts';
 import { MOST_ENTRIES, unpackDirectory } from './span.ts';
 import { type RawField, type RawRow, SqlitePages } from './sqlite-pages.ts';
@@ -22,8 +23,8 @@ import {
   prepareTables,
   quarantineSum,
   type Statements,
+  seriesOfFields,
   spanSum,
-  sumOf,
   writeSeries,
 } from './tables.ts';
 
@@ -45,9 +46,9 @@ const PAGE_BYTES = 1024;
 
 /**
  * Reads `from` (a path), writes into `into` (a new buffer, before its store opens). Never throws for what it reads.
- * `known` are the series that somebody still has in memory.
+ * `known` are the series that somebody still has in memory; those of `copy` count where no row of theirs reads.
  */
-export function salvage(from: string, into: Database, known: readonly Series[] = []): Salvage {
+export function salvage(from: string, into: Database, copy: SeriesCopy, known: readonly Series[] = []): Salvage {
   const result: Salvage = { values: 0, lostRows: 0, quarantined: 0 };
   prepareTables(into);
   const statements = prepareStatements(into);
@@ -78,6 +79,9 @@ export function salvage(from: string, into: Database, known: readonly Series[] =
       break;
     }
     carrier.finish();
+    into.transaction(() => {
+      for (const series of copy.read().values()) writeSeries(statements, series);
+    })();
     result.lostRows += pages.broken;
   } catch (error) {
     // Nothing of a salvage that fails is worth more than a store that opens.
@@ -160,9 +164,10 @@ class Carrier {
     const [asset, key, group, unitId, code, sum] = rest;
     if (rest.length !== 6 || !isNumber(asset) || !isText(key) || !isTextOrNull(group)) return false;
     if (!isNumberOrNull(unitId) || !isTextOrNull(code)) return false;
-    if (sum !== sumOf(id, asset, key, group, unitId, code)) return false;
-    this.#statements.addSeries.run(id, asset, key, group, unitId, code, sum);
-    return true;
+    if (!isNumber(sum)) return false;
+    const series = seriesOfFields([id, asset, key, group, unitId, code, sum]);
+    if (series) writeSeries(this.#statements, series);
+    return series !== undefined;
   }
 
   #takeSpan(id: number, rest: RawField[]): boolean {

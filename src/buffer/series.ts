@@ -72,6 +72,6 @@ export class SeriesCatalogue {
 }
 
 function addressOf(series: Series): string {
-  const unit = series.unit === undefined ? '' : 'id' in series.unit ? `#${series.unit.id}` : series.unit.code;
+  const unit = series.unit === undefined ? '' : 'id' in series.unit ? `#${series.unit.id}` : `=${series.unit.code}`;
   return `${series.asset}|${series.key}|${series.group ?? ''}|${unit}`;
 }

@@ -71,9 +71,7 @@ export function prepareTables(database: Database): boolean {
 /** Every statement, prepared once. */
 export function prepareStatements(database: Database) {
   return {
-    addSeries: database.prepare<[number, number, string, string | null, number | null, string | null, number]>(
-      'INSERT OR IGNORE INTO series VALUES (?, ?, ?, ?, ?, ?, ?)',
-    ),
+    addSeries: database.prepare<SeriesFields>('INSERT OR IGNORE INTO series VALUES (?, ?, ?, ?, ?, ?, ?)'),
     dropSeries: database.prepare<[number]>('DELETE FROM series WHERE id = ?'),
     addRun: database.prepare<[number, string, number, number, number]>('INSERT INTO run VALUES (?, ?, ?, ?, ?)'),
     setRun: database.prepare<[number, number, number, number]>(
@@ -117,39 +115,43 @@ export function prepareStatements(database: Database) {
 
 export type Statements = ReturnType<typeof prepareStatements>;
 
-interface SeriesRow {
-  id: number;
-  asset: number;
-  key: string;
-  grp: string | null;
-  unit_id: number | null;
-  unit_code: string | null;
-  sum: number;
-}
-
 /** Every series that was ever accepted here; those that do not fit their checksum are told apart. */
 export function readSeries(database: Database): { series: Series[]; damaged: number[] } {
   const damaged: number[] = [];
   const series: Series[] = [];
-  for (const row of database.prepare('SELECT * FROM series ORDER BY id').iterate() as Iterable<SeriesRow>) {
-    const { id, asset, key, grp, unit_id, unit_code, sum } = row;
-    if (sum !== sumOf(id, asset, key, grp, unit_id, unit_code)) damaged.push(id);
-    else series.push({ id, asset, key, group: grp ?? undefined, unit: unitOf(unit_id, unit_code) });
+  const rows = database.prepare('SELECT id, asset, key, grp, unit_id, unit_code, sum FROM series ORDER BY id').raw();
+  for (const row of rows.iterate() as Iterable<SeriesFields>) {
+    const one = seriesOfFields(row);
+    if (one) series.push(one);
+    else damaged.push(row[0]);
   }
   return { series, damaged };
 }
 
-export function unitOf(id: number | null, code: string | null): UnitReference | undefined {
+function unitOf(id: number | null, code: string | null): UnitReference | undefined {
   if (id !== null) return { id };
   return code === null ? undefined : { code };
 }
 
-export function writeSeries(statements: Statements, series: Series): void {
+/** A series as it stands in a row, its checksum last. */
+export function seriesFields(series: Series): SeriesFields {
   const { id, asset, key, unit } = series;
   const group = series.group ?? null;
   const unitId = unit && 'id' in unit ? unit.id : null;
   const code = unit && 'code' in unit ? unit.code : null;
-  statements.addSeries.run(id, asset, key, group, unitId, code, sumOf(id, asset, key, group, unitId, code));
+  return [id, asset, key, group, unitId, code, sumOf(id, asset, key, group, unitId, code)];
+}
+
+export type SeriesFields = [number, number, string, string | null, number | null, string | null, number];
+
+/** `undefined` where the fields do not fit their checksum. */
+export function seriesOfFields([id, asset, key, group, unitId, code, sum]: SeriesFields): Series | undefined {
+  if (sum !== sumOf(id, asset, key, group, unitId, code)) return undefined;
+  return { id, asset, key, group: group ?? undefined, unit: unitOf(unitId, code) };
+}
+
+export function writeSeries(statements: Statements, series: Series): void {
+  statements.addSeries.run(...seriesFields(series));
 }
 
 export const spanSum = (id: number, place: number, run: number, acceptedMs: number) =>

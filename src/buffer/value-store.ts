@@ -15,7 +15,7 @@ import { StoreError } from '../errors.ts';
 import { BodyWriter } from './body-writer.ts';
 import { DiskGauge, type DiskUse, minFreeBytes, overfull } from './bounds.ts';
 import { Dropping } from './dropping.ts';
-import { Exporting, type ExportPage, type ExportRequest } from './exporting.ts';
+import { type ExportPage, type ExportRequest, Exports } from './exporting.ts';
 import { type Handover, handOver, takeOver } from './handover.ts';
 import type { Batch, Refusal, TakeRequest } from './lanes.ts';
 import { listSeries, type SeriesListing } from './listing.ts';
@@ -26,6 +26,7 @@ import { type QuarantinedValues, type Requeueing, type RequeueStep, requeue, sho
 import { Reserve, saysFull } from './reserve.ts';
 import { SegmentReader } from './segment-reader.ts';
 import type { Series } from './series.ts';
+import { SeriesCopy } from './series-copy.ts';
 import { quarantineBatch, releasePart, settlePart } from './settle.ts';
 import { type Span, segmentId } from './span.ts';
 import { StoreState } from './state.ts';
@@ -48,8 +49,8 @@ export class ValueStore {
   readonly #tidying: Tidying;
   readonly #dropping: Dropping;
   readonly #reserve: Reserve;
-  readonly #exports = new Map<number, Exporting>();
-  #nextExport = 1;
+  readonly #exports: Exports;
+  readonly #copy: SeriesCopy;
   #statements!: Statements;
   #run!: RunHead;
   #quarantined = 0;
@@ -65,20 +66,23 @@ export class ValueStore {
   constructor(database: Database, path: string, options: ValueStoreOptions) {
     this.#database = database;
     this.#path = path;
-    this.#options = options;
+    this.#options = { ...options, bounds: { ...options.bounds } };
     this.#segments = new SegmentReader(
       (id) => this.#pending.segments.get(id) ?? this.#statements.getSegment.get(id),
       (span, entry, bytes) => this.#loseDamaged(span, entry, bytes),
     );
-    this.#tidying = new Tidying(this.#state, this.#pending, this.#segments, options);
-    this.#dropping = new Dropping(this.#state, this.#pending, options.bounds);
+    this.#tidying = new Tidying(this.#state, this.#pending, this.#segments, this.#options);
+    this.#dropping = new Dropping(this.#state, this.#pending, this.#options.bounds);
     this.#reserve = new Reserve(path, options.bounds);
+    this.#exports = new Exports(this.#state, this.#segments, this.#tidying);
+    this.#copy = new SeriesCopy(path);
   }
 
   /** Reads the log and the directories, never the backlog. Gives every series that is known. */
   open(now: { monotonicMs: number; wallMs: number; boot: string }): { series: Series[]; facts: StoreFacts } {
     this.#monotonicMs = now.monotonicMs;
-    const recovered = recoverState(this.#database, this.#state, this.#pending, now);
+    const recovered = recoverState(this.#database, this.#state, this.#pending, now, this.#copy);
+    this.#copy.keep(recovered.series.filter((series) => series.asset > 0));
     this.#statements = prepareStatements(this.#database);
     this.#transaction = this.#database.transaction((request: CommitRequest, hasRow: boolean) => {
       this.#writeRows(request, hasRow);
@@ -92,15 +96,22 @@ export class ValueStore {
     return { series: recovered.series, facts: this.facts() };
   }
 
+  /** Other bounds and another pace from now on. What is beyond a bound falls with the next commit. */
+  configure({ bounds, ...pace }: ValueStoreOptions): StoreFacts {
+    Object.assign(this.#options, pace);
+    Object.assign(this.#options.bounds, bounds);
+    return this.facts();
+  }
+
   /** Takes the place of another, once it is open. */
-  takeOver(handover: Handover): void {
+  takeOver(handover: Omit<Handover, 'options'>): void {
     takeOver(this.#state, handover);
     this.#damaged.push(...handover.damage);
   }
 
   /** For the store that takes the place of this one. */
   handOver(): Omit<Handover, 'damage'> {
-    return handOver(this.#state);
+    return handOver(this.#state, this.#options);
   }
 
   /**
@@ -175,6 +186,7 @@ export class ValueStore {
   #writeRows({ columns, newSeries, monotonicMs, wallMs }: CommitRequest, hasRow: boolean): void {
     const statements = this.#statements;
     for (const series of newSeries) writeSeries(statements, series);
+    this.#copy.append(newSeries);
     this.#pending.write(statements);
     if (hasRow) {
       const head = {
@@ -323,24 +335,16 @@ export class ValueStore {
 
   /** Begins to copy values out (all, or those of some series); gives the number to ask for pages with. */
   beginExport(request: ExportRequest): number {
-    this.#state.distribute();
-    // Whoever went away without a word is forgotten.
-    for (const id of [...this.#exports.keys()].slice(0, -MOST_EXPORTS + 1)) this.#exports.delete(id);
-    this.#exports.set(this.#nextExport, new Exporting(this.#state, this.#segments, request));
-    return this.#nextExport++;
+    return this.#exports.begin(request);
   }
 
   /** The next page. Throws `store.export_gone` where others have begun to export since, too many of them. */
   exportPage(id: number): ExportPage {
-    const one = this.#exports.get(id);
-    if (!one) throw new StoreError('the export was given up for others', { code: 'store.export_gone' });
-    this.#tidying.barMerges(this.#monotonicMs + MERGES_BARRED_MS);
-    return one.page();
+    return this.#exports.page(id, this.#monotonicMs);
   }
 
   endExport(id: number): void {
-    this.#exports.delete(id);
-    if (this.#exports.size === 0) this.#tidying.barMerges(0);
+    this.#exports.end(id);
   }
 
   /** Drops values by an operator's word, a step at a time; counted as dropped by `purge`. On disk with the next commit. */
@@ -387,6 +391,3 @@ const GAUGE_BYTES = 128 * 1024;
 const GAUGE_MS = 500;
 /** 512 KiB: some milliseconds, and the WAL stays below its automatic checkpoint. */
 const PAGES_GIVEN_BACK = 512;
-const MOST_EXPORTS = 4;
-/** Renewed with every page. */
-const MERGES_BARRED_MS = 600_000;

@@ -4,9 +4,9 @@ import type { Logger } from '../logger.ts';
 import { fullJitterMs } from '../retry.ts';
 import { type DeliveryPage, readDeliveries } from './delivery-list.ts';
 import { type PlatformPort, RefusedError } from './platform-port.ts';
-import type { ArrivedEvent } from './received-event.ts';
+import { type ArrivedEvent, arrivalLine } from './received-event.ts';
 import type { Registered } from './registration.ts';
-import { advance, parseWatermark, planPass, type Watermark } from './watermark.ts';
+import { advance, parseWatermark, planPass, WATERMARK_NOTE, type Watermark } from './watermark.ts';
 import { WebhookResource } from './webhook-resource.ts';
 
 /**
@@ -56,7 +56,6 @@ export interface CatchUpReport {
 }
 
 const RETRY = { baseMs: 2_000, capMs: 60_000 };
-const NOTE = 'catch_up.watermark';
 /** Each ask starts the platform's schedule of three days anew: three of them, a day and more apart, and it is given up. */
 const MOST_ASKS = 3;
 const ASK_AGAIN_AFTER_MS = 86_400_000;
@@ -120,13 +119,17 @@ export class CatchUp {
   async #run(signal: AbortSignal): Promise<void> {
     const { clock, log } = this.#parts;
     let failures = 0;
+    let said = false;
     while (!signal.aborted) {
       let waitMs = this.#options.pollMs * (0.9 + 0.2 * clock.random());
       if (this.#parts.registered()) {
         this.#soon = false;
         try {
           await this.catchUpNow();
+          if (said)
+            log.info({ event: 'webhook.catch_up_mended', failures }, 'the deliveries can be read again');
           failures = 0;
+          said = false;
         } catch (error) {
           if (signal.aborted) return;
           waitMs = Math.min(
@@ -134,8 +137,10 @@ export class CatchUp {
             fullJitterMs(failures, RETRY, () => clock.random(), 500),
           );
           if (failures++ % 10 === 0) {
+            const isOwn = codeOf(error) !== 'platform.no_session';
+            said ||= isOwn;
             const fields = { event: 'webhook.catch_up_failed', code: codeOf(error), error: messageOf(error), failures };
-            log.warn(fields, 'the deliveries could not be read; it is tried again');
+            log[isOwn ? 'warn' : 'debug'](fields, 'the deliveries could not be read; it is tried again');
           }
         }
       }
@@ -153,7 +158,7 @@ export class CatchUp {
   async #pass(signal: AbortSignal): Promise<CatchUpReport> {
     const registered = this.#parts.registered();
     if (!registered) throw notRegistered();
-    const mark = parseWatermark(await this.#parts.inbox.note(NOTE));
+    const mark = parseWatermark(await this.#parts.inbox.note(WATERMARK_NOTE));
     const plan = planPass(mark, registered.scope, this.#platformMs);
     const report: CatchUpReport = { listed: 0, taken: 0, asked: 0 };
     let newestMs: number | undefined;
@@ -185,6 +190,7 @@ export class CatchUp {
     for (const [i, event] of events.entries()) {
       if (outcomes[i] !== 'new') continue;
       taken++;
+      this.#parts.log.info(arrivalLine(event, 'list'), 'an event is in the inbox');
       this.#parts.received?.(event.unrecognised ? 'unrecognised' : event.eventType);
     }
     if (taken > 0) this.#parts.inserted?.();
@@ -219,7 +225,7 @@ export class CatchUp {
   async #keep(before: Watermark | undefined, after: Watermark | undefined): Promise<void> {
     // An idle gateway polls 288 times a day: a commit only where something changed.
     const text = JSON.stringify(after);
-    if (after && text !== JSON.stringify(before)) await this.#parts.inbox.setNote(NOTE, text);
+    if (after && text !== JSON.stringify(before)) await this.#parts.inbox.setNote(WATERMARK_NOTE, text);
   }
 }
 

@@ -3,6 +3,8 @@ export type InboxState = 'received' | 'running' | 'done' | 'failed' | 'dead';
 
 export interface InboxEvent {
   id: number;
+  /** `digestOf` its identity: the name that its log lines carry from its arrival on. */
+  digest: string;
   eventType: string;
   /** Platform's clock; `undefined` where the event says nothing readable. */
   occurredAtMs: number | undefined;
@@ -57,6 +59,7 @@ export interface InboxStats {
 /** An event as `events ls --json` prints it (INTERFACE.md, settled details). Times are ISO 8601, UTC. */
 export interface EventLine {
   id: number;
+  digest: string;
   event_type: string;
   occurred_at: string | null;
   received_at: string;
@@ -65,9 +68,15 @@ export interface EventLine {
   unrecognised: boolean;
 }
 
+/** So much of an event's identity as tells it from others in a log. */
+export function digestOf(identity: Uint8Array): string {
+  return Buffer.from(identity.buffer, identity.byteOffset, identity.byteLength).toString('hex').slice(0, 12);
+}
+
 export function describeEvent(event: Omit<InboxEvent, 'payload'>): EventLine {
   return {
     id: event.id,
+    digest: event.digest,
     event_type: event.eventType,
     occurred_at: isoOf(event.occurredAtMs),
     received_at: isoOf(event.receivedAtMs) ?? '',

@@ -1,6 +1,6 @@
 import { crc32 } from 'node:zlib';
 import type { Database } from '../database.ts';
-import type { Attempt, InboxEvent, InboxState } from './inbox-event.ts';
+import { type Attempt, digestOf, type InboxEvent, type InboxState } from './inbox-event.ts';
 import type { ArrivedEvent } from './received-event.ts';
 
 /** The inbox's tables and every statement on them. No decision stands here. */
@@ -154,6 +154,7 @@ export function sumFits(row: EventRow): boolean {
 export function toEvent(row: EventRow): InboxEvent {
   return {
     id: row.id,
+    digest: digestOf(row.identity),
     eventType: row.event_type,
     occurredAtMs: row.occurred_ms ?? undefined,
     receivedAtMs: row.received_ms,

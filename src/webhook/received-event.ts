@@ -1,5 +1,6 @@
 import { recognise } from '../contract/events.ts';
 import { decode, identityOf } from './identity.ts';
+import { digestOf } from './inbox-event.ts';
 
 /** An event on its way into the inbox: plain data, so that it can go to the store thread. */
 export interface ArrivedEvent {
@@ -42,4 +43,20 @@ function parse(body: Uint8Array): unknown {
   } catch {
     return undefined;
   }
+}
+
+/** The line of the log that an event's arrival is: by a `push` to the listener, or from the deliveries `list`. */
+export function arrivalLine({ identity, eventType, occurredAtMs, unrecognised }: ArrivedEvent, via: 'push' | 'list') {
+  return {
+    event: 'webhook.received',
+    digest: digestOf(identity),
+    event_type: eventType,
+    occurred_at: occurredAtMs === undefined ? undefined : isoOf(occurredAtMs),
+    via,
+    ...(unrecognised ? { unrecognised } : {}),
+  };
+}
+
+function isoOf(ms: number): string | undefined {
+  return Math.abs(ms) > 8.64e15 ? undefined : new Date(ms).toISOString();
 }

@@ -49,6 +49,9 @@ export function advance(
   return { scope, upToMs, ...(deepAtMs === undefined ? {} : { deepAtMs }) };
 }
 
+/** Where the inbox keeps the watermark; without one everything that the platform still has is read. */
+export const WATERMARK_NOTE = 'catch_up.watermark';
+
 /** A watermark as it was kept, or `undefined` where that cannot be read: then everything is read again. */
 export function parseWatermark(text: string | undefined): Watermark | undefined {
   if (text === undefined) return undefined;

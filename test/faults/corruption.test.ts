@@ -17,7 +17,10 @@ import { createMetrics } from '../../src/agent/metrics.ts';
 import { ValueColumns } from '../../src/buffer/value-columns.ts';
 import { systemClock } from '../../src/clock.ts';
 import type { Settings } from '../../src/config/settings.ts';
+import { openDatabase } from '../../src/database.ts';
 import type { Logger } from '../../src/logger.ts';
+import { Inbox } from '../../src/webhook/inbox.ts';
+import { WATERMARK_NOTE } from '../../src/webhook/watermark.ts';
 import { seeded } from '../sources/sink-double.ts';
 import { compileDiskLayer, type Run, takeIn } from './disk-fault.ts';
 
@@ -218,7 +221,42 @@ describe.each(DAMAGES)('a row that is %s', (damage) => {
 });
 
 describe('a row of series that is garbled', () => {
-  it('sends nothing to another asset: its values are set aside', async () => {
+  it('is known from its copy: nothing is lost, and the row is whole again', async () => {
+    copyFileSync(join(origin, 'buffer.db.series'), join(folder, 'buffer.db.series'));
+    let database = new Database(join(folder, 'buffer.db'));
+    const before = database.prepare('SELECT * FROM series').all();
+    database.prepare('UPDATE series SET asset = 4711 WHERE id = 1').run();
+    database.close();
+    expect(await checkOpened(await open())).toEqual([]);
+    expect(events.some(({ event }) => event === 'store.row_damaged')).toBe(true);
+    await flow!.stop();
+    flow = undefined;
+    database = new Database(join(folder, 'buffer.db'));
+    expect(database.prepare('SELECT * FROM series').all()).toEqual(expect.arrayContaining(before));
+    database.close();
+  });
+
+  it('with all others costs nothing either where the page of all of them is lost', async () => {
+    copyFileSync(join(origin, 'buffer.db.series'), join(folder, 'buffer.db.series'));
+    const database = new Database(join(folder, 'buffer.db'));
+    // In the file, not in the WAL.
+    database.pragma('wal_checkpoint(TRUNCATE)');
+    const pages = database.prepare("SELECT pageno FROM dbstat WHERE name = 'series'").pluck().all() as number[];
+    database.close();
+    for (const page of pages) damageFile('buffer.db', 'random bytes', (page - 1) * 1024, page * 1024);
+    expect(await checkOpened(await open())).toEqual([]);
+    expect(setAside().length).toBe(1);
+  });
+
+  it('in the copy alone is no loss, and the copy is mended', async () => {
+    const sound = readFileSync(join(origin, 'buffer.db.series'), 'utf8');
+    writeFileSync(join(folder, 'buffer.db.series'), `${sound.slice(0, -20)}\u0000\n[1,4711,"k0",null,null,null,5]\n`);
+    expect(await checkOpened(await open())).toEqual([]);
+    const lines = (text: string) => text.split('\n').filter((line) => line !== '');
+    expect(lines(readFileSync(join(folder, 'buffer.db.series'), 'utf8'))).toEqual(expect.arrayContaining(lines(sound)));
+  });
+
+  it('and has no copy sends nothing to another asset: its values are set aside', async () => {
     const database = new Database(join(folder, 'buffer.db'));
     database.prepare('UPDATE series SET asset = 4711 WHERE id = 1').run();
     database.close();
@@ -228,6 +266,30 @@ describe('a row of series that is garbled', () => {
     expect(lost.length).toBeGreaterThan(0);
     expect(lost.length).toBeLessThan(standing() / 2);
     expect(events.some(({ event }) => event === 'store.row_damaged')).toBe(true);
+  });
+});
+
+describe('an inbox whose WAL has lost commits', () => {
+  it('is noticed, its WAL is kept, and everything that the platform still has is read again', async () => {
+    const path = join(folder, 'inbox.db');
+    const database = openDatabase(join(folder, 'first.db'));
+    const inbox = new Inbox(database, systemClock);
+    inbox.open('boot');
+    inbox.setNote(WATERMARK_NOTE, '{"scope":"1","upToMs":5}');
+    for (let i = 0; i < 50; i++) inbox.setNote(`n${i}`, 'x'.repeat(500));
+    // As a kill leaves them, but for the index, which a power cut takes.
+    for (const end of ['', '-wal']) copyFileSync(join(folder, `first.db${end}`), `${path}${end}`);
+    database.close();
+    const { length } = readFileSync(`${path}-wal`);
+    damageFile('inbox.db-wal', 'random bytes', Math.floor(length * 0.7), Math.floor(length * 0.75));
+    const before = readFileSync(`${path}-wal`);
+    const opened = await open();
+    expect(events.find(({ event }) => event === 'store.corrupt')).toMatchObject({ store: path });
+    expect(await opened.inbox.note('n0')).toBe('x'.repeat(500));
+    expect(await opened.inbox.note('n49')).toBeUndefined();
+    expect(await opened.inbox.note(WATERMARK_NOTE)).toBe('');
+    const [kept] = readdirSync(folder).filter((name) => /^inbox\.db\.corrupt-\d{8}T\d+Z-wal$/.test(name));
+    expect(readFileSync(join(folder, kept!)).equals(before)).toBe(true);
   });
 });
 
