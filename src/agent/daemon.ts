@@ -9,8 +9,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Clock } from '../clock.ts';
 import type { Configuration } from '../config/configuration.ts';
-import type { Settings } from '../config/settings.ts';
-import { messageOf } from '../errors.ts';
+import { ConfigurationError, messageOf } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import { compressing } from '../uplink/compression.ts';
 import { fillValuesPath } from '../uplink/post.ts';
@@ -21,14 +20,19 @@ import { controlRoutes } from './control-routes.ts';
 import { ControlServer } from './control-server.ts';
 import { diagnosePlatform } from './diagnosis.ts';
 import { EventsFlow } from './events-flow.ts';
+import { metricFigures } from './figures.ts';
+import { firstLoginTried } from './first-login.ts';
 import { createMetrics, type Metrics } from './metrics.ts';
 import { OpsServer } from './ops-server.ts';
+import { uplinkPace } from './pace.ts';
 import { PlatformFlow } from './platform-flow.ts';
 import { Quota } from './quota.ts';
 import { Rates } from './rates.ts';
 import { ServiceManager } from './service-manager.ts';
 import { SourcesFlow } from './sources-flow.ts';
+import { statusLine } from './status-line.ts';
 import { overallState, sessionReport, statusReport } from './status-report.ts';
+import type { StoreThread } from './store-client.ts';
 import { trustedNowMs } from './trusted-time.ts';
 
 export interface DaemonOptions {
@@ -41,14 +45,14 @@ export interface DaemonOptions {
   environment: NodeJS.ProcessEnv;
   /** Something that cannot be waited out ended the store thread. */
   onFatal(error: Error): void;
+  /** Launched while the configuration was read. */
+  storeThread?: StoreThread;
 }
 
 /** INTERFACE.md, "Signals": posts under way, reactions and the revocation share it. */
 const STOP_BUDGET_MS = 20_000;
 /** Kept of it for the revocation, whatever the posts do. */
 const REVOKE_BUDGET_MS = 5_000;
-/** READY waits for the first login to be tried, but not for a platform that does not answer. */
-const FIRST_LOGIN_MS = 10_000;
 const STATUS_EVERY_MS = 10_000;
 /** A store that has answered nothing for so long is stuck, not slow. */
 const STORE_PATIENCE_MS = 120_000;
@@ -89,6 +93,7 @@ export class Daemon {
       log,
       metrics: this.#metrics,
       onDeath: options.onFatal,
+      storeThread: options.storeThread,
       trustedNowMs: () => trustedNowMs(clock, this.#platform.client.platformClock),
     });
     this.#platform = new PlatformFlow({
@@ -135,11 +140,7 @@ export class Daemon {
           quarantined: (reason, values) => this.#metrics.quarantined.inc({ reason }, values),
         },
       },
-      {
-        ...paceOf(settings),
-        postMaxBytes: settings.postMaxBytes,
-        backfillValuesPerSecond: settings.backfillValuesPerSecond,
-      },
+      uplinkPace(settings),
     );
     this.#uplink.onBack(() => this.#events.catchUp.readSoon());
     session.onChange(() => {
@@ -163,7 +164,7 @@ export class Daemon {
     await this.#uplink.start(this.#stopping.signal);
     await this.#sources.start();
     await this.#openOperations();
-    await this.#firstLogin();
+    await firstLoginTried(session, clock);
     this.#ready = true;
     log.info({ event: 'agent.ready', version, state: this.#state(), pid: process.pid }, 'tagferry is ready');
     await this.#service.ready(this.#statusLine());
@@ -219,23 +220,6 @@ export class Daemon {
     return join(folder, 'control.sock');
   }
 
-  /** Waits until the first login has succeeded or failed, for a while. */
-  async #firstLogin(): Promise<void> {
-    const { session } = this.#platform;
-    const { clock } = this.#options;
-    const tried = () => ['valid', 'waiting', 'revoked'].includes(session.snapshot().state);
-    await new Promise<void>((resolve) => {
-      const forget = session.onChange(() => tried() && done());
-      const cancel = clock.after(FIRST_LOGIN_MS, () => done());
-      const done = () => {
-        forget();
-        cancel();
-        resolve();
-      };
-      if (tried()) done();
-    });
-  }
-
   /** SIGHUP. A configuration with a problem leaves the old one in force. */
   async reload(): Promise<void> {
     const { log } = this.#options;
@@ -246,8 +230,8 @@ export class Daemon {
       this.#configuration = { ...next, settings: { ...settings, stateDir: this.#configuration.settings.stateDir } };
       log.level = settings.logLevel;
       this.#platform.reload(settings);
-      this.#buffer.committer.setPace({ intervalMs: settings.commitIntervalMs, values: settings.commitValues });
-      this.#uplink.setPace(paceOf(settings));
+      await this.#buffer.reload(this.#configuration.settings);
+      this.#uplink.setPace(uplinkPace(settings));
       await this.#events.reload(tags, reactions);
       await this.#sources.reload(tags);
       log.info(
@@ -256,7 +240,11 @@ export class Daemon {
       );
     } catch (error) {
       log.error(
-        { event: 'config.refused', error: messageOf(error) },
+        {
+          event: 'config.refused',
+          error: messageOf(error),
+          ...(error instanceof ConfigurationError ? { problems: error.problems } : {}),
+        },
         'the configuration has a problem, the old one stays in force',
       );
       throw error;
@@ -366,32 +354,22 @@ export class Daemon {
     });
   }
 
-  /** `online, 1,204 values/min, backlog 0` */
   #statusLine(): string {
-    const { deliveredPerMinute: rate } = this.#rates.at(this.#options.clock.monotonicMs(), this.#counters());
-    const numbers = new Intl.NumberFormat('en');
-    const backlog = this.#buffer.facts.segmentValues;
-    return `${this.#state()}, ${numbers.format(rate)} values/min, backlog ${numbers.format(backlog)}`;
+    const { deliveredPerMinute } = this.#rates.at(this.#options.clock.monotonicMs(), this.#counters());
+    return statusLine(this.#state(), deliveredPerMinute, this.#buffer.facts.segmentValues);
   }
 
   #figures() {
-    const { facts } = this.#buffer;
-    const session = this.#platform.session.snapshot();
-    return {
-      bufferValues: this.#buffer.bufferedValues,
-      bufferBytes: facts.disk.bytes,
-      oldestAgeSeconds: facts.oldestAgeMs / 1000,
-      assetsHeld: this.#events?.holds.heldCount() ?? 0,
-      session,
-      requestsToday: this.#platform.budget.stats().dayUsed,
-      quarantined: facts.quarantined,
-      waitingCommit: this.#buffer.committer.waitingValues,
-      setAside: this.#buffer.setAside,
-    };
+    return metricFigures({
+      version: this.#options.version,
+      startedWallMs: this.#startedWallMs,
+      settings: this.#configuration.settings,
+      buffer: this.#buffer,
+      session: this.#platform.session,
+      budget: this.#platform.budget,
+      uplink: this.#uplink,
+      events: this.#events,
+      quota: this.#quota.known,
+    });
   }
-}
-
-function paceOf(settings: Settings) {
-  const { postIntervalMs, postMaxValues, postConcurrency: concurrency, drainOrder } = settings;
-  return { postIntervalMs, postMaxValues, concurrency, drainOrder };
 }

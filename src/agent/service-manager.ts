@@ -3,6 +3,7 @@ import notify from 'systemd-notify';
 import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import type { Logger } from '../logger.ts';
+import { Repeats } from '../repeats.ts';
 
 /**
  * What systemd is told. Without `NOTIFY_SOCKET` nothing is sent and nothing is started. READY and STATUS go through the
@@ -13,6 +14,7 @@ export class ServiceManager {
   readonly #log: Logger;
   readonly #environment: NodeJS.ProcessEnv;
   #cancelWatchdog: (() => void) | undefined;
+  readonly #repeats = new Repeats();
   #lastStatus = '';
   #stopped = false;
 
@@ -80,7 +82,9 @@ export class ServiceManager {
     try {
       await send();
     } catch (error) {
-      this.#log.warn({ event: 'service.notify_failed', error: messageOf(error) }, 'the service manager was not told');
+      const count = this.#repeats.note('notify', this.#clock.monotonicMs());
+      const fields = { event: 'service.notify_failed', error: messageOf(error), count };
+      this.#log[count === undefined ? 'debug' : 'warn'](fields, 'the service manager was not told');
     }
   }
 }

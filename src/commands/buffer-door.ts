@@ -11,9 +11,8 @@ import { readTags } from '../config/read-tags.ts';
 import type { Settings } from '../config/settings.ts';
 import type { Tag } from '../config/tags.ts';
 import { readYamlFile } from '../config/yaml-file.ts';
-import { TagferryError } from '../errors.ts';
+import { messageOf, TagferryError } from '../errors.ts';
 import { createLogger } from '../logger.ts';
-import { snapshotOf } from '../platform/session/session-snapshot.ts';
 import { Intake } from '../sources/intake.ts';
 import { askDaemon, type DaemonPlace, daemonPlace, NoDaemonError, streamFromDaemon } from './control-client.ts';
 
@@ -76,13 +75,15 @@ async function openFolder(config: string | undefined, environment: NodeJS.Proces
     });
   }
   const log = createLogger({ level: 'warn', format: 'auto', fd: 2 });
-  const metrics = createMetrics(() => NO_FIGURES);
+  const metrics = createMetrics(() => {
+    throw new Error('nobody scrapes a verb');
+  });
   const flow = new BufferFlow({
     settings: { ...FALLBACK, ...settings },
     clock: systemClock,
     log,
     metrics,
-    onDeath: (error) => log.fatal({ event: 'store.dead', error }, 'the store thread ended'),
+    onDeath: (error) => log.fatal({ event: 'store.dead', error: messageOf(error) }, 'the store thread ended'),
   });
   await flow.start();
   const tags = tagsOf(directory);
@@ -147,18 +148,3 @@ const FALLBACK = {
   commitIntervalMs: 1_000,
   commitValues: 1_000,
 } as const;
-
-const NO_FIGURES = {
-  bufferValues: 0,
-  bufferBytes: 0,
-  oldestAgeSeconds: 0,
-  assetsHeld: 0,
-  session: snapshotOf(
-    { state: 'none', usable: false, token: undefined, nextAtMs: undefined, failures: 0, error: undefined },
-    0,
-  ),
-  requestsToday: 0,
-  quarantined: 0,
-  waitingCommit: 0,
-  setAside: 0,
-};

@@ -1,10 +1,9 @@
 import { readFileSync } from 'node:fs';
 import type { Command } from 'commander';
-import { Daemon } from '../agent/daemon.ts';
+import { giveBackMemory } from '../agent/memory.ts';
+import { StoreThread } from '../agent/store-client.ts';
 import { systemClock } from '../clock.ts';
-import { configurationDirectory, loadConfiguration } from '../config/configuration.ts';
 import { codeOf, messageOf, TagferryError } from '../errors.ts';
-import { createLogger } from '../logger.ts';
 
 /** `tagferry run`: the daemon, in the foreground, until a signal. */
 export function define(program: Command): void {
@@ -12,14 +11,21 @@ export function define(program: Command): void {
     .command('run')
     .description('the daemon, in the foreground: what systemd starts')
     .action(async () => {
-      await runDaemon(configurationDirectory(program.opts<{ config?: string }>().config, process.env));
+      // Everything else is loaded while the store thread loads its own.
+      const storeThread = new StoreThread();
+      storeThread.launch();
+      const { configurationDirectory } = await import('../config/configuration.ts');
+      await runDaemon(configurationDirectory(program.opts<{ config?: string }>().config, process.env), storeThread);
     });
 }
 
-async function runDaemon(directory: string): Promise<void> {
+async function runDaemon(directory: string, storeThread: StoreThread): Promise<void> {
+  const { loadConfiguration } = await import('../config/configuration.ts');
   const read = () => loadConfiguration({ directory, environment: process.env });
   const configuration = read();
   const { settings, warnings } = configuration;
+  const { createLogger } = await import('../logger.ts');
+  const { Daemon } = await import('../agent/daemon.ts');
   const log = createLogger({ level: settings.logLevel, format: settings.logFormat });
   for (const warning of warnings) log.warn({ event: 'config.warning', warning }, 'the configuration has a weak place');
   const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
@@ -34,6 +40,7 @@ async function runDaemon(directory: string): Promise<void> {
     clock: systemClock,
     log,
     environment: process.env,
+    storeThread,
     onFatal(error) {
       log.fatal({ event: 'store.dead', error: messageOf(error) }, 'the store thread ended, the service starts anew');
       end(1);
@@ -49,9 +56,15 @@ async function runDaemon(directory: string): Promise<void> {
   process.on('SIGTERM', stop);
   process.on('SIGINT', stop);
   // The daemon says in its log what is wrong with a configuration; the old one stays in force.
-  process.on('SIGHUP', () => void daemon.reload().catch(() => {}));
+  process.on('SIGHUP', () => {
+    void daemon
+      .reload()
+      .catch(() => {})
+      .then(() => giveBackMemory(systemClock));
+  });
   try {
     await daemon.start();
+    giveBackMemory(systemClock);
   } catch (error) {
     const hint = error instanceof TagferryError ? error.hint : undefined;
     log.fatal(

@@ -3,19 +3,29 @@
  * unit of cost, so posts of the backlog are made as large as the rate allows) and starts empty.
  */
 export class BackfillRate {
-  readonly #perMs: number;
-  /** The most that can be saved up, and so the largest post of the backlog. */
-  readonly capacity: number;
+  #perMs = 0;
+  #capacity = 0;
   #tokens = 0;
   #atMs: number;
 
   /** `valuesPerSecond` 0 is no limit. */
   constructor(valuesPerSecond: number, postIntervalMs: number, postMaxValues: number, nowMs: number) {
+    this.setRate(valuesPerSecond, postIntervalMs, postMaxValues);
+    this.#atMs = nowMs;
+  }
+
+  /** After a reload. What is saved up stays, as far as it fits. */
+  setRate(valuesPerSecond: number, postIntervalMs: number, postMaxValues: number): void {
     this.#perMs = valuesPerSecond / 1000;
     const saved = Math.min(postMaxValues, this.#perMs * Math.max(1_000, postIntervalMs));
     // At high rates a late timer must not cost anything.
-    this.capacity = valuesPerSecond > 0 ? Math.max(1, Math.floor(saved), this.#perMs * 250) : Number.POSITIVE_INFINITY;
-    this.#atMs = nowMs;
+    this.#capacity = valuesPerSecond > 0 ? Math.max(1, Math.floor(saved), this.#perMs * 250) : Number.POSITIVE_INFINITY;
+    this.#tokens = Math.min(this.#tokens, this.#capacity);
+  }
+
+  /** The most that can be saved up, and so the largest post of the backlog. */
+  get capacity(): number {
+    return this.#capacity;
   }
 
   get isLimited(): boolean {

@@ -22,6 +22,8 @@ export interface Deferred {
 }
 
 export class Course {
+  /** What every line of the log about it carries. */
+  readonly name: string;
   readonly asset: number;
   readonly lane: 'live' | 'backlog';
   readonly kind: 'live' | 'backlog' | 'probe';
@@ -48,7 +50,8 @@ export class Course {
   readySinceMs = Number.POSITIVE_INFINITY;
   #last: Promise<void> = Promise.resolve();
 
-  constructor(facts: Pick<Course, 'asset' | 'lane' | 'kind' | 'onlySeries' | 'trial'>) {
+  constructor(facts: Pick<Course, 'name' | 'asset' | 'lane' | 'kind' | 'onlySeries' | 'trial'>) {
+    this.name = facts.name;
     this.asset = facts.asset;
     this.lane = facts.lane;
     this.kind = facts.kind;

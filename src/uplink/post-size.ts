@@ -7,13 +7,19 @@ const GROW_AFTER_MS = 3_600_000;
 const LEAST_BYTES = 1_000;
 
 export class PostSize {
-  readonly #configured: number;
+  #configured: number;
   #learned: number;
   #learnedAtMs = 0;
 
   constructor(maxBytes: number) {
     this.#configured = maxBytes;
     this.#learned = maxBytes;
+  }
+
+  /** After a reload. What a 413 taught stays, as long as it is less. */
+  setLimit(maxBytes: number): void {
+    this.#learned = this.#learned === this.#configured ? maxBytes : Math.min(this.#learned, maxBytes);
+    this.#configured = maxBytes;
   }
 
   maxBytes(nowMs: number): number {

@@ -11,7 +11,7 @@ export type Trouble = 'later' | 'refused' | 'no-access';
 const ENOUGH = 3;
 
 export class Reach {
-  readonly #latelyMs: number;
+  #latelyMs: number;
   readonly #taken = new Map<number, number>();
   readonly #books: Record<Trouble, Map<number, number>> = {
     later: new Map(),
@@ -23,6 +23,11 @@ export class Reach {
 
   /** `latelyMs`: an asset that had a post taken within so long counts among those that would show an outage. */
   constructor(latelyMs: number) {
+    this.#latelyMs = latelyMs;
+  }
+
+  /** After a reload. */
+  setLately(latelyMs: number): void {
     this.#latelyMs = latelyMs;
   }
 

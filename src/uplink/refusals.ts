@@ -10,14 +10,16 @@
 import type { Batch, OutgoingBuffer, Refusal } from '../buffer/lanes.ts';
 import type { Clock } from '../clock.ts';
 import type { Logger } from '../logger.ts';
+import { Repeats } from '../repeats.ts';
 import type { Course } from './course.ts';
 import type { UplinkHooks } from './ports.ts';
 import type { PostSize } from './post-size.ts';
 import type { Reach } from './reach.ts';
-import { Repeats } from './repeats.ts';
 import { MOST_LONE_REFUSALS, type SeriesWaits } from './series-waits.ts';
 import type { Verdict } from './verdict.ts';
 
+const QUARANTINE_HINT =
+  'See `tagferry buffer quarantine`; mend unit, key or asset in tags.yaml, then `tagferry buffer requeue`.';
 /** So many lone values an asset without company is tried with before its refusals count as an outage. */
 const MOST_LONE_TRIES = 32;
 
@@ -58,11 +60,16 @@ export class Refusals {
       if (verdict.status === 413) {
         const bytes = size.refused(batch.body.length, clock.monotonicMs());
         if (bytes)
-          log.warn({ event: 'uplink.size_learned', maxBytes: bytes }, 'a post was too large: posts become smaller');
+          log.warn(
+            { event: 'uplink.size_learned', batch: course.name, maxBytes: bytes },
+            'a post was too large: posts become smaller',
+          );
       }
       const parts = await this.#parts.keep(() => buffer.divide(batch.id));
       if (parts.length > 0) {
         course.wasDivided = true;
+        const facts = { batch: course.name, asset: course.asset, part: batch.id, into: parts.map(({ id }) => id) };
+        log.debug({ event: 'uplink.divided', ...facts }, 'a refused part was divided');
         return course.putBack(parts);
       }
     }
@@ -78,9 +85,18 @@ export class Refusals {
   #logRefused(course: Course, batch: Batch, verdict: Verdict): void {
     const { clock, log } = this.#parts;
     const count = this.#repeats.note(`refused:${course.asset}`, clock.monotonicMs());
-    if (count === undefined) return;
-    const facts = { asset: course.asset, status: verdict.status, words: verdict.words, values: batch.values, count };
-    log.warn({ event: 'uplink.refused', ...facts }, 'the platform refused a post: it is divided');
+    const { status, words } = verdict;
+    const facts = {
+      batch: course.name,
+      asset: course.asset,
+      part: batch.id,
+      status,
+      words,
+      values: batch.values,
+      count,
+    };
+    const level = count === undefined ? 'debug' : 'warn';
+    log[level]({ event: 'uplink.refused', ...facts }, 'the platform refused a post: it is divided');
   }
 
   /**
@@ -124,16 +140,19 @@ export class Refusals {
     await this.#parts.keep(() => buffer.quarantine(batch.id, refusal));
     this.quarantinedValues += batch.values;
     hooks.quarantined?.(String(refusal.status), batch.values);
-    this.#logQuarantined(course.asset, series, refusal);
+    this.#logQuarantined(course, batch.id, series, refusal);
     await this.#letWait(course, series, refusal);
   }
 
-  #logQuarantined(asset: number, series: number, refusal: Refusal): void {
+  #logQuarantined({ name, asset }: Course, part: number, series: number, refusal: Refusal): void {
     const { clock, log } = this.#parts;
     const count = this.#repeats.note(`quarantined:${series}`, clock.monotonicMs());
-    if (count === undefined) return;
-    const facts = { asset, series, status: refusal.status, words: refusal.message, count };
-    log.warn({ event: 'uplink.quarantined', ...facts }, 'a value that the platform refuses is in quarantine');
+    const { status, message: words } = refusal;
+    const facts = { batch: name, asset, part, series, status, words, count, hint: QUARANTINE_HINT };
+    log[count === undefined ? 'debug' : 'warn'](
+      { event: 'uplink.quarantined', ...facts },
+      'a value that the platform refuses is in quarantine',
+    );
   }
 
   /** Enough of its values were refused alone: the series waits, and its parts go back to their places. */
@@ -145,7 +164,8 @@ export class Refusals {
     await this.#parts.holdSeries();
     for (const part of course.takeOut(series)) await this.#parts.keep(() => buffer.release(part.id));
     if (!isNew) return;
-    const facts = { asset: course.asset, series, status: refusal.status, words: refusal.message };
+    const { status, message: words } = refusal;
+    const facts = { batch: course.name, asset: course.asset, series, status, words, hint: QUARANTINE_HINT };
     log.error(
       { event: 'uplink.series_waits', ...facts },
       'the platform refuses one value of a series after the other: it waits',

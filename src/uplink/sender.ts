@@ -9,6 +9,7 @@ import type { Batch, OutgoingBuffer } from '../buffer/lanes.ts';
 import type { Clock } from '../clock.ts';
 import { messageOf, PlatformError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
+import { Repeats } from '../repeats.ts';
 import type { BackfillRate } from './backfill-rate.ts';
 import { Course } from './course.ts';
 import type { Link } from './link.ts';
@@ -18,7 +19,6 @@ import { postBatch } from './post.ts';
 import type { PostSize } from './post-size.ts';
 import type { Reach } from './reach.ts';
 import { Refusals } from './refusals.ts';
-import { Repeats } from './repeats.ts';
 import type { SeriesWaits } from './series-waits.ts';
 import { Troubles } from './troubles.ts';
 import type { Verdict } from './verdict.ts';
@@ -66,6 +66,9 @@ export class Sender {
   readonly #stop = new AbortController();
   readonly #repeats = new Repeats();
   readonly #emptyProbes = new Map<number, number>();
+  /** Tells the batches of this run from those of others in a log. */
+  readonly #run: string;
+  #batches = 0;
   /** Batches that were taken and wait for their request. */
   unpaid = 0;
   stopping = false;
@@ -75,6 +78,7 @@ export class Sender {
 
   constructor(parts: SenderParts) {
     this.#parts = parts;
+    this.#run = Math.floor(parts.clock.wallMs() / 1000).toString(36);
     this.refusals = new Refusals({
       ...parts,
       keep: (call) => this.#keep(call),
@@ -114,7 +118,8 @@ export class Sender {
       return this.#postNext(course);
     }
     const { take, kind, trial } = decision;
-    course = new Course({ asset: take.asset, lane: take.lane, kind, onlySeries: take.onlySeries, trial });
+    const name = `${this.#run}-${++this.#batches}`;
+    course = new Course({ name, asset: take.asset, lane: take.lane, kind, onlySeries: take.onlySeries, trial });
     this.#parts.works.begin(course);
     if (kind === 'probe') this.#parts.works.occupyBoth(course);
     return this.#begin(course, decision);
@@ -145,6 +150,16 @@ export class Sender {
       return this.#parts.wake();
     }
     course.waiting = [batch];
+    const { values, body } = batch;
+    this.#log(course, 'uplink.taken', 'a batch is to be posted', {
+      part: batch.id,
+      lane: course.lane,
+      kind: course.kind,
+      values,
+      bytes: body.length,
+      series: batch.series.length,
+      trial: course.trial || undefined,
+    });
     if (batch.backlogValues > 0) {
       works.occupyBoth(course);
       works.of(course.asset).lastBacklogAtMs = clock.monotonicMs();
@@ -174,6 +189,14 @@ export class Sender {
     const verdict = await postBatch(client, pathOf(course.asset), batch, signal);
     cancel();
     hooks.posted?.(verdict?.meaning ?? 'aborted');
+    this.#log(course, 'uplink.posted', 'a part of a batch was posted', {
+      part: batch.id,
+      post,
+      values: batch.values,
+      meaning: verdict?.meaning ?? 'aborted',
+      code: verdict?.code,
+      tookMs: Math.round(clock.monotonicMs() - startedMs),
+    });
     await course.exclusively(() => this.#answered(course, batch, verdict, post, startedMs));
     this.#parts.wake();
   }
@@ -254,6 +277,7 @@ export class Sender {
     course.posting = undefined;
     course.taken++;
     await this.#keep(() => buffer.settle(batch.id));
+    this.#log(course, 'uplink.settled', 'values are delivered', { part: batch.id, post, values: batch.values });
     this.deliveredValues += batch.values;
     this.lastDeliveredMs = clock.wallMs();
     hooks.delivered?.(batch.values);
@@ -262,7 +286,10 @@ export class Sender {
     const released = waits.taken(batch.series);
     if (released.length > 0) {
       await this.#parts.holdSeries();
-      log.info({ event: 'uplink.series_back', asset: course.asset, series: released }, 'a series is taken again');
+      log.info(
+        { event: 'uplink.series_back', batch: course.name, asset: course.asset, series: released },
+        'a series is taken again',
+      );
     }
     if (course.kind === 'probe' || access.isHeld(course.asset)) {
       await access.delivered(course.asset, batch.series).catch((error) => this.#logStore(error));
@@ -278,6 +305,7 @@ export class Sender {
       // A refusal that was not confirmed counts for nothing.
       if (part.values === 1) waits.forget(part.series[0]!);
       await this.#keep(() => buffer.release(part.id));
+      this.#log(course, 'uplink.later', 'values wait in the buffer again', { part: part.id, values: part.values });
     }
     if (!course.posting) works.end(course);
     this.#parts.wake();
@@ -304,6 +332,11 @@ export class Sender {
         await this.#parts.clock.sleep(STORE_RETRY_MS, this.#stop.signal);
       }
     }
+  }
+
+  /** One step of a batch. A busy uplink takes hundreds of them in a second, so they are told at debug alone. */
+  #log(course: Course, event: string, message: string, fields: object): void {
+    this.#parts.log.debug({ event, batch: course.name, asset: course.asset, ...fields }, message);
   }
 
   #logStore(error: unknown): void {

@@ -5,13 +5,18 @@
 const WINDOW_MS = 60_000;
 
 export class Stretch {
-  readonly #intervalMs: number;
+  #intervalMs: number;
   #windowStartMs = Number.NEGATIVE_INFINITY;
   #now = 0;
   #before = 0;
   #stretched = false;
 
   constructor(postIntervalMs: number) {
+    this.#intervalMs = postIntervalMs;
+  }
+
+  /** After a reload. */
+  setInterval(postIntervalMs: number): void {
     this.#intervalMs = postIntervalMs;
   }
 

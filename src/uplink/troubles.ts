@@ -4,12 +4,12 @@
  */
 import type { Clock } from '../clock.ts';
 import type { Logger } from '../logger.ts';
+import { Repeats } from '../repeats.ts';
 import type { Course } from './course.ts';
 import type { Link } from './link.ts';
 import type { AccessPort, PostBudget } from './ports.ts';
 import { askedWaitMs, restMs } from './post.ts';
 import type { Reach } from './reach.ts';
-import { Repeats } from './repeats.ts';
 import type { Verdict } from './verdict.ts';
 import type { Works } from './works.ts';
 
@@ -27,6 +27,9 @@ export interface TroublesParts {
   abandonAll(): void;
   logStore(error: unknown): void;
 }
+
+const QUOTA_HINT =
+  'Raise the quota of the connect subscription, or wait for its next period; REQUESTS_PER_DAY keeps below it.';
 
 interface Failure {
   code: string;
@@ -50,22 +53,22 @@ export class Troubles {
     switch (verdict.meaning) {
       case 'unreachable':
         budget.giveBack();
-        return this.#away(verdict, post, startedMs);
+        return this.#away(verdict, post, startedMs, { batch: course.name });
       case 'session':
-        return this.#away(verdict, post, startedMs);
+        return this.#away(verdict, post, startedMs, { batch: course.name });
       case 'quota':
-        return this.#away(verdict, post, startedMs, { quota: true });
+        return this.#away(verdict, post, startedMs, { batch: course.name, quota: true });
       case 'rest':
         if (course.trial) this.online();
-        return this.#rest(verdict);
+        return this.#rest(course, verdict);
       case 'no-access':
         return this.#noAccess(course, verdict, post, startedMs);
       default: {
         reach.met('later', course.asset);
         const leastMs = askedWaitMs(verdict, clock);
         const isPlatform = link.outage !== undefined || reach.isPlatform('later', clock.monotonicMs());
-        if (isPlatform) this.#away(verdict, post, startedMs, { leastMs });
-        else this.#pause(course.asset, verdict, leastMs);
+        if (isPlatform) this.#away(verdict, post, startedMs, { batch: course.name, leastMs });
+        else this.#pause(course, verdict, leastMs);
       }
     }
   }
@@ -82,22 +85,26 @@ export class Troubles {
     this.#away(failure, this.#outageAt + 1, this.#parts.clock.monotonicMs());
   }
 
-  #pause(asset: number, verdict: Verdict, leastMs: number): void {
+  #pause({ name: batch, asset }: Course, verdict: Verdict, leastMs: number): void {
     const { works, clock, log } = this.#parts;
     const pauseMs = Math.round(works.pause(asset, leastMs));
     const count = this.#repeats.note(`asset:${asset}:${verdict.code}`, clock.monotonicMs());
-    if (count === undefined) return;
-    const facts = { asset, code: verdict.code, words: verdict.words, pauseMs, count };
-    log.warn({ event: 'uplink.asset_pauses', ...facts }, 'a post failed: the asset pauses, the others go on');
+    const facts = { batch, asset, code: verdict.code, words: verdict.words, pauseMs, count };
+    log[levelOf(count)](
+      { event: 'uplink.asset_pauses', ...facts },
+      'a post failed: the asset pauses, the others go on',
+    );
   }
 
-  #rest(verdict: Verdict): void {
+  #rest({ name: batch, asset }: Course, verdict: Verdict): void {
     const { budget, clock, log } = this.#parts;
     const waitMs = Math.round(restMs(verdict.answer!, clock));
     budget.restUntil(clock.monotonicMs() + waitMs);
     const count = this.#repeats.note('rest', clock.monotonicMs());
-    if (count === undefined) return;
-    log.warn({ event: 'uplink.rest', waitMs, count }, 'the platform had too many requests: all posts wait');
+    log[levelOf(count)](
+      { event: 'uplink.rest', batch, asset, waitMs, count },
+      'the platform had too many requests: all posts wait',
+    );
   }
 
   async #noAccess(course: Course, verdict: Verdict, post: number, startedMs: number): Promise<void> {
@@ -111,12 +118,17 @@ export class Troubles {
     await access.refused(asset, verdict.status === 403 ? 403 : 404, series).catch(logStore);
     if (reach.isPlatform('no-access', clock.monotonicMs())) {
       for (const other of reach.inTrouble('no-access')) this.retrySoon.add(other);
-      this.#away(verdict, post, startedMs);
+      this.#away(verdict, post, startedMs, { batch: course.name });
     } else if (course.trial) this.online();
   }
 
   /** The platform is away. A post that started before the outage does not lengthen it. */
-  #away(failure: Failure, post: number, startedMs: number, how: { leastMs?: number; quota?: boolean } = {}): void {
+  #away(
+    failure: Failure,
+    post: number,
+    startedMs: number,
+    how: { batch?: string; leastMs?: number; quota?: boolean } = {},
+  ): void {
     const { link, works, reach, log, clock } = this.#parts;
     const isNew = link.outage === undefined;
     if (!isNew && post <= this.#outageAt) return;
@@ -130,11 +142,12 @@ export class Troubles {
       this.#parts.abandonAll();
     }
     const count = this.#repeats.note(`away:${code}`, clock.monotonicMs());
-    if (count === undefined) return;
     const nextTryMs = Math.max(0, Math.round(outage.nextTryAtMs - clock.monotonicMs()));
-    const facts = { code, words, attempts: outage.attempts, nextTryMs, count };
-    if (how.quota) log.error({ event: 'uplink.quota', ...facts }, 'the quota of API calls is spent: all posts pause');
-    else log.warn({ event: 'uplink.away', ...facts }, 'the platform is away: values stay in the buffer');
+    const facts = { batch: how.batch, code, words, attempts: outage.attempts, nextTryMs, count };
+    const said = 'the quota of API calls is spent: all posts pause';
+    if (how.quota)
+      log[count === undefined ? 'debug' : 'error']({ event: 'uplink.quota', ...facts, hint: QUOTA_HINT }, said);
+    else log[levelOf(count)]({ event: 'uplink.away', ...facts }, 'the platform is away: values stay in the buffer');
   }
 
   /** The platform answers as it should. */
@@ -148,3 +161,6 @@ export class Troubles {
     this.#parts.back();
   }
 }
+
+/** What is not worth a line for the night shift is still there for whoever follows a batch. */
+const levelOf = (count: number | undefined) => (count === undefined ? 'debug' : 'warn');

@@ -6,6 +6,7 @@ import type { OutgoingBuffer } from '../buffer/lanes.ts';
 import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import type { Logger } from '../logger.ts';
+import { Repeats } from '../repeats.ts';
 import { BackfillRate } from './backfill-rate.ts';
 import { Link } from './link.ts';
 import { creditAfter, type PlanInput, type PlanOptions, type PostDecision, type ProbeView, plan } from './planner.ts';
@@ -72,6 +73,7 @@ export class Uplink {
   readonly #backfill: BackfillRate;
   readonly #sender: Sender;
   readonly #performing = new Set<Promise<void>>();
+  readonly #repeats = new Repeats();
   readonly #backListeners = new Set<() => void>();
   readonly #startedMs: number;
   #credit = 0;
@@ -89,7 +91,7 @@ export class Uplink {
     this.#options = { ...options };
     this.#startedMs = clock.monotonicMs();
     this.#link = new Link(clock);
-    this.#reach = new Reach(Math.max(LATELY_MS, 3 * options.postIntervalMs));
+    this.#reach = new Reach(latelyOf(options.postIntervalMs));
     this.#works = new Works(clock);
     this.#size = new PostSize(options.postMaxBytes);
     this.#stretch = new Stretch(options.postIntervalMs);
@@ -155,10 +157,15 @@ export class Uplink {
     this.wake();
   }
 
-  /** After a reload. */
-  setPace(pace: PlanOptions): void {
+  /** After a reload. During an outage the next try goes at once: somebody is there and waits for it. */
+  setPace(pace: UplinkOptions): void {
     Object.assign(this.#options, pace);
-    this.wake();
+    const { postIntervalMs, postMaxValues, postMaxBytes, backfillValuesPerSecond } = pace;
+    this.#reach.setLately(latelyOf(postIntervalMs));
+    this.#size.setLimit(postMaxBytes);
+    this.#stretch.setInterval(postIntervalMs);
+    this.#backfill.setRate(backfillValuesPerSecond, postIntervalMs, postMaxValues);
+    this.tryNow();
   }
 
   /** Whether the loop still turns: it looks at what waits every few seconds, whatever happens. */
@@ -180,8 +187,11 @@ export class Uplink {
         untilMs = this.#planAll();
       } catch (error) {
         // A mistake in planning must not end the uplink: said, and tried again with the next change.
-        this.#parts.log.error({ event: 'uplink.plan_failed', words: messageOf(error) }, 'planning failed');
-        untilMs = this.#parts.clock.monotonicMs() + LOOK_MS;
+        const nowMs = this.#parts.clock.monotonicMs();
+        const count = this.#repeats.note('plan', nowMs);
+        const fields = { event: 'uplink.plan_failed', words: messageOf(error), count };
+        if (count !== undefined) this.#parts.log.error(fields, 'planning failed');
+        untilMs = nowMs + LOOK_MS;
       }
       await this.#sleep(untilMs);
     }
@@ -347,3 +357,6 @@ export class Uplink {
     };
   }
 }
+
+/** How long ago an asset may have posted to count among those that would show an outage. */
+const latelyOf = (postIntervalMs: number) => Math.max(LATELY_MS, 3 * postIntervalMs);

@@ -111,8 +111,8 @@ describe('the daemon', () => {
     agent = new AgentProcess(sandbox.url, { env: { POST_INTERVALL: '5s', COMMIT_INTERVAL: 'soon' } });
     agent.launch();
     expect(await agent.ended()).toBe(78);
-    expect(agent.output).toMatch(/agent\.env:\d+: .*POST_INTERVAL/);
-    expect(agent.output).toMatch(/agent\.env:\d+: .*COMMIT_INTERVAL/);
+    expect(agent.output).toMatch(/agent\.env:\d+:\d+: .*POST_INTERVAL/);
+    expect(agent.output).toMatch(/agent\.env:\d+:\d+: .*COMMIT_INTERVAL/);
   });
 
   it('keeps secrets out of its log, its status and world-readable files', async () => {
@@ -142,6 +142,30 @@ describe('the daemon', () => {
     agent.signal('SIGHUP');
     await agent.until(() => agent.logged('config.refused').length === 1, 'the new configuration was refused');
     expect((await agent.push([value('FT-300', 2)])).status).toBe(204);
+  });
+
+  it('takes larger bounds and smaller posts from a reload', async () => {
+    const narrow = { BUFFER_MAX_BYTES: '400kB', BUFFER_FULL: 'refuse-new' };
+    const agent = await startAgent({ env: narrow });
+    await sandbox.goOffline('refuse');
+    let sent = 0;
+    const push = () => {
+      const from = sent;
+      const values = Array.from({ length: 1000 }, (_, i) => value('FT-101', Math.sin(from + i), 1_000_000 + from + i));
+      return agent.push(values);
+    };
+    while ((await push()).status === 204) sent += 1000;
+    expect((await push()).status).toBe(503);
+    await sandbox.goOnline();
+    agent.write(sandbox.url, { tags: TAGS, env: { ...narrow, BUFFER_MAX_BYTES: '4MB', POST_MAX_VALUES: '250' } });
+    agent.signal('SIGHUP');
+    await agent.until(() => agent.logged('config.reloaded').length === 1, 'the configuration was read again');
+    expect((await push()).status).toBe(204);
+    sent += 1000;
+    const delivered = () => agent.metric('tagferry_values_delivered_total');
+    await agent.until(async () => (await delivered()) === sent, 'everything is on the platform');
+    // What was under way before goes again as it was.
+    expect(await agent.metric('tagferry_posts_total{outcome="delivered"}')).toBeGreaterThan((sent - 5_000) / 250);
   });
 });
 
