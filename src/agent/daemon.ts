@@ -9,6 +9,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Clock } from '../clock.ts';
 import type { Configuration } from '../config/configuration.ts';
+import { reloadedSettings } from '../config/reloaded-settings.ts';
 import { ConfigurationError, messageOf } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import { compressing } from '../uplink/compression.ts';
@@ -226,11 +227,12 @@ export class Daemon {
     await this.#service.reloading();
     try {
       const next = this.#options.readConfiguration();
-      const { settings, tags, reactions } = next;
-      this.#configuration = { ...next, settings: { ...settings, stateDir: this.#configuration.settings.stateDir } };
+      const { tags, reactions } = next;
+      const { settings, needRestart } = reloadedSettings(this.#configuration.settings, next.settings);
+      this.#configuration = { ...next, settings };
       log.level = settings.logLevel;
       this.#platform.reload(settings);
-      await this.#buffer.reload(this.#configuration.settings);
+      await this.#buffer.reload(settings);
       this.#uplink.setPace(uplinkPace(settings));
       await this.#events.reload(tags, reactions);
       await this.#sources.reload(tags);
@@ -238,6 +240,9 @@ export class Daemon {
         { event: 'config.reloaded', tags: tags.tags.size, reactions: reactions.length },
         'the configuration was read again',
       );
+      if (needRestart.length > 0) {
+        log.warn({ event: 'config.restart_needed', keys: needRestart }, 'these keys take effect with a restart');
+      }
     } catch (error) {
       log.error(
         {

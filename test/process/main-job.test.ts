@@ -157,9 +157,12 @@ describe('the daemon', () => {
     while ((await push()).status === 204) sent += 1000;
     expect((await push()).status).toBe(503);
     await sandbox.goOnline();
-    agent.write(sandbox.url, { tags: TAGS, env: { ...narrow, BUFFER_MAX_BYTES: '4MB', POST_MAX_VALUES: '250' } });
+    const wide = { ...narrow, BUFFER_MAX_BYTES: '4MB', POST_MAX_VALUES: '250', INGEST_TOKEN: 'not-before-a-restart' };
+    agent.write(sandbox.url, { tags: TAGS, env: wide });
     agent.signal('SIGHUP');
     await agent.until(() => agent.logged('config.reloaded').length === 1, 'the configuration was read again');
+    await agent.until(() => agent.logged('config.restart_needed').length === 1, 'what needs a restart is named');
+    expect(agent.logged('config.restart_needed')[0]).toMatchObject({ keys: ['INGEST_TOKEN'] });
     expect((await push()).status).toBe(204);
     sent += 1000;
     const delivered = () => agent.metric('tagferry_values_delivered_total');
