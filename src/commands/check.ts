@@ -10,7 +10,9 @@ const EX_CONFIG = 78;
 export function define(program: Command): void {
   program
     .command('check')
-    .description('read all configuration and print every problem as file:line: what is wrong, what to write instead')
+    .description(
+      'read all configuration and print every problem as file:line:column: what is wrong, what to write instead',
+    )
     .option('--json', 'print the problems as JSON, for editors and scripts')
     .action((options: { json?: boolean }) => {
       const directory = configurationDirectory(program.opts<{ config?: string }>().config, process.env);

@@ -89,7 +89,8 @@ function lineOfBadByte(bytes: Buffer): number {
 /** Warns of a file or folder that anyone may change: whoever writes reactions.yaml runs commands as this user. */
 export function warnIfWritableByAll(problems: Problems, file: string, stats: Stats): void {
   if ((stats.mode & 0o002) === 0) return;
-  problems.warning(place(file), 'anyone on this machine may change it', `run: chmod o-w ${file}`);
+  const place = stats.isDirectory() ? { file, line: null, column: null } : { file, line: 1, column: 1 };
+  problems.warning(place, 'anyone on this machine may change it', `run: chmod o-w ${file}`);
 }
 
 /**
@@ -102,8 +103,4 @@ export function warnIfReadableByOthers(problems: Problems, at: Place, stats: Sta
   if (!everyone && !group) return;
   const mode = (stats.mode & 0o777).toString(8).padStart(4, '0');
   problems.warning(at, `it holds secrets that others may read (mode ${mode})`, `run: chmod 600 ${at.file}`);
-}
-
-function place(file: string): Place {
-  return { file, line: 1, column: 1 };
 }

@@ -4,7 +4,10 @@ import type { Place, Problems } from './problem.ts';
 /** One `KEY=value` line of agent.env. */
 export interface EnvLine {
   value: string;
+  /** Of the key. */
   place: Place;
+  /** Of the value. */
+  valuePlace: Place;
   /** The value could not be read; that has been reported. */
   broken?: true;
 }
@@ -68,13 +71,16 @@ function parseRow(
     problems.error(place, `${key} stands already on line ${earlier.place.line}`, 'keep one of the two', key);
     return;
   }
-  const value = parseValue(match[2]!);
+  const raw = match[2]!;
+  const before = content.length - raw.length + (/^\s*["']?/.exec(raw)?.[0].length ?? 0);
+  const valuePlace: Place = { ...place, column: (place.column ?? 1) + before };
+  const value = parseValue(raw);
   if ('reason' in value) {
-    lines.set(key, { value: '', place, broken: true });
+    lines.set(key, { value: '', place, valuePlace, broken: true });
     problems.error(place, `${key}: ${value.reason}`, value.instead, key);
     return;
   }
-  lines.set(key, { value: value.value, place });
+  lines.set(key, { value: value.value, place, valuePlace });
 }
 
 function parseValue(raw: string): { value: string } | { reason: string; instead: string } {

@@ -65,7 +65,7 @@ export function readOrigin(
   const required = REQUIRED[kind];
   if (required !== undefined && raw[required.member] === undefined) {
     const reason = `a value from the ${kind} source "${printable(source)}" has no "${required.member}"`;
-    problems.error(file.placeOfName(at), reason, `add ${required.example}`, source);
+    problems.error(file.placeOfName(at), reason, `add ${required.example}`, at.slice(at.lastIndexOf('/') + 1));
     return undefined;
   }
   if (strangers.length > 0) return undefined;

@@ -28,11 +28,16 @@ export type Reading<T> = { value: T } | { reason: string; instead: string };
 
 const MOST_SHOWN = 60;
 
-/** `file:line: what is wrong, what to write instead`; warnings are marked. */
+/**
+ * `file:line:column: what is wrong, what to write instead`, as compilers write it, so that editors and terminals lead there. The
+ * offending text is in it: before what is wrong where that does not name it. Warnings are marked.
+ */
 export function problemLine(problem: Problem): string {
-  const at = problem.line === null ? problem.file : `${problem.file}:${problem.line}`;
+  const { file, line, column, text, reason, instead } = problem;
+  const at = [file, ...(line === null ? [] : [line, column ?? 1])].join(':');
   const mark = problem.severity === 'warning' ? 'warning: ' : '';
-  return `${at}: ${mark}${problem.reason}, ${problem.instead}`;
+  const what = `${reason}, ${instead}`.includes(text) ? '' : `"${text}": `;
+  return `${at}: ${mark}${what}${reason}, ${instead}`;
 }
 
 /** Problems of one run, in the order found. */

@@ -56,7 +56,8 @@ function applySchema(
   texts: Readonly<Record<string, string>>,
   keys: readonly KeyName[],
 ): { values: Record<string, unknown>; errors: readonly ErrorObject[] } {
-  const ajv = new Ajv({ allErrors: true, useDefaults: true, coerceTypes: false });
+  // The schema of schemas, which would be compiled first, has nothing to say about one that is made here.
+  const ajv = new Ajv({ allErrors: true, useDefaults: true, coerceTypes: false, meta: false, validateSchema: false });
   ajv.addKeyword({ keyword: 'settingForm', schemaType: 'string', modifying: true, compile: compileSettingForm });
   const properties = Object.fromEntries(
     keys.map((key) => {

@@ -107,7 +107,8 @@ function fromLineOrEnvironment(
   let setting: GivenSetting | undefined;
   if (fromEnvironment !== undefined) {
     setting = { text: fromEnvironment, place: { file: 'environment', line: null, column: null }, folder: '.' };
-  } else if (line !== undefined && !line.broken) setting = { text: line.value, place: line.place, folder: directory };
+  } else if (line !== undefined && !line.broken)
+    setting = { text: line.value, place: line.valuePlace, folder: directory };
   if (setting === undefined || setting.text !== '' || emptyMeansSomething(name)) return setting;
   return undefined;
 }
@@ -131,7 +132,9 @@ function takeFile(
     problems.error(pointer.place, `${key}_FILE: ${pointer.text} ${content.reason}`, content.instead, pointer.text);
     return;
   }
-  const place = { file: pointer.text, line: 1, column: 1 };
+  // As one would name it from where the folder was named, so that the line leads to the file.
+  const file = isAbsolute(pointer.text) ? pointer.text : directoryPath(pointer.folder, pointer.text);
+  const place = { file, line: 1, column: 1 };
   if (settingKey(key).secret) warnIfReadableByOthers(problems, place, content.stats);
   given.set(key, { text: content.text, place, folder: dirname(path) });
 }

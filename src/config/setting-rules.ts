@@ -1,6 +1,7 @@
-import { statSync } from 'node:fs';
+import { type Stats, statSync } from 'node:fs';
 import { MOST_BODY_BYTES } from '../contract/values.ts';
 import { codeOf } from '../errors.ts';
+import { warnIfReadableByOthers } from './configuration-file.ts';
 import { formatListenAddress, isLocalAddress, isLoopbackHost } from './listen-address.ts';
 import { type Problems, printable } from './problem.ts';
 import type { ReadSettings } from './read-settings.ts';
@@ -116,25 +117,28 @@ function checkTls(settings: ReadSettings, origins: GivenSettings, problems: Prob
       certificate === undefined
         ? (['WEBHOOK_TLS_KEY', 'WEBHOOK_TLS_CERT'] as const)
         : (['WEBHOOK_TLS_CERT', 'WEBHOOK_TLS_KEY'] as const);
-    problems.error(origins.placeOf(set), `${set} is set and ${unset} is not`, `set ${unset} as well, or neither`, set);
+    problems.error(origins.placeOf(set), `${set} is set and ${unset} is not`, `set ${unset} as well, or neither`);
   }
   for (const [name, path] of [
     ['WEBHOOK_TLS_CERT', certificate],
     ['WEBHOOK_TLS_KEY', key],
     ['PLATFORM_CA', settings.platformCa],
   ] as const) {
-    if (path === undefined || !isMissing(path)) continue;
+    if (path === undefined || lookAt(path) !== 'missing') continue;
     problems.error(origins.placeOf(name), `${name}: there is no file ${path}`, 'write the path of a PEM file', path);
+  }
+  const found = key === undefined ? undefined : lookAt(key);
+  if (found !== undefined && found !== 'missing') {
+    warnIfReadableByOthers(problems, { file: key!, line: 1, column: 1 }, found);
   }
 }
 
-/** Only a file that is surely not there: one that this user may not look at may still be the service's to read. */
-function isMissing(path: string): boolean {
+/** `missing` is surely not there; `undefined`: this user may not look at it, and it may still be the service's to read. */
+function lookAt(path: string): Stats | 'missing' | undefined {
   try {
-    statSync(path);
-    return false;
+    return statSync(path);
   } catch (error) {
-    return codeOf(error) === 'ENOENT' || codeOf(error) === 'ENOTDIR';
+    return codeOf(error) === 'ENOENT' || codeOf(error) === 'ENOTDIR' ? 'missing' : undefined;
   }
 }
 

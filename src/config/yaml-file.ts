@@ -27,6 +27,9 @@ export interface YamlFile {
 /** Some 20,000 tags. */
 const MOST_YAML_BYTES = 4_000_000;
 const MOST_SYNTAX_PROBLEMS = 20;
+/** A password in an address, or what a header lets its bearer do; not in a comment. */
+const SECRET =
+  /^([^#\n]*?)(?:[a-z][a-z0-9+.-]*:\/\/[^/\s:@]+:[^/\s@]+@|\b(?:authorization|(?:x-)?api-?key)["']?\s*:\s*\S)/im;
 /** Aliases may repeat what they name, and nine lines of them can mean a billion nodes. */
 const MOST_NODES = 400_000;
 const DEEPEST = 40;
@@ -54,10 +57,11 @@ export function readYamlFile(path: string, name: string, problems: Problems): Ya
   }
   warnIfWritableByAll(problems, name, found.stats);
   const file = parseYaml(found.text, name, problems);
-  const password = /:\/\/[^/\s:@]+:[^/\s@]+@/.exec(found.text);
-  if (password !== null) {
-    const line = found.text.slice(0, password.index).split('\n').length;
-    warnIfReadableByOthers(problems, { file: name, line, column: 1 }, found.stats);
+  const secret = SECRET.exec(found.text);
+  if (secret !== null) {
+    const before = found.text.slice(0, secret.index + secret[1]!.length).split('\n');
+    const place = { file: name, line: before.length, column: before.at(-1)!.length + 1 };
+    warnIfReadableByOthers(problems, place, found.stats);
   }
   return file;
 }

@@ -128,7 +128,7 @@ describe('the doctor without a daemon', () => {
     expect(status).toBe(1);
     expect(linesOf(checks, 'configuration')[0]).toMatchObject({
       state: 'failure',
-      message: expect.stringMatching(/agent\.env:\d+: .*POST_INTERVAL/),
+      message: expect.stringMatching(/agent\.env:\d+:\d+: .*POST_INTERVAL/),
     });
     expect(linesOf(checks, 'network.http')).toMatchObject([{ state: 'ok' }]);
     expect(linesOf(checks, 'sign_in')).toMatchObject([{ state: 'warning' }]);

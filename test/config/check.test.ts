@@ -34,15 +34,15 @@ describe('tagferry check', () => {
   it('exits 0 on warnings alone, and marks them', () => {
     const { status, stdout } = runCheck({ 'tags.yaml': '' }, ENOUGH);
     expect(status).toBe(0);
-    expect(stdout).toMatch(/^DIR\/tags\.yaml:1: warning: .+\nDIR: 0 problems, 1 warning, 0 tags/);
+    expect(stdout).toMatch(/^DIR\/tags\.yaml:1:1: warning: .+\nDIR: 0 problems, 1 warning, 0 tags/);
   });
 
   it('exits 78 and prints every problem on standard output', () => {
     const { status, stdout } = runCheck({ 'agent.env': 'FOO=1\n', 'tags.yaml': 'tags: { T: { aset: 1 } }\n' }, ENOUGH);
     expect(status).toBe(78);
     expect(stdout.split('\n')).toEqual([
-      'DIR/agent.env:1: FOO is not a known key, remove it (the nearest known is NO_PROXY)',
-      'DIR/tags.yaml:1: unknown member "aset", write "asset"',
+      'DIR/agent.env:1:1: FOO is not a known key, remove it (the nearest known is NO_PROXY)',
+      'DIR/tags.yaml:1:14: unknown member "aset", write "asset"',
       'DIR: 2 problems',
       '',
     ]);

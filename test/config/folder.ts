@@ -35,7 +35,7 @@ export function makeFolder(files: Files, mode = 0o600): string {
 }
 
 export interface Checked extends CheckedConfiguration {
-  /** Lines of `check`, with `DIR` for the folder. */
+  /** Lines of `check`, with `DIR` for the folder and without their columns: `column.test.ts` and `misplaced` look at these. */
   lines: string[];
   errors: string[];
   folder: string;
@@ -43,11 +43,30 @@ export interface Checked extends CheckedConfiguration {
 
 const ONE_TAG = 'tags: { T: { asset: 1, values: { v: {} } } }\n';
 
+/** Problems whose line and column do not lead to the text that they name; a name or value may stand in quotes there. */
+export function misplaced(files: Files, checked: Pick<Checked, 'problems' | 'folder'>): string[] {
+  const wrong: string[] = [];
+  for (const problem of checked.problems) {
+    const { file, line, column, text } = problem;
+    const content = files[file.slice(checked.folder.length + 1)];
+    if (typeof content !== 'string' || line === null || column === null || text === '') continue;
+    const there = content.split('\n')[line - 1]?.slice(column - 1) ?? '';
+    // A password is masked, a long text cut.
+    const start = text.replace(/(\*\*\*@|…|\?).*$/, '');
+    if (!there.replace(/^["']/, '').startsWith(start))
+      wrong.push(`${problemLine(problem)} [${text}] leads to: ${there}`);
+  }
+  return wrong;
+}
+
 /** Checks files beside settings that suffice. */
 export function check(files: Files, environment: Readonly<Record<string, string>> = ENOUGH): Checked {
   const folder = makeFolder({ 'tags.yaml': ONE_TAG, ...files });
   const checked = checkConfiguration({ directory: folder, environment });
-  const line = (problem: (typeof checked.problems)[number]) => problemLine(problem).replaceAll(folder, 'DIR');
+  const line = (problem: (typeof checked.problems)[number]) =>
+    problemLine(problem)
+      .replaceAll(folder, 'DIR')
+      .replace(/^([^:]*:\d+):\d+:/, '$1:');
   return {
     ...checked,
     lines: checked.problems.map(line),

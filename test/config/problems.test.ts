@@ -1,12 +1,15 @@
 import { describe, expect, it } from 'vitest';
-import { check, ENOUGH } from './folder.ts';
+import { check, ENOUGH, misplaced } from './folder.ts';
 
 /** Each case: a broken file, and exactly the lines that `check` prints for it. */
 type Case = [title: string, text: string | Uint8Array, ...lines: string[]];
 
 function expectLines(file: string, more: Record<string, string>, cases: readonly Case[]): void {
   it.each(cases)('%s', (_, text, ...lines) => {
-    expect(check({ ...more, [file]: text }).lines).toEqual(lines.map((line) => `DIR/${file}:${line}`));
+    const files = { ...more, [file]: text };
+    const checked = check(files);
+    expect(checked.lines).toEqual(lines.map((line) => `DIR/${file}:${line}`));
+    expect(misplaced(files, checked)).toEqual([]);
   });
 }
 
@@ -455,9 +458,9 @@ describe('reactions.yaml', () => {
       '4: there is no tag "FT-110" in tags.yaml, write "FT-101"',
     ],
     [
-      'several tags',
-      rule('on: threshold_reached\nif: { tag: [FT-101] }\ndo: [{ log: warn }]'),
-      '4: a list is not the name of a tag, write one name, and a rule for each tag',
+      'a tag that is no name',
+      rule('on: threshold_reached\nif: { tag: { above: 1 } }\ndo: [{ log: warn }]'),
+      '4: a mapping is not the name of a tag, write one name, or a list of names',
     ],
     [
       'a condition misspelt',

@@ -1,4 +1,4 @@
-import { chmodSync } from 'node:fs';
+import { chmodSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { configurationDirectory, loadConfiguration, readSettingsLeniently } from '../../src/config/configuration.ts';
@@ -281,7 +281,7 @@ describe('secrets', () => {
     chmodSync(join(folder, 'agent.env'), 0o644);
     const { CLIENT_SECRET: _, ...environment } = ENOUGH;
     expect(loadConfiguration({ directory: folder, environment }).warnings).toEqual([
-      `${folder}/agent.env:1: warning: it holds secrets that others may read (mode 0644), run: chmod 600 ${folder}/agent.env`,
+      `${folder}/agent.env:1:1: warning: it holds secrets that others may read (mode 0644), run: chmod 600 ${folder}/agent.env`,
     ]);
     chmodSync(join(folder, 'agent.env'), 0o600);
     expect(loadConfiguration({ directory: folder, environment }).warnings).toEqual([]);
@@ -300,8 +300,32 @@ describe('secrets', () => {
     const { CLIENT_SECRET: _, ...environment } = ENOUGH;
     const { warnings } = loadConfiguration({ directory: folder, environment });
     expect(warnings.map((line) => line.replaceAll(folder, 'DIR'))).toEqual([
-      's:1: warning: it holds secrets that others may read (mode 0644), run: chmod 600 s',
-      'DIR/tags.yaml:3: warning: it holds secrets that others may read (mode 0644), run: chmod 600 DIR/tags.yaml',
+      'DIR/s:1:1: warning: it holds secrets that others may read (mode 0644), run: chmod 600 DIR/s',
+      'DIR/tags.yaml:3:15: warning: it holds secrets that others may read (mode 0644), run: chmod 600 DIR/tags.yaml',
+    ]);
+  });
+
+  it('warn in the key of a certificate and in the headers of a reaction as well, and not in a comment', () => {
+    const rule = (headers: string) =>
+      `reactions:\n  - { name: r, on: "*", do: [{ post: "http://h", headers: ${headers} }] }\n# Authorization: Bearer x\n`;
+    const folder = makeFolder({
+      'agent.env': 'WEBHOOK_TLS_CERT=c.pem\nWEBHOOK_TLS_KEY=k.pem\n',
+      'c.pem': 'x',
+      'k.pem': 'x',
+      'tags.yaml': 'tags: { T: { asset: 1 } }',
+      'reactions.yaml': rule('{ X-Mark: north }'),
+    });
+    const warnings = () =>
+      loadConfiguration({ directory: folder, environment: ENOUGH }).warnings.map((line) =>
+        line.replaceAll(folder, 'DIR'),
+      );
+    chmodSync(join(folder, 'reactions.yaml'), 0o644);
+    expect(warnings()).toEqual([]);
+    writeFileSync(join(folder, 'reactions.yaml'), rule('{ Authorization: Bearer x }'));
+    chmodSync(join(folder, 'k.pem'), 0o640);
+    expect(warnings()).toEqual([
+      'DIR/k.pem:1:1: warning: it holds secrets that others may read (mode 0640), run: chmod 600 DIR/k.pem',
+      'DIR/reactions.yaml:2:61: warning: it holds secrets that others may read (mode 0644), run: chmod 600 DIR/reactions.yaml',
     ]);
   });
 
@@ -311,8 +335,8 @@ describe('secrets', () => {
     chmodSync(folder, 0o777);
     const { warnings } = loadConfiguration({ directory: folder, environment: ENOUGH });
     expect(warnings).toEqual([
-      `${folder}:1: warning: anyone on this machine may change it, run: chmod o-w ${folder}`,
-      `${folder}/reactions.yaml:1: warning: anyone on this machine may change it, run: chmod o-w ${folder}/reactions.yaml`,
+      `${folder}/reactions.yaml:1:1: warning: anyone on this machine may change it, run: chmod o-w ${folder}/reactions.yaml`,
+      `${folder}: warning: anyone on this machine may change it, run: chmod o-w ${folder}`,
     ]);
   });
 });
@@ -328,7 +352,7 @@ describe('an incomplete configuration', () => {
       const { problems, code } = error as ConfigurationError;
       expect(code).toBe('config.invalid');
       expect(problems).toHaveLength(7);
-      for (const line of problems) expect(line).toMatch(/^\/.*\/(agent\.env|tags\.yaml):\d+: .+, .+$/);
+      for (const line of problems) expect(line).toMatch(/^\/.*\/(agent\.env|tags\.yaml):\d+:\d+: .+, .+$/);
     }
   });
 
