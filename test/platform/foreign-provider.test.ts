@@ -120,7 +120,7 @@ const INVALID_GRANT = {
   status: 400,
   oauthError: 'invalid_grant',
   retryable: false,
-  hint: 'Sign in again.',
+  hint: expect.stringMatching(/login/),
 };
 
 describe("a person's sign-in, served by oidc-provider,", () => {

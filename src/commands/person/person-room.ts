@@ -1,7 +1,9 @@
 import { readFileSync } from 'node:fs';
 import type { Command } from 'commander';
 import type { Clock } from '../../clock.ts';
+import { PlatformError } from '../../errors.ts';
 import { silentLogger } from '../../logger.ts';
+import { CallRefusal } from '../../platform/call-refusal.ts';
 import { PlatformClient } from '../../platform/client.ts';
 import { createDispatcher } from '../../platform/dispatcher.ts';
 import { HttpBoundary } from '../../platform/http-boundary.ts';
@@ -113,9 +115,18 @@ export async function inPersonRoom(
   };
   try {
     await act(room);
+  } catch (error) {
+    throw inPersonsWords(error);
   } finally {
     await boundary.close();
   }
+}
+
+/** A refused token is the technical session's business elsewhere; here it is this person's sign-in. */
+function inPersonsWords(error: unknown): unknown {
+  if (!(error instanceof CallRefusal) || error.status !== 401) return error;
+  const hint = 'The platform does not take this sign-in: sign in again with tagferry login';
+  return new PlatformError(error.message, { code: error.code, retryable: error.retryable, hint, cause: error });
 }
 
 function plannedText({ requests }: DryRun): string {

@@ -44,8 +44,25 @@ export function codeOfGrantFailure(failure: GrantFailure): string {
   return CODES[failure];
 }
 
+/** Whose tokens were asked for decides what can be mended: a person has neither the technical user nor its way to authenticate. */
+export interface GrantAsked {
+  grant: string;
+  person?: boolean;
+}
+
 /** What to do about an OAuth error code, by the grant that met it. */
-export function hintOf(grant: string, oauthError: string | undefined, status: number): string {
+export function hintOf(asked: GrantAsked, oauthError: string | undefined, status: number): string {
+  const known = asked.person ? personHint(asked.grant, oauthError) : technicalHint(asked.grant, oauthError);
+  if (known !== undefined) return known;
+  if (status !== 401 && status !== 400) {
+    return 'Check that PLATFORM_URL and IDENTITY_URL are the addresses of the platform, and what stands between.';
+  }
+  return asked.person
+    ? 'Check CLIENT_ID, and sign in again: tagferry login'
+    : 'Check CLIENT_ID, CLIENT_SECRET, TECHNICAL_USERNAME and TECHNICAL_PASSWORD.';
+}
+
+function technicalHint(grant: string, oauthError: string | undefined): string | undefined {
   switch (oauthError) {
     case 'invalid_client':
       return 'Check CLIENT_ID and CLIENT_SECRET, and whether the platform wants CLIENT_AUTH=body; see that the connect subscription is active.';
@@ -53,12 +70,25 @@ export function hintOf(grant: string, oauthError: string | undefined, status: nu
       return grant === 'password'
         ? 'Check TECHNICAL_USERNAME and TECHNICAL_PASSWORD: the technical user of the connect subscription, not a person.'
         : 'Sign in again.';
-    case 'unauthorized_client':
-    case 'unsupported_grant_type':
-      return `The API key may not use the ${grant} grant: check that it is of type OAuth, or ask support to enable it.`;
     default:
-      return status === 401 || status === 400
-        ? 'Check CLIENT_ID, CLIENT_SECRET, TECHNICAL_USERNAME and TECHNICAL_PASSWORD.'
-        : 'Check that PLATFORM_URL and IDENTITY_URL are the addresses of the platform, and what stands between.';
+      return mayNotUse(grant, oauthError);
   }
+}
+
+function personHint(grant: string, oauthError: string | undefined): string | undefined {
+  switch (oauthError) {
+    case 'invalid_client':
+      return 'Check CLIENT_ID, and CLIENT_SECRET where the sign-in uses it; see that the connect subscription is active.';
+    case 'invalid_grant':
+      return grant === 'authorization_code'
+        ? 'Start `tagferry login` again: a code is good once and for minutes, and only for the redirect address that is registered.'
+        : 'Sign in again: tagferry login';
+    default:
+      return mayNotUse(grant, oauthError);
+  }
+}
+
+function mayNotUse(grant: string, oauthError: string | undefined): string | undefined {
+  if (oauthError !== 'unauthorized_client' && oauthError !== 'unsupported_grant_type') return undefined;
+  return `The API key may not use the ${grant} grant: check that it is of type OAuth, or ask support to enable it.`;
 }

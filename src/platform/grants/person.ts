@@ -105,7 +105,7 @@ export function processPersonAnswer(
   refreshToken?: string,
 ): Tokens {
   const grant = refreshToken === undefined ? 'authorization_code' : 'refresh_token';
-  const tokens = processTokenAnswer(answer, { grant, sent: asked.sent, wallMs });
+  const tokens = processTokenAnswer(answer, { grant, person: true, sent: asked.sent, wallMs });
   return { ...tokens, refreshToken: tokens.refreshToken ?? refreshToken };
 }
 
@@ -117,7 +117,7 @@ export function personRevokeRequest(webUrl: string, client: PersonClient, access
 }
 
 export function processPersonRevocation(answer: PlatformAnswer, asked: FormRequest, wallMs: number): void {
-  processRevokeAnswer(answer, { sent: asked.sent, wallMs });
+  processRevokeAnswer(answer, { person: true, sent: asked.sent, wallMs });
 }
 
 function identityRequest(webUrl: string, client: PersonClient, fields: Record<string, string>): FormRequest {

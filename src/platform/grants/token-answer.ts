@@ -1,7 +1,7 @@
 import { ACCESS_TOKEN_LIFE_S } from '../../contract/tokens.ts';
 import { retryAfterMs } from '../../retry.ts';
 import type { PlatformAnswer } from '../http-boundary.ts';
-import { codeOfGrantFailure, GrantError, type GrantFailure, hintOf } from './grant-error.ts';
+import { codeOfGrantFailure, type GrantAsked, GrantError, type GrantFailure, hintOf } from './grant-error.ts';
 
 /** A token response (spec 2.1) as the client uses it. `created_at` is not among it: clocks differ. */
 export interface Tokens {
@@ -23,10 +23,7 @@ const MOST_WORDS = 200;
  * Reads what a token endpoint answered; throws `GrantError` for everything that is no token response.
  * `sent` are the secrets of the request: should the platform repeat one in its words, it is taken out.
  */
-export function processTokenAnswer(
-  answer: PlatformAnswer,
-  context: { grant: string; sent: readonly string[]; wallMs: number },
-): Tokens {
+export function processTokenAnswer(answer: PlatformAnswer, context: Context): Tokens {
   const body = jsonObjectOf(answer.text);
   if (answer.status !== 200 && answer.status !== 201) throw refusalOf(answer, body, context);
   const unreadable = (what: string) => {
@@ -52,10 +49,7 @@ export function processTokenAnswer(
 }
 
 /** Reads what a revocation endpoint answered: whether the token is now known to be dead. Its body is not specified. */
-export function processRevokeAnswer(
-  answer: PlatformAnswer,
-  context: { sent: readonly string[]; wallMs: number },
-): void {
+export function processRevokeAnswer(answer: PlatformAnswer, context: Omit<Context, 'grant'>): void {
   if (answer.status >= 200 && answer.status < 300) return;
   throw refusalOf(answer, jsonObjectOf(answer.text), { ...context, grant: 'revoke' });
 }
@@ -66,8 +60,7 @@ function lifeMs(life: unknown): number {
   return Math.min(known ? seconds : ACCESS_TOKEN_LIFE_S, LONGEST_LIFE_S) * 1000;
 }
 
-interface Context {
-  grant: string;
+interface Context extends GrantAsked {
   sent: readonly string[];
   wallMs: number;
 }
@@ -108,7 +101,7 @@ function failure(
     retryAfterMs: retryAfterMs(answer.header('retry-after'), context.wallMs),
     // Later, with the same credentials: only a person can make a refused login succeed, but a person may do it anywhere.
     retryable: kind !== 'refused',
-    ...(kind === 'refused' || kind === 'unreadable' ? { hint: hintOf(context.grant, oauthError, answer.status) } : {}),
+    ...(kind === 'refused' || kind === 'unreadable' ? { hint: hintOf(context, oauthError, answer.status) } : {}),
   });
 }
 
