@@ -1,0 +1,64 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { createMetrics } from '../../src/agent/metrics.ts';
+
+const ROOT = join(import.meta.dirname, '../..');
+const PAGE = readFileSync(join(ROOT, 'docs/metrics.md'), 'utf8');
+const RULES = readFileSync(join(ROOT, 'config/monitoring/tagferry.rules.yml'), 'utf8');
+
+/** Rows of the page: `name type labels`. */
+function documented(): string[] {
+  return [...PAGE.matchAll(/^\| `(tagferry_\w+)` \| (\w+) \| ([^|]*)\| ([^|]+) \| ([^|]+) \|/gm)].map(
+    ([, name, type, labels]) => `${name} ${type} ${labels!.replaceAll(/[`,]/g, '').trim()}`.trim(),
+  );
+}
+
+function exposed(): { name: string; row: string; labels: string[] }[] {
+  const { registry } = createMetrics(() => {
+    throw new Error('only names are looked at');
+  });
+  return registry.getMetricsAsArray().map((metric) => {
+    const { name, labelNames, type } = metric as unknown as { name: string; labelNames: string[]; type?: string };
+    const kind = type ?? metric.constructor.name.toLowerCase();
+    return { name, labels: labelNames, row: `${name} ${kind} ${labelNames.join(' ')}`.trim() };
+  });
+}
+
+describe('docs/metrics.md', () => {
+  it('lists every metric with its type and labels, and none that is not there', () => {
+    expect(documented().sort()).toEqual(
+      exposed()
+        .map(({ row }) => row)
+        .sort(),
+    );
+  });
+
+  it('names the values of labels that are known beforehand', async () => {
+    const { registry } = createMetrics(
+      () => new Proxy({ session: {}, version: '1' }, { get: (known, name) => Reflect.get(known, name) ?? 0 }) as never,
+    );
+    const text = await registry.metrics();
+    const values = [...text.matchAll(/(?:reason|outcome|grant)="([^"]+)"/g)].map((match) => match[1]!);
+    expect(values.length).toBeGreaterThan(20);
+    for (const value of new Set(values)) {
+      if (!/^\d+$/.test(value)) expect(PAGE).toContain(`\`${value}\``);
+    }
+  });
+});
+
+describe('the alert rules', () => {
+  it('look at metrics and labels that exist', () => {
+    const names = new Map(exposed().map(({ name, labels }) => [name, labels]));
+    const used = [...RULES.matchAll(/(tagferry_\w+)(?:\{([^}]*)\})?/g)].filter(
+      ([name]) => !name.startsWith('tagferry.'),
+    );
+    expect(used.length).toBeGreaterThan(20);
+    for (const [, name, matchers] of used) {
+      const labels = names.get(name!);
+      expect(labels, name).toBeDefined();
+      for (const [, label] of (matchers ?? '').matchAll(/(\w+)\s*(?:=~|!=|!~|=)/g))
+        expect(labels, name).toContain(label);
+    }
+  });
+});
