@@ -1,6 +1,7 @@
 import type { Clock } from '../clock.ts';
 import { codeOf, messageOf } from '../errors.ts';
 import type { Logger } from '../logger.ts';
+import { Repeats } from '../repeats.ts';
 import { type Backoff, fullJitterMs } from '../retry.ts';
 import { type BrokerAddress, readBrokerAddress } from './broker-address.ts';
 import { BrokerError, brokerAway, brokerBusy, brokerClosed } from './broker-error.ts';
@@ -49,6 +50,8 @@ const HANDLER_RETRY: Backoff = { baseMs: 1_000, capMs: 15_000 };
 const PUBLISH_WAIT_MS = 5_000;
 const MOST_PUBLISHING = 200;
 const UNWANTED_WAIT_MS = 5_000;
+/** A connection that lasted so long was one: what ends it is a trouble of its own. */
+const STEADY_MS = 60_000;
 
 interface Subscription {
   filter: string;
@@ -67,6 +70,9 @@ export class Broker {
   #onConnected: (() => void)[] = [];
   /** Filters that the broker's session holds. */
   readonly #granted = new Set<string>();
+  readonly #repeats = new Repeats();
+  /** Whether the log's last word was that the broker is away. */
+  #saidAway = true;
   #closing = false;
   #publishing = 0;
   #received = 0;
@@ -169,15 +175,18 @@ export class Broker {
           },
           signal,
         );
-        logger.info({ event: 'broker.connected', broker: this.name, attempts: failures + 1 }, 'a broker is connected');
+        const fields = { event: 'broker.connected', broker: this.name, attempts: failures + 1 };
+        logger[this.#saidAway ? 'info' : 'debug'](fields, 'a broker is connected');
+        this.#saidAway = false;
         failures = 0;
+        const sinceMs = clock.monotonicMs();
         const reason = await this.#hold(connection);
+        // Two clients of one name throw each other out many times a minute: that is one trouble, not many.
+        if (clock.monotonicMs() - sinceMs >= STEADY_MS) this.#repeats.end('away');
         if (!signal.aborted) this.#tellAway(reason);
       } catch (error) {
         if (signal.aborted) break;
-        // The first is said, the others are the same night.
-        if (failures === 0 && this.#problem === undefined) this.#tellAway(error);
-        this.#problem = codeOf(error) ?? messageOf(error);
+        this.#tellAway(error);
       }
       const wait = fullJitterMs(failures++, RECONNECT, () => clock.random(), RECONNECT_FLOOR_MS);
       await clock.sleep(wait, signal).catch(() => {});
@@ -206,10 +215,9 @@ export class Broker {
       this.#granted.add(filter);
     } catch (error) {
       if (!(error instanceof BrokerError)) return;
-      this.#options.logger.error(
-        { event: 'broker.not_allowed', broker: this.name, topic: filter, hint: error.hint },
-        'a broker refuses a subscription',
-      );
+      const count = this.#repeats.note(`not_allowed:${filter}`, this.#options.clock.monotonicMs());
+      const fields = { event: 'broker.not_allowed', broker: this.name, topic: filter, hint: error.hint, count };
+      this.#options.logger[count === undefined ? 'debug' : 'error'](fields, 'a broker refuses a subscription');
     }
   }
 
@@ -240,8 +248,10 @@ export class Broker {
           return;
         }
         if (attempt === 0) {
-          const fields = { event: 'broker.refused', broker: this.name, topic: message.topic, code: codeOf(error) };
-          logger.warn(fields, 'a message cannot be taken now; the broker keeps it');
+          const code = codeOf(error);
+          const count = this.#repeats.note(`refused:${code}`, clock.monotonicMs());
+          const fields = { event: 'broker.refused', broker: this.name, topic: message.topic, code, count };
+          logger[count === undefined ? 'debug' : 'warn'](fields, 'a message cannot be taken now; the broker keeps it');
         }
         const wait = fullJitterMs(attempt, HANDLER_RETRY, () => clock.random(), 200);
         await clock.sleep(wait, this.#stopping.signal);
@@ -279,9 +289,10 @@ export class Broker {
 
   #tellAway(error: unknown): void {
     this.#problem = codeOf(error) ?? messageOf(error);
-    this.#options.logger.warn(
-      { event: 'broker.away', broker: this.name, reason: this.#problem },
-      'a broker is away; it is tried again until it answers',
-    );
+    const { clock, logger } = this.#options;
+    const count = this.#repeats.note('away', clock.monotonicMs());
+    const fields = { event: 'broker.away', broker: this.name, reason: this.#problem, count };
+    logger[count === undefined ? 'debug' : 'warn'](fields, 'a broker is away; it is tried again until it answers');
+    this.#saidAway ||= count !== undefined;
   }
 }

@@ -4,6 +4,7 @@ import type { InboxEvent } from './journal.ts';
 /** An event of the inbox, read once: what rules and actions look at. */
 export interface EventFacts {
   id: number;
+  digest?: string;
   eventType: string;
   /** Platform's clock. */
   occurredAtMs: number | undefined;
@@ -33,6 +34,7 @@ export function readFacts(event: InboxEvent): EventFacts {
   const instrumentations = idsAt(content, INSTRUMENTATION_PATHS);
   return {
     id: event.id,
+    ...(event.digest === undefined ? {} : { digest: event.digest }),
     eventType: event.eventType,
     occurredAtMs: event.occurredAtMs,
     payload: event.payload,

@@ -2,6 +2,7 @@ import type { Clock } from '../clock.ts';
 import type { Reaction } from '../config/reactions.ts';
 import { codeOf, messageOf } from '../errors.ts';
 import type { Logger } from '../logger.ts';
+import type { Repeats } from '../repeats.ts';
 import { type Backoff, fullJitterMs } from '../retry.ts';
 import { type ActionResult, nameActions, type Perform } from './action.ts';
 import type { Cooldowns } from './cooldowns.ts';
@@ -28,6 +29,8 @@ export interface EventRunOptions {
   cooldowns: Cooldowns;
   turns: Turns;
   perform: Perform;
+  /** Failures of one action over many events, and of the journal: each is said now and then, the others at debug. */
+  repeats: Repeats;
   /** A clock to judge age by; `undefined` while none can be trusted. See `judgeAge`. */
   trustedNowMs: () => number | undefined;
   /** How often an action is tried. */
@@ -123,7 +126,7 @@ export class EventRun {
       return rests ? 'cooldown' : undefined;
     } catch (error) {
       // A disk that cannot be read must not keep a valve open.
-      this.#log('warn', 'reaction.journal', reaction, { code: codeOf(error) }, 'the journal cannot be read');
+      this.#sayJournal(error, reaction.name);
       return undefined;
     }
   }
@@ -147,9 +150,13 @@ export class EventRun {
       if (this.#signal.aborted) return 'interrupted';
       const startedMs = this.#options.clock.monotonicMs();
       const result = await this.#perform(reaction, action);
-      await this.#record(reaction.name, name, result, this.#options.clock.monotonicMs() - startedMs);
+      const tookMs = this.#options.clock.monotonicMs() - startedMs;
+      await this.#record(reaction.name, name, result, tookMs);
       if (result.outcome === 'interrupted') return 'interrupted';
       if (result.outcome === 'done') {
+        this.#options.repeats.end(repeatKey(reaction, name));
+        const fields = { action: name, duration_ms: Math.round(tookMs) };
+        this.#log('debug', 'reaction.action', reaction, fields, 'an action is done');
         turns.done(reaction.name, object, name, this.#event.id);
         continue;
       }
@@ -180,7 +187,9 @@ export class EventRun {
       return 'dead';
     }
     this.#options.turns.take(reaction.name, object, name, this.#event.id);
-    this.#log('warn', 'reaction.failed', reaction, fields, 'an action failed and will be tried again');
+    const count = this.#options.repeats.note(repeatKey(reaction, name), this.#options.clock.monotonicMs());
+    const level = count === undefined ? 'debug' : 'warn';
+    this.#log(level, 'reaction.failed', reaction, { ...fields, count }, 'an action failed and will be tried again');
     return 'failed';
   }
 
@@ -216,10 +225,7 @@ export class EventRun {
     try {
       await this.#options.journal.recordAttempt(this.#event.id, attempt);
     } catch (error) {
-      this.#options.logger.warn(
-        { event: 'reaction.journal', inbox_id: this.#event.id, reaction, code: codeOf(error) },
-        'the journal cannot be written',
-      );
+      this.#sayJournal(error, reaction);
     }
   }
 
@@ -227,16 +233,28 @@ export class EventRun {
     try {
       await this.#options.cooldowns.begin(reaction.name, this.#facts.object, reaction.cooldownMs, beganMs);
     } catch (error) {
-      this.#log('warn', 'reaction.journal', reaction, { code: codeOf(error) }, 'the journal cannot be written');
+      this.#sayJournal(error, reaction.name);
     }
   }
 
-  #log(level: 'info' | 'warn' | 'error', event: string, reaction: Reaction, fields: object, message: string): void {
+  #sayJournal(error: unknown, reaction: string): void {
+    const { clock, logger, repeats } = this.#options;
+    sayJournal(error, { reaction, inbox_id: this.#event.id, digest: this.#event.digest }, { clock, logger, repeats });
+  }
+
+  #log(
+    level: 'debug' | 'info' | 'warn' | 'error',
+    event: string,
+    reaction: Reaction,
+    fields: object,
+    message: string,
+  ): void {
     this.#options.logger[level](
       {
         event,
         reaction: reaction.name,
         inbox_id: this.#event.id,
+        digest: this.#event.digest,
         event_type: this.#event.eventType,
         object: this.#facts.object,
         ...fields,
@@ -244,6 +262,23 @@ export class EventRun {
       message,
     );
   }
+}
+
+/** The journal cannot be read or written: nothing waits for that, and it is said once for all events that meet it. */
+export function sayJournal(
+  error: unknown,
+  about: { inbox_id: number; digest?: string | undefined; reaction?: string },
+  parts: { clock: Clock; logger: Logger; repeats: Repeats },
+): void {
+  const code = codeOf(error);
+  const count = parts.repeats.note(`journal:${code}`, parts.clock.monotonicMs());
+  const level = count === undefined ? 'debug' : 'warn';
+  const fields = { event: 'reaction.journal', ...about, code, detail: messageOf(error), count };
+  parts.logger[level](fields, 'the journal of reactions cannot be used');
+}
+
+function repeatKey(reaction: Reaction, action: string): string {
+  return `action:${reaction.name}:${action}`;
 }
 
 const SKIPPED = {

@@ -4,6 +4,8 @@
  */
 export interface InboxEvent {
   id: number;
+  /** The name that the event's log lines carry from its arrival on. */
+  digest?: string;
   eventType: string;
   /** Platform's clock; `undefined` where the event says nothing readable. */
   occurredAtMs: number | undefined;

@@ -20,6 +20,7 @@ export function logEvent(
       event: 'reaction.log',
       reaction: context.reaction,
       inbox_id: event.id,
+      digest: event.digest,
       event_type: event.eventType,
       occurred_at: isoOf(event.occurredAtMs),
       asset: event.assets[0],

@@ -71,22 +71,28 @@ export async function runCommand(
     child.stdout.destroy();
     child.stderr.destroy();
     if (!(end instanceof Error)) {
-      logger.info(
+      const about = { reaction: context.reaction, inbox_id: context.event.id, digest: context.event.digest };
+      const hasFailed = end.code !== 0 || cut !== undefined;
+      // What went well is told by `reaction.done`: one line a happening.
+      logger[hasFailed ? 'info' : 'debug'](
         {
           event: 'reaction.command',
-          reaction: context.reaction,
-          inbox_id: context.event.id,
+          ...about,
           command: action.command[0],
           exit: end.code,
           signal: end.signal,
           cut,
           leftovers: cut === undefined ? leftovers : undefined,
           duration_ms: Math.round(clock.monotonicMs() - startedAtMs),
-          stdout: output.text() || undefined,
-          stderr: errors.text() || undefined,
+          stderr: (hasFailed && errors.text()) || undefined,
         },
         'a command of a reaction ended',
       );
+      // It may repeat the event, and with it names of people, so it is for whoever asks for it. A complaint is above.
+      const written = { stdout: output.text() || undefined, stderr: errors.text() || undefined };
+      if (written.stdout || written.stderr) {
+        logger.debug({ event: 'reaction.output', ...about, ...written }, 'what a command of a reaction wrote');
+      }
     }
     return judge(end, cut, action);
   } finally {

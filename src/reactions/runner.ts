@@ -2,11 +2,12 @@ import type { Clock } from '../clock.ts';
 import type { Reaction } from '../config/reactions.ts';
 import { codeOf, messageOf, TagferryError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
+import { Repeats } from '../repeats.ts';
 import { fullJitterMs } from '../retry.ts';
 import type { Perform } from './action.ts';
 import { Cooldowns } from './cooldowns.ts';
 import { type EventFacts, readFacts } from './event-facts.ts';
-import { EventRun, type EventRunOptions, type EventVerdict } from './event-run.ts';
+import { EventRun, type EventRunOptions, type EventVerdict, sayJournal } from './event-run.ts';
 import type { InboxEvent, Journal } from './journal.ts';
 import { Progress, REPLAY_MARK } from './progress.ts';
 import { QueueWalk } from './queue-walk.ts';
@@ -63,6 +64,7 @@ export class ReactionRunner {
   readonly #options: ReactionRunnerOptions;
   readonly #run: EventRunOptions;
   readonly #turns = new Turns();
+  readonly #repeats = new Repeats();
   readonly #underWay = new Map<number, UnderWay>();
   /** Of events that come back: what the journal would say. */
   readonly #progress = new Map<number, Progress>();
@@ -99,6 +101,7 @@ export class ReactionRunner {
       cooldowns: new Cooldowns(options.journal, options.clock),
       turns: this.#turns,
       perform: options.perform,
+      repeats: this.#repeats,
       trustedNowMs: options.trustedNowMs,
       mostTries: options.mostTries ?? 8,
       onOutcome: options.onOutcome ?? (() => {}),
@@ -168,15 +171,19 @@ export class ReactionRunner {
     this.#wanted = false;
     try {
       const end = await this.#walk.walk();
+      if (this.#failedLooks > 0) {
+        const fields = { event: 'reaction.inbox_back', failures: this.#failedLooks };
+        this.#options.logger.info(fields, 'the inbox can be read again');
+        this.#repeats.end('inbox');
+      }
       this.#failedLooks = 0;
       this.#lookAgainIn(end === 'more' ? LOOK_ON_MS : LOOK_EVERY_MS);
     } catch (error) {
       const { clock, logger } = this.#options;
-      if (this.#failedLooks === 0) {
-        logger.error(
-          { event: 'reaction.inbox', code: codeOf(error), detail: messageOf(error) },
-          'the inbox cannot be read',
-        );
+      const count = this.#repeats.note('inbox', clock.monotonicMs());
+      if (count !== undefined) {
+        const fields = { event: 'reaction.inbox', code: codeOf(error), detail: messageOf(error), count };
+        logger.error(fields, 'the inbox cannot be read: reactions wait');
       }
       this.#lookAgainIn(fullJitterMs(this.#failedLooks++, STORE_RETRY, () => clock.random(), 500));
     }
@@ -232,13 +239,19 @@ export class ReactionRunner {
       const run = new EventRun(this.#run, event, facts, progress, this.#ending.signal);
       const verdict = worseOf(await run.run(this.#reactions), prepared);
       if (verdict.state === 'interrupted') {
-        logger.warn({ event: 'reaction.interrupted', inbox_id: event.id }, 'an event runs again at the next start');
+        logger.warn(
+          { event: 'reaction.interrupted', inbox_id: event.id, digest: event.digest },
+          'an event runs again at the next start',
+        );
         return;
       }
       await this.#settle(event, verdict, progress);
     } catch (error) {
       // A fault of ours: the event is tried again rather than lost.
-      logger.error({ event: 'reaction.fault', inbox_id: event.id, err: error }, 'an event could not be worked on');
+      logger.error(
+        { event: 'reaction.fault', inbox_id: event.id, digest: event.digest, err: error },
+        'an event could not be worked on',
+      );
       await this.#settle(event, { state: 'failed', retryInMs: STORE_RETRY.capMs }, undefined);
     }
   }
@@ -273,8 +286,17 @@ export class ReactionRunner {
       const passes = error instanceof TagferryError && error.retryable;
       if (!passes) progress.beforeFailures++;
       const dead = progress.beforeFailures >= this.#run.mostTries;
-      const fields = { event: 'reaction.before', inbox_id: event.id, code: codeOf(error), detail: messageOf(error) };
-      logger.warn(fields, 'what precedes the reactions of an event failed');
+      const { id: inbox_id, digest } = event;
+      const count = this.#repeats.note(`before:${codeOf(error)}`, clock.monotonicMs());
+      const fields = {
+        event: 'reaction.before',
+        inbox_id,
+        digest,
+        code: codeOf(error),
+        detail: messageOf(error),
+        count,
+      };
+      logger[count === undefined ? 'debug' : 'warn'](fields, 'what an event says about access could not be kept yet');
       const retryInMs = fullJitterMs(progress.beforeFailures, STORE_RETRY, () => clock.random(), 1_000);
       return dead ? { state: 'dead' } : { state: 'failed', retryInMs };
     }
@@ -287,6 +309,7 @@ export class ReactionRunner {
     progress: Progress | undefined,
   ): Promise<void> {
     const { clock, journal, logger } = this.#options;
+    const { id: inbox_id, digest, eventType: event_type } = event;
     const retryInMs = verdict.state === 'failed' ? verdict.retryInMs : undefined;
     if (retryInMs === undefined) {
       this.#progress.delete(event.id);
@@ -301,15 +324,14 @@ export class ReactionRunner {
         await journal.finish(event.id, verdict.state, retryAtMs);
         break;
       } catch (error) {
-        if (attempt === 0) {
-          const fields = { event: 'reaction.journal', inbox_id: event.id, code: codeOf(error) };
-          logger.warn(fields, 'the journal cannot be written');
-        }
+        if (attempt === 0) this.#sayJournal(error, event);
         if (this.#closing.signal.aborted) return;
         const wait = fullJitterMs(attempt, STORE_RETRY, () => clock.random(), 200);
         await clock.sleep(wait, this.#closing.signal).catch(() => {});
       }
     }
+    const line = { event: 'reaction.event', inbox_id, digest, event_type, state: verdict.state, retryInMs };
+    logger.debug(line, retryInMs === undefined ? 'an event is over' : 'an event comes back later');
     if (retryInMs !== undefined) this.#lookAgainIn(retryInMs);
   }
 
@@ -317,9 +339,13 @@ export class ReactionRunner {
     try {
       await writing;
     } catch (error) {
-      const fields = { event: 'reaction.journal', inbox_id: event.id, code: codeOf(error) };
-      this.#options.logger.warn(fields, 'the journal cannot be written');
+      this.#sayJournal(error, event);
     }
+  }
+
+  #sayJournal(error: unknown, { id, digest }: InboxEvent): void {
+    const { clock, logger } = this.#options;
+    sayJournal(error, { inbox_id: id, digest }, { clock, logger, repeats: this.#repeats });
   }
 
   #lookAgainIn(ms: number): void {

@@ -126,8 +126,7 @@ export class CatchUp {
         this.#soon = false;
         try {
           await this.catchUpNow();
-          if (said)
-            log.info({ event: 'webhook.catch_up_mended', failures }, 'the deliveries can be read again');
+          if (said) log.info({ event: 'webhook.catch_up_mended', failures }, 'the deliveries can be read again');
           failures = 0;
           said = false;
         } catch (error) {

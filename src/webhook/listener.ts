@@ -10,7 +10,7 @@ import { createServer } from '../node-http.ts';
 import { type CertificateFiles, readCertificate, watchCertificate } from './certificate.ts';
 import { GroupCommit, type InsertMany } from './group-commit.ts';
 import { LISTENER_LIMITS, type ListenerLimits, TokenBucket } from './listener-limits.ts';
-import { readEvent } from './received-event.ts';
+import { arrivalLine, readEvent } from './received-event.ts';
 import { promisedBytes, readBody } from './request-body.ts';
 import { SELF_TEST_HEADER } from './self-test.ts';
 import { type SignatureHeaders, signaturePresent, verifySignature } from './signature.ts';
@@ -213,7 +213,11 @@ export class WebhookListener {
     );
     // Counted when it is on disk, even where the answer was 503 by then.
     const inserted = this.#commit.insert(event).then((outcome) => {
-      if (outcome === 'seen') return;
+      if (outcome === 'seen') {
+        this.#parts.log.debug({ ...arrivalLine(event, 'push'), event: 'webhook.repeated' }, 'an event came again');
+        return;
+      }
+      this.#parts.log.info(arrivalLine(event, 'push'), 'an event is in the inbox');
       this.#parts.received?.(event.unrecognised ? 'unrecognised' : event.eventType);
       this.#parts.inserted?.();
     });

@@ -199,6 +199,7 @@ export class WebhookRegistration {
   async #run(signal: AbortSignal): Promise<void> {
     const { clock, log } = this.#parts;
     let failures = 0;
+    let said = false;
     while (!signal.aborted) {
       let waitMs = CHECK_EVERY_MS * (0.9 + 0.2 * clock.random());
       this.#again = false;
@@ -207,15 +208,17 @@ export class WebhookRegistration {
           await this.#inTurn(() => this.#ensure(signal));
           this.#parts.registered?.();
         }
-        if (failures > 0)
-          log.info({ event: 'webhook.registration_mended', failures }, 'the webhook is registered again');
+        if (said) log.info({ event: 'webhook.registration_mended', failures }, 'the webhook is as it should be again');
+        said = false;
         failures = 0;
       } catch (error) {
         if (signal.aborted) return;
         const retryable = !(error instanceof TagferryError) || error.retryable;
         waitMs = retryable ? fullJitterMs(failures, RETRY, () => clock.random(), 500) : REFUSED_RETRY_MS;
-        // The first, then every tenth: an outage of a week is not ten thousand lines.
+        // The first, then every tenth: an outage of a week is not ten thousand lines. That nobody is signed in, the session says.
+        const isOwn = codeOf(error) !== 'platform.no_session';
         if (failures++ % 10 === 0) {
+          said ||= isOwn;
           const hint = error instanceof TagferryError ? error.hint : undefined;
           const fields = {
             event: 'webhook.registration_failed',
@@ -223,7 +226,8 @@ export class WebhookRegistration {
             error: messageOf(error),
             failures,
           };
-          log.warn({ ...fields, ...(hint ? { hint } : {}) }, 'the webhook could not be registered; it is tried again');
+          const words = 'the webhook could not be registered; it is tried again';
+          log[isOwn ? 'warn' : 'debug']({ ...fields, ...(hint ? { hint } : {}) }, words);
         }
       }
       // What was asked for in the middle of a failure waits for its turn like everything else.

@@ -4,6 +4,7 @@ import type { InboxEvent } from '../../src/webhook/inbox-event.ts';
 
 const EVENTS: InboxEvent[] = Array.from({ length: 2500 }, (_, i) => ({
   id: i + 1,
+  digest: `digest ${i + 1}`,
   eventType: 'threshold_reached',
   occurredAtMs: 0,
   receivedAtMs: 0,

@@ -25,6 +25,7 @@ const GROUND = [
   'errors.ts',
   'logger.ts',
   'database.ts',
+  'repeats.ts',
   'retry.ts',
   'listen.ts',
   'durable-file.ts',

@@ -1,0 +1,55 @@
+import { once } from 'node:events';
+import { createServer, type Server } from 'node:net';
+import { pino } from 'pino';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { Broker } from '../../src/broker/broker.ts';
+import { type Clock, systemClock } from '../../src/clock.ts';
+
+/** Pauses between tries take a moment, as if time flew. */
+const hurried: Clock = { ...systemClock, sleep: (ms, signal) => systemClock.sleep(ms / 100, signal) };
+const CONNACK = Buffer.from([0x20, 0x02, 0x00, 0x00]);
+
+let server: Server | undefined;
+let broker: Broker | undefined;
+afterEach(async () => {
+  await broker?.stop();
+  await new Promise((resolve) => (server ? server.close(resolve) : resolve(undefined)));
+});
+
+async function brokerAt(url: string): Promise<Record<string, unknown>[]> {
+  const lines: Record<string, unknown>[] = [];
+  const logger = pino({ base: null, level: 'info' }, { write: (line: string) => void lines.push(JSON.parse(line)) });
+  broker = new Broker({ name: 'plant', url, clientId: 'x', clock: hurried, logger });
+  broker.start();
+  return lines;
+}
+
+describe('the log about a broker', () => {
+  it('does not say each time that it throws this client out again, as two clients of one name do', async () => {
+    let connections = 0;
+    server = createServer((socket) => {
+      connections++;
+      socket.on('error', () => {});
+      socket.once('data', () => socket.end(CONNACK));
+    }).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const { port } = server.address() as { port: number };
+    const lines = await brokerAt(`mqtt://127.0.0.1:${port}`);
+    await vi.waitUntil(() => connections >= 40, { timeout: 20_000 });
+    const away = lines.filter(({ event }) => event === 'broker.away').map(({ count }) => count);
+    expect(away.slice(0, 4)).toEqual([1, 2, 4, 8]);
+    expect(lines.length).toBeLessThan(14);
+  });
+
+  it('says again now and then that it is still away', async () => {
+    const probe = createServer().listen(0, '127.0.0.1');
+    await once(probe, 'listening');
+    const { port } = probe.address() as { port: number };
+    await new Promise((resolve) => probe.close(resolve));
+    const lines = await brokerAt(`mqtt://127.0.0.1:${port}`);
+    await vi.waitUntil(() => lines.length >= 4, { timeout: 20_000 });
+    expect(lines.slice(0, 4).map(({ event, count }) => [event, count])).toEqual(
+      [1, 2, 4, 8].map((count) => ['broker.away', count]),
+    );
+  });
+});
