@@ -1,4 +1,4 @@
-import { readFileSync, rmSync, statSync } from 'node:fs';
+import { readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { SessionBench, until } from './session-bench.ts';
@@ -182,6 +182,33 @@ describe('a session', () => {
     const waiting = bench.session.whenValid(abort.signal);
     abort.abort(new Error('enough'));
     await expect(waiting).rejects.toThrow('enough');
+  });
+
+  it('touches no file where it is stopped before it was started', async () => {
+    const path = join(bench.folder, 'session.json');
+    writeFileSync(path, 'of another daemon');
+    await bench.session.stop();
+    expect(readFileSync(path, 'utf8')).toBe('of another daemon');
+  });
+
+  it('asks for a token every 5 s at most, however short its life is said to be', async () => {
+    for (const lifeS of [1, 0.001]) {
+      bench.server.lifeS = lifeS;
+      const before = bench.server.count('/oauth/token');
+      if (lifeS === 1) await bench.start();
+      else await bench.session.renewNow();
+      await bench.pass(30_000, 500, () => get().catch(() => undefined));
+      expect(bench.server.count('/oauth/token') - before).toBeLessThanOrEqual(7);
+    }
+  });
+
+  it('tries a platform again within 60 s that asks for an hour by a 503', async () => {
+    bench.server.once('/oauth/token', (response) => response.writeHead(503, { 'retry-after': '3600' }).end());
+    await bench.session.start(new AbortController().signal);
+    await bench.quiet();
+    expect(bench.session.snapshot().retryInMs).toBe(60_000);
+    await bench.pass(60_000, 1_000);
+    expect(bench.session.snapshot().state).toBe('valid');
   });
 
   it('gives the token of `session renew` to the next call and revokes the one before', async () => {

@@ -16,6 +16,8 @@ export interface Tokens {
 const BEARER_TEXT = /^[\x21-\x7e]{1,8192}$/;
 /** A token that claims to live longer than a day is renewed after one. */
 const LONGEST_LIFE_S = 24 * 3600;
+/** A shorter life is not believed, as one that is no number. */
+const SHORTEST_LIFE_S = 1;
 /** The most of the platform's words that goes into a message. */
 const MOST_WORDS = 200;
 
@@ -56,7 +58,7 @@ export function processRevokeAnswer(answer: PlatformAnswer, context: Omit<Contex
 
 function lifeMs(life: unknown): number {
   const seconds = typeof life === 'string' && /^\d{1,9}$/.test(life) ? Number(life) : life;
-  const known = typeof seconds === 'number' && Number.isFinite(seconds) && seconds > 0;
+  const known = typeof seconds === 'number' && Number.isFinite(seconds) && seconds >= SHORTEST_LIFE_S;
   return Math.min(known ? seconds : ACCESS_TOKEN_LIFE_S, LONGEST_LIFE_S) * 1000;
 }
 

@@ -9,7 +9,14 @@ import { FailureVoice } from './failure-voice.ts';
 import { type HeldToken, holdToken, isUsable, type SessionGrant } from './held-token.ts';
 import type { SessionFile } from './session-file.ts';
 import { type SessionSnapshot, type SessionState, snapshotOf } from './session-snapshot.ts';
-import { nextGrant, retryDelayMs, type Trouble, unprovenDelayMs } from './session-timing.ts';
+import {
+  LEAST_RENEWAL_MS,
+  longestRest,
+  nextGrant,
+  retryDelayMs,
+  type Trouble,
+  unprovenDelayMs,
+} from './session-timing.ts';
 import { TokenKeeper } from './token-keeper.ts';
 import { isSignInRefused, refreshTokenSurvives, type SessionCredentials, TokenRequests } from './token-requests.ts';
 
@@ -54,6 +61,8 @@ export interface SessionOptions {
 /** Stop has 20 s for everything (INTERFACE.md): a token request under way gets half of this, revocation the rest. */
 const STOP_BUDGET_MS = 5_000;
 const LEAST_REVOKE_BUDGET_MS = 500;
+/** A 401 is the first again when none came for this long. */
+const REFUSAL_MEMORY_MS = 60_000;
 
 export class Session implements TokenSource {
   readonly #options: SessionOptions;
@@ -69,6 +78,7 @@ export class Session implements TokenSource {
   #nextAtMs: number | undefined;
   #trouble: Trouble | undefined;
   #lastError: unknown;
+  #lastRefusalMs = Number.NEGATIVE_INFINITY;
   /** Tokens in a row that were refused before they ever worked. */
   #unproven = 0;
 
@@ -94,6 +104,8 @@ export class Session implements TokenSource {
     const { clock } = this.#options;
     const startMs = clock.monotonicMs();
     this.#enter('revoked');
+    // Never started: the session file may be that of another daemon, whose state folder this one was refused.
+    if (!this.#signal) return;
     // Tokens whose answer is under way would be nobody's: better to wait for them and revoke them too.
     const cancel = clock.after(budgetMs / 2, () => this.#ending.abort());
     await this.#attempt;
@@ -108,7 +120,7 @@ export class Session implements TokenSource {
       const token = this.#usable();
       if (token) return this.#leaseOf(token);
       // A timer that came late (a machine that slept): the renewal is overdue.
-      if (this.#state === 'valid') this.#renew();
+      if (this.#state === 'valid' && this.#isDue()) this.#renew();
       if (this.#state !== 'renewing' || waited) throw this.#noSession();
       await raced(this.#attempt ?? Promise.resolve(), signal);
     }
@@ -172,6 +184,10 @@ export class Session implements TokenSource {
     return snapshotOf(source, this.#options.clock.monotonicMs());
   }
 
+  #isDue(): boolean {
+    return this.#nextAtMs !== undefined && this.#nextAtMs <= this.#options.clock.monotonicMs();
+  }
+
   #usable(): HeldToken | undefined {
     const token = this.#keeper.current;
     if (!token || this.#isStopped()) return undefined;
@@ -206,7 +222,12 @@ export class Session implements TokenSource {
     this.#unproven = token.proven ? 0 : this.#unproven + 1;
     const fields = { event: 'session.token_refused', unproven: this.#unproven };
     this.#options.log.info(fields, 'the platform refused the access token');
-    const delayMs = unprovenDelayMs(this.#unproven);
+    const nowMs = this.#options.clock.monotonicMs();
+    // A token may work and be dead a moment later, time and again: only the first is replaced at once.
+    const again = nowMs - this.#lastRefusalMs < REFUSAL_MEMORY_MS;
+    const restMs = again ? token.issuedAtMs + LEAST_RENEWAL_MS - nowMs : 0;
+    const delayMs = Math.max(unprovenDelayMs(this.#unproven), restMs, 0);
+    this.#lastRefusalMs = nowMs;
     if (delayMs === 0) {
       this.#renew();
     } else if (!this.#attempt) {
@@ -274,7 +295,9 @@ export class Session implements TokenSource {
     const before = this.#trouble?.kind === kind ? this.#trouble : { kind, sinceMs: nowMs, failures: 0, lastDelayMs: 0 };
     const trouble: Trouble = { ...before, failures: before.failures + 1 };
     const askedMs = error instanceof GrantError ? error.retryAfterMs : undefined;
-    const delayMs = retryDelayMs(trouble, nowMs, () => clock.random(), askedMs);
+    const isRateLimited = error instanceof GrantError && error.failure === 'rate_limited';
+    const restMs = longestRest(askedMs, isRateLimited);
+    const delayMs = retryDelayMs(trouble, nowMs, () => clock.random(), restMs);
     this.#trouble = { ...trouble, lastDelayMs: delayMs };
     this.#lastError = error;
     this.#voice.failed(error, kind === 'refused', delayMs);
