@@ -235,7 +235,7 @@ export class Daemon {
       await this.#buffer.reload(settings);
       this.#uplink.setPace(uplinkPace(settings));
       await this.#events.reload(tags, reactions);
-      await this.#sources.reload(tags);
+      await this.#sources.reload(tags, settings.ingestToken);
       log.info(
         { event: 'config.reloaded', tags: tags.tags.size, reactions: reactions.length },
         'the configuration was read again',

@@ -78,8 +78,9 @@ export class SourcesFlow {
     await this.#follow();
   }
 
-  /** New tags and sources; what did not change goes on without a gap. */
-  async reload(tags: Tags): Promise<void> {
+  /** New tags, sources and `INGEST_TOKEN`; what did not change goes on without a gap. */
+  async reload(tags: Tags, ingestToken: string | undefined): Promise<void> {
+    this.#push?.setToken(ingestToken);
     this.#tags = tags;
     this.intake.replaceTags(tags.tags);
     await this.#follow();

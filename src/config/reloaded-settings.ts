@@ -9,6 +9,7 @@ const FOLLOWED: readonly KeyName[] = [
   'TECHNICAL_USERNAME',
   'TECHNICAL_PASSWORD',
   'CLIENT_AUTH',
+  'INGEST_TOKEN',
   'VALUES_PATH',
   'POST_INTERVAL',
   'POST_MAX_VALUES',
@@ -29,9 +30,12 @@ const FOLLOWED: readonly KeyName[] = [
 export function reloadedSettings(inForce: Settings, read: Settings): { settings: Settings; needRestart: KeyName[] } {
   const settings: Settings = { ...read };
   const needRestart: KeyName[] = [];
+  const listenerChanged = !isDeepStrictEqual(inForce.ingestListen, read.ingestListen);
   for (const key of KEY_NAMES) {
     const { member } = settingKey(key);
-    if (FOLLOWED.includes(key) || isDeepStrictEqual(inForce[member], read[member])) continue;
+    // A token is judged with the address it guards: a listener that stays must not lose its own.
+    const follows = FOLLOWED.includes(key) && !(key === 'INGEST_TOKEN' && listenerChanged);
+    if (follows || isDeepStrictEqual(inForce[member], read[member])) continue;
     needRestart.push(key);
     Object.assign(settings, { [member]: inForce[member] });
   }

@@ -73,7 +73,7 @@ const DRAIN_MS = 2_000;
 export class HttpPush {
   readonly #options: HttpPushOptions;
   readonly #limits: PushLimits;
-  readonly #token: IngestToken | undefined;
+  #token: IngestToken | undefined;
   readonly #held: HeldBytes;
   readonly #inflater: Inflater;
   readonly #trouble: TroubleLog;
@@ -83,10 +83,15 @@ export class HttpPush {
   constructor(options: HttpPushOptions) {
     this.#options = options;
     this.#limits = { ...LIMITS, ...options.limits };
-    this.#token = options.token === undefined ? undefined : new IngestToken(options.token);
+    this.setToken(options.token);
     this.#held = new HeldBytes(this.#limits.heldBytes);
     this.#inflater = new Inflater(this.#limits.bodyBytes);
     this.#trouble = new TroubleLog(options.log, options.clock);
+  }
+
+  /** A reload's `INGEST_TOKEN`, for every request from now on; `undefined` asks for none. */
+  setToken(token: string | undefined): void {
+    this.#token = token === undefined ? undefined : new IngestToken(token);
   }
 
   /** Resolves when it listens; gives the address with the port that the system chose. Throws a `TagferryError`. */

@@ -96,6 +96,7 @@ describe('the daemon', () => {
 
   it('lets no second daemon into its state folder, and says who has it', async () => {
     const agent = await startAgent();
+    const before = stateFiles(agent);
     const second = spawn(process.execPath, ['src/main.ts', 'run', '--config', agent.config], {
       cwd: join(import.meta.dirname, '../..'),
       env: { ...process.env, INGEST_LISTEN: '', OPS_LISTEN: '', WEBHOOK_LISTEN: '' },
@@ -105,6 +106,8 @@ describe('the daemon', () => {
     const status = await new Promise((resolve) => second.once('exit', resolve));
     expect(status).toBe(1);
     expect(output).toContain(String(agent.pid));
+    expect(before['session.json']).toBeDefined();
+    expect(stateFiles(agent)).toEqual(before);
   });
 
   it('ends with 78 and every problem when its configuration cannot work', async () => {
@@ -144,6 +147,21 @@ describe('the daemon', () => {
     expect((await agent.push([value('FT-300', 2)])).status).toBe(204);
   });
 
+  it('follows a changed INGEST_TOKEN', async () => {
+    const agent = await startAgent({ env: { INGEST_TOKEN: 'the-first-token' } });
+    const push = async (token: string) => {
+      const headers = { 'Content-Type': 'application/json', Authorization: `Bearer ${token}` };
+      return (await agent.call(agent.ingest, '/v1/values', { body: '{"values":[]}', headers })).status;
+    };
+    expect(await push('the-second-token')).toBe(401);
+    agent.write(sandbox.url, { tags: TAGS, env: { INGEST_TOKEN: 'the-second-token' } });
+    agent.signal('SIGHUP');
+    await agent.until(() => agent.logged('config.reloaded').length === 1, 'the configuration was read again');
+    expect(await push('the-first-token')).toBe(401);
+    expect(await push('the-second-token')).not.toBe(401);
+    expect(agent.logged('config.restart_needed')).toEqual([]);
+  });
+
   it('takes larger bounds and smaller posts from a reload', async () => {
     const narrow = { BUFFER_MAX_BYTES: '400kB', BUFFER_FULL: 'refuse-new' };
     const agent = await startAgent({ env: narrow });
@@ -157,12 +175,12 @@ describe('the daemon', () => {
     while ((await push()).status === 204) sent += 1000;
     expect((await push()).status).toBe(503);
     await sandbox.goOnline();
-    const wide = { ...narrow, BUFFER_MAX_BYTES: '4MB', POST_MAX_VALUES: '250', INGEST_TOKEN: 'not-before-a-restart' };
+    const wide = { ...narrow, BUFFER_MAX_BYTES: '4MB', POST_MAX_VALUES: '250', OPS_LISTEN: '' };
     agent.write(sandbox.url, { tags: TAGS, env: wide });
     agent.signal('SIGHUP');
     await agent.until(() => agent.logged('config.reloaded').length === 1, 'the configuration was read again');
     await agent.until(() => agent.logged('config.restart_needed').length === 1, 'what needs a restart is named');
-    expect(agent.logged('config.restart_needed')[0]).toMatchObject({ keys: ['INGEST_TOKEN'] });
+    expect(agent.logged('config.restart_needed')[0]).toMatchObject({ keys: ['OPS_LISTEN'] });
     expect((await push()).status).toBe(204);
     sent += 1000;
     const delivered = () => agent.metric('tagferry_values_delivered_total');
@@ -171,6 +189,14 @@ describe('the daemon', () => {
     expect(await agent.metric('tagferry_posts_total{outcome="delivered"}')).toBeGreaterThan((sent - 5_000) / 250);
   });
 });
+
+/** Every file of the state folder with its bytes. */
+function stateFiles(agent: AgentProcess): Record<string, string> {
+  const files = readdirSync(agent.state, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
+  return Object.fromEntries(
+    files.map(({ parentPath, name }) => [name, readFileSync(join(parentPath, name), 'latin1')]),
+  );
+}
 
 function tokenAtRest(agent: AgentProcess): string {
   const body = JSON.parse(readFileSync(join(agent.state, 'session.json'), 'utf8')) as {
