@@ -1,7 +1,8 @@
 import type { Clock } from '../clock.ts';
 import type { Tag } from '../config/tags.ts';
-import { codeOf } from '../errors.ts';
+import { codeOf, messageOf } from '../errors.ts';
 import type { Logger } from '../logger.ts';
+import { Repeats } from '../repeats.ts';
 import { type ArrivedAccessEvent, readAccessEvent } from './access-event.ts';
 import { AccessState, type HoldCause, type HoldDifference, type SeriesOfAssets } from './access-state.ts';
 import type { HoldChange, LoadedHolds } from './hold-table.ts';
@@ -57,6 +58,7 @@ export interface HoldLine {
   tags: string[];
 }
 
+const HELD_HINT = 'Give the technical user can_read and can_update on it; until then it is tried again now and then.';
 const REFUSED_EVERY_MS = 2 * 60_000;
 const GONE_EVERY_MS = 15 * 60_000;
 /** After a start: soon, but not all gateways of a site in the same second. */
@@ -76,6 +78,7 @@ export class Holds {
   readonly #grace = new Map<number, number>();
   /** Where an instrumentation's probe goes next: its tags in turn. */
   readonly #turn = new Map<string, number>();
+  readonly #repeats = new Repeats();
   #saving: Promise<unknown> = Promise.resolve();
 
   constructor(options: HoldsOptions) {
@@ -293,7 +296,7 @@ export class Holds {
     for (const key of difference.held) {
       const { kind, id } = this.#state.parse(key);
       const cause = this.#state.causeOf(key);
-      logger.warn({ event: 'access.held', [kind]: id, cause }, 'values wait: access was lost');
+      logger.warn({ event: 'access.held', [kind]: id, cause, hint: HELD_HINT }, 'values wait: access was lost');
     }
     for (const key of difference.released) {
       const { kind, id } = this.#state.parse(key);
@@ -309,7 +312,10 @@ export class Holds {
       const now = change();
       if (now) await this.#options.store.save(now);
     }).catch((error) => {
-      this.#options.logger.warn({ event: 'access.unsaved', code: codeOf(error) }, 'a hold cannot be written');
+      const { clock, logger } = this.#options;
+      const count = this.#repeats.note('unsaved', clock.monotonicMs());
+      const fields = { event: 'access.unsaved', code: codeOf(error), detail: messageOf(error), count };
+      logger[count === undefined ? 'debug' : 'warn'](fields, 'a hold cannot be written');
     });
   }
 

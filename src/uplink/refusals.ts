@@ -84,7 +84,9 @@ export class Refusals {
 
   #logRefused(course: Course, batch: Batch, verdict: Verdict): void {
     const { clock, log } = this.#parts;
-    const count = this.#repeats.note(`refused:${course.asset}`, clock.monotonicMs());
+    // The parts of a batch are the same happening, which what goes to quarantine ends.
+    const isFirst = !course.wasDivided;
+    const count = isFirst ? this.#repeats.note(`refused:${course.asset}`, clock.monotonicMs()) : undefined;
     const { status, words } = verdict;
     const facts = {
       batch: course.name,
