@@ -134,9 +134,9 @@ export class EventPlant {
     return this.sandbox.deliveries().filter(({ status }) => status !== 'delivered').length;
   }
 
-  /** The record of the registration on disk. */
+  /** The record of the registration on disk; empty where the daemon was killed before it wrote one. */
   record(): { secret?: string; previous?: string; resetting?: boolean } {
-    return JSON.parse(this.agent.file('webhook.json'));
+    return existsSync(join(this.agent.state, 'webhook.json')) ? JSON.parse(this.agent.file('webhook.json')) : {};
   }
 
   /** An operation of the control socket, as a verb asks for it. */
