@@ -1,0 +1,36 @@
+// A bare Node process with the modules of the daemon: footprint-bare.mjs NOTES-OF-MAIN NOTES-OF-THREAD. Each thread loads
+// what the daemon's own loads, in the order in which it does and by the same means, and then there is nothing to do.
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
+
+const require = createRequire(import.meta.url);
+
+async function load(notes) {
+  for (const line of new Set(readFileSync(notes, 'utf8').trim().split('\n'))) {
+    const [how, url] = line.split(' ');
+    if (how === 'import') await import(url);
+    else require(url.startsWith('file:') ? new URL(url).pathname : url);
+  }
+}
+
+if (isMainThread) {
+  const [ofMain, ofThread] = process.argv.slice(2);
+  const worker = new Worker(new URL(import.meta.url), {
+    workerData: ofThread,
+    // As the daemon's own.
+    resourceLimits: { maxYoungGenerationSizeMb: 4 },
+    execArgv: [],
+  });
+  const up = new Promise((resolve) => worker.once('message', resolve));
+  await load(ofMain);
+  await up;
+  process.stdout.write('{"event":"agent.ready"}\n');
+} else {
+  await load(workerData);
+  // The driver's native part is loaded with its first database.
+  const Database = require(require.resolve('better-sqlite3'));
+  new Database(':memory:').close();
+  parentPort.on('message', () => {});
+  parentPort.postMessage('up');
+}

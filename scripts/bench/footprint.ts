@@ -1,0 +1,258 @@
+/**
+ * What the daemon costs when it has little to do: memory at 500 tags and an empty buffer, CPU at 100 values a second, the
+ * time until READY. Beside it, turn by turn in the same run, a bare Node process with the same modules loaded.
+ * `node scripts/bench/footprint.ts [--rounds N] [--seconds N]`.
+ *
+ * Both run built, with the flags and variables of the installed daemon (`scripts/deb/wrapper`). The bare process loads, in the same order,
+ * every module that is not tagferry's own which the idle daemon has loaded (noted by a hook, not listed by hand), and has
+ * one worker thread that has done the same and opened an SQLite database in memory; it has no module of tagferry's.
+ * The platform is an HTTP server on loopback that takes everything; 50 assets with ten tags each, one value a tag.
+ */
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { Agent, createServer, request } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { pathToFileURL } from 'node:url';
+import { parseArgs } from 'node:util';
+import { machine, median, table } from './measure.ts';
+
+const { values: options } = parseArgs({
+  options: { rounds: { type: 'string', default: '7' }, seconds: { type: 'string', default: '40' } },
+});
+const ROUNDS = Number(options.rounds);
+const SECONDS = Number(options.seconds);
+const TAGS = 500;
+const TAGS_AN_ASSET = 10;
+/** After READY: what starting left behind has been collected by then. */
+const SETTLE_MS = 12_000;
+const CLOCK_TICKS = 100;
+
+const root = join(import.meta.dirname, '../..');
+const folder = mkdtempSync(join(tmpdir(), 'tagferry-footprint-'));
+const dist = join(root, 'dist');
+const config = join(folder, 'config');
+const notes = { main: join(folder, 'main.notes'), thread: join(folder, 'thread.notes') };
+/** As the package's command starts the daemon. */
+const command = readFileSync(join(root, 'scripts/deb/wrapper'), 'utf8');
+const flags = /bin\/node ((?:--\S+ )+)\S*main\.js/.exec(command)![1]!.trim().split(' ');
+const variables = [...command.matchAll(/export (\w+)=(\S+)/g)].map(([, name, value]) => [name!, value!] as const);
+
+const DAEMON = [...flags, join(dist, 'main.js'), 'run', '--config', config];
+const BARE = [...flags, join(import.meta.dirname, 'footprint-bare.mjs'), notes.main, notes.thread];
+
+interface Started {
+  child: ChildProcess;
+  readyMs: number;
+  /** Of `ingest.listening`. */
+  port: number;
+}
+
+/** Starts a program and waits for its line. */
+function start(args: string[]): Promise<Started> {
+  const startedAt = performance.now();
+  const child = spawn(process.execPath, args, {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: { ...process.env, ...Object.fromEntries(variables) },
+  });
+  return new Promise((resolve, reject) => {
+    let output = '';
+    child.once('exit', (code) => reject(new Error(`${args.join(' ')} ended with ${code}\n${output}`)));
+    child.stdout!.on('data', (chunk) => {
+      output += chunk;
+      if (!output.includes('"agent.ready"')) return;
+      const readyMs = performance.now() - startedAt;
+      child.removeAllListeners('exit');
+      child.stdout!.removeAllListeners('data').resume();
+      const port = Number(/"ingest.listening"[^\n]*"port":(\d+)/.exec(output)?.[1]);
+      resolve({ child, readyMs, port });
+    });
+  });
+}
+
+async function end(child: ChildProcess, signal: NodeJS.Signals = 'SIGKILL'): Promise<void> {
+  const ended = new Promise((resolve) => child.once('exit', resolve));
+  child.kill(signal);
+  await ended;
+}
+
+/** Megabytes of a process: resident, and of them those that are its own alone. */
+function memoryOf(pid: number): { rss: number; own: number } {
+  const rollup = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8');
+  const megabytes = (name: string) => Number(new RegExp(`^${name}: +(\\d+) kB`, 'm').exec(rollup)![1]) / 1024;
+  return { rss: megabytes('Rss'), own: megabytes('Private_Clean') + megabytes('Private_Dirty') };
+}
+
+/** CPU seconds of a process so far, with those of children that it has waited for. */
+function cpuOf(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]!.split(' ');
+  return fields.slice(11, 15).reduce((sum, ticks) => sum + Number(ticks), 0) / CLOCK_TICKS;
+}
+
+/** A platform that signs everybody in and takes everything. */
+async function startPlatform(): Promise<{ url: string; close(): void }> {
+  const token = { access_token: 'a', refresh_token: 'r', token_type: 'Bearer', expires_in: 3600 };
+  const server = createServer((incoming, answer) => {
+    incoming.resume().on('end', () => {
+      if (!incoming.url?.includes('token')) answer.writeHead(204).end();
+      else answer.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(token));
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, close: () => server.close() };
+}
+
+function configure(platform: string): void {
+  mkdirSync(config);
+  const env = [
+    `PLATFORM_URL=${platform}`,
+    ...['CLIENT_ID', 'CLIENT_SECRET', 'TECHNICAL_USERNAME', 'TECHNICAL_PASSWORD'].map((key) => `${key}=bench`),
+    ...['INGEST_LISTEN', 'OPS_LISTEN', 'WEBHOOK_LISTEN'].map((key) => `${key}=127.0.0.1:0`),
+    'LOG_FORMAT=json',
+    `STATE_DIR=${join(folder, 'state')}`,
+  ];
+  writeFileSync(join(config, 'agent.env'), `${env.join('\n')}\n`, { mode: 0o600 });
+  const tags = Array.from({ length: TAGS }, (_, i) => {
+    const asset = 1 + Math.floor(i / TAGS_AN_ASSET);
+    return `  T-${i}:\n    asset: ${asset}\n    instrumentation: ${1000 + i}\n    values:\n      k${i % TAGS_AN_ASSET}: { unit: 12, group: process }\n`;
+  });
+  writeFileSync(join(config, 'tags.yaml'), `tags:\n${tags.join('')}`);
+}
+
+/** Notes what the daemon and its thread load. */
+async function noteModules(): Promise<void> {
+  const hook = ['--import', join(import.meta.dirname, 'footprint-modules.mjs')];
+  process.env.FOOTPRINT_OURS = `${pathToFileURL(dist)}/`;
+  process.env.FOOTPRINT_NOTES = notes.main;
+  const { child, port } = await start([...hook, ...DAEMON]);
+  // Some parts are loaded with the first values and posts.
+  await push(port, 100, 0);
+  await delay(3000);
+  await end(child, 'SIGTERM');
+  process.env.FOOTPRINT_NOTES = notes.thread;
+  execFileSync(process.execPath, [...hook, join(dist, 'agent/store-thread.js')]);
+  delete process.env.FOOTPRINT_OURS;
+  delete process.env.FOOTPRINT_NOTES;
+}
+
+/** A request is answered with the commit that holds it, which may be the next second's: others are under way meanwhile. */
+const agent = new Agent({ keepAlive: true, maxSockets: 20 });
+
+/** One request with so many values, of the tags from the given one on. */
+function push(port: number, count: number, from: number): Promise<void> {
+  const values = Array.from({ length: count }, (_, i) => {
+    const tag = (from + i) % TAGS;
+    return { tag: `T-${tag}`, key: `k${tag % TAGS_AN_ASSET}`, value: Math.round(Math.random() * 10_000) / 100 };
+  });
+  return new Promise((resolve, reject) => {
+    const headers = { 'content-type': 'application/json' };
+    const call = request({ port, host: '127.0.0.1', path: '/v1/values', method: 'POST', headers, agent }, (answer) => {
+      answer
+        .resume()
+        .on('end', () => (answer.statusCode === 204 ? resolve() : reject(new Error(`${answer.statusCode}`))));
+    });
+    call.on('error', reject).end(JSON.stringify({ values }));
+  });
+}
+
+/** Pushes 100 values a second in requests of `each`, without waiting for an answer before the next is due. */
+async function pushFor(seconds: number, port: number, each: number): Promise<void> {
+  const pauseMs = (each / 100) * 1000;
+  const rounds = Math.round((seconds * 1000) / pauseMs);
+  const startedAt = performance.now();
+  const answers: Promise<void>[] = [];
+  for (let round = 0; round < rounds; round++) {
+    answers.push(push(port, each, round * each));
+    await delay(Math.max(0, startedAt + (round + 1) * pauseMs - performance.now()));
+  }
+  await Promise.all(answers);
+}
+
+const number = (value: number, digits = 1) => value.toFixed(digits);
+const percent = (value: number) => `${number(value, 2)} %`;
+
+async function measureStarts(): Promise<void> {
+  const starts = { bare: [] as number[][], tagferry: [] as number[][] };
+  for (let round = 0; round < ROUNDS; round++) {
+    for (const [name, args] of [
+      ['bare', BARE],
+      ['tagferry', DAEMON],
+    ] as const) {
+      const { child, readyMs } = await start(args);
+      const cpuMs = cpuOf(child.pid!) * 1000;
+      await delay(SETTLE_MS);
+      const { rss, own } = memoryOf(child.pid!);
+      await end(child);
+      starts[name].push([readyMs, cpuMs, rss, own]);
+    }
+  }
+  const middle = (name: 'bare' | 'tagferry') => [0, 1, 2, 3].map((i) => median(starts[name].map((one) => one[i]!)));
+  const [bare, daemon] = [middle('bare'), middle('tagferry')];
+  const row = (name: string, figures: number[]) => [
+    name,
+    number(figures[2]!),
+    number(figures[3]!),
+    number(figures[0]!, 0),
+    number(figures[1]!, 0),
+  ];
+  console.log(`Idle, ${TAGS} tags, empty buffer, platform there; medians of ${ROUNDS} starts, turn by turn`);
+  console.log(
+    table(
+      ['', 'resident MB', 'own MB', 'READY ms', 'CPU ms until then'],
+      [
+        row('bare Node, same modules', bare),
+        row('tagferry', daemon),
+        [
+          'difference, or ratio',
+          `+${number(daemon[2]! - bare[2]!)}`,
+          `+${number(daemon[3]! - bare[3]!)}`,
+          `${number(daemon[0]! / bare[0]!, 2)} ×`,
+          `${number(daemon[1]! / bare[1]!, 2)} ×`,
+        ],
+      ],
+    ),
+  );
+}
+
+async function measureCpu(): Promise<void> {
+  const { child: bare } = await start(BARE);
+  const { child: daemon, port } = await start(DAEMON);
+  // What runs all day is compiled once: the first minute is not counted.
+  await pushFor(60, port, 100);
+  await delay(SETTLE_MS);
+  const rows: string[][] = [];
+  const during = async (what: string, work: () => Promise<unknown>) => {
+    const before = [cpuOf(bare.pid!), cpuOf(daemon.pid!)] as const;
+    const startedAt = performance.now();
+    await work();
+    const seconds = (performance.now() - startedAt) / 1000;
+    const used = [cpuOf(bare.pid!) - before[0], cpuOf(daemon.pid!) - before[1]];
+    rows.push([what, ...used.map((cpu) => percent((cpu / seconds) * 100)), number(memoryOf(daemon.pid!).rss)]);
+  };
+  await during('nothing is pushed', () => delay(SECONDS * 1000));
+  await during('100 values/s, one request a second', () => pushFor(SECONDS, port, 100));
+  await during('100 values/s, ten requests a second', () => pushFor(SECONDS, port, 10));
+  await end(bare);
+  await end(daemon);
+  console.log(
+    `\nCPU of one core over ${SECONDS} s each, default settings: a commit a second, posts to 50 assets in 10 s; after a minute of it`,
+  );
+  console.log(table(['', 'bare Node', 'tagferry', 'resident MB then'], rows));
+}
+
+const platform = await startPlatform();
+try {
+  execFileSync(process.execPath, [join(root, 'scripts/build.ts')], { stdio: 'inherit' });
+  configure(platform.url);
+  await noteModules();
+  const started = [...variables.map((one) => one.join('=')), 'node', ...flags].join(' ');
+  console.log(`Footprint; both are started by ${started}\n${machine()}\n`);
+  await measureStarts();
+  await measureCpu();
+} finally {
+  agent.destroy();
+  platform.close();
+  rmSync(folder, { recursive: true, force: true });
+}
