@@ -41,8 +41,8 @@ afterEach(async ({ task }) => {
 });
 
 describe('a fresh package', { timeout: PATIENCE_MS }, () => {
-  it('installs with dpkg, without a network, and says that it is not configured', async () => {
-    const said = await gateway.install(older);
+  it('installs with apt, without a network, and says that it is not configured', async () => {
+    const said = await gateway.install(older, 'apt');
     expect(said).toContain('tagferry setup');
     expect(await gateway.machine.property(UNIT, 'UnitFileState')).toBe('enabled');
   });
@@ -66,8 +66,9 @@ describe('a fresh package', { timeout: PATIENCE_MS }, () => {
     const completed = await gateway.machine.sh(`bash -c '
       . /usr/share/bash-completion/completions/tagferry
       COMP_WORDS=(tagferry ru) COMP_CWORD=1; _tagferry; echo "\${COMPREPLY[@]}"
-      COMP_WORDS=(tagferry sandbox --lis) COMP_CWORD=2; _tagferry; echo "\${COMPREPLY[@]}"'`);
-    expect(completed.split('\n')).toEqual(['run', '--listen']);
+      COMP_WORDS=(tagferry sandbox --lis) COMP_CWORD=2; _tagferry; echo "\${COMPREPLY[@]}"
+      COMP_WORDS=(tagferry webhook rot) COMP_CWORD=2; _tagferry; echo "\${COMPREPLY[@]}"'`);
+    expect(completed.split('\n')).toEqual(['run', '--listen', 'rotate-secret']);
   });
 });
 
@@ -294,7 +295,7 @@ describe('the package', { timeout: PATIENCE_MS }, () => {
     await gateway.startPusher();
     await gateway.pushed(300);
     const pid = await gateway.mainPid();
-    await gateway.install(newer);
+    await gateway.install(newer, 'apt');
     await gateway.restarted(pid);
     await gateway.pushed(300);
     await gateway.stopPusher();
@@ -315,7 +316,7 @@ describe('the package', { timeout: PATIENCE_MS }, () => {
   });
 
   it('leaves state and configuration when it is removed, and stops the service', async () => {
-    await gateway.machine.sh('dpkg --remove tagferry');
+    await gateway.machine.sh('apt-get remove --yes tagferry');
     expect(await gateway.machine.sh(`systemctl is-active ${UNIT} || true`)).not.toBe('active');
     expect(gateway.machine.exists('/usr/lib/tagferry')).toBe(false);
     expect(gateway.machine.exists('/var/lib/tagferry/buffer.db')).toBe(true);
@@ -329,7 +330,7 @@ describe('the package', { timeout: PATIENCE_MS }, () => {
   });
 
   it('deletes state, configuration and secrets when it is purged', async () => {
-    await gateway.machine.sh('dpkg --purge tagferry');
+    await gateway.machine.sh('apt-get purge --yes tagferry');
     for (const gone of [
       '/var/lib/tagferry',
       '/etc/tagferry',

@@ -36,10 +36,12 @@ export class Gateway {
     await this.machine.stop();
   }
 
-  /** Gives what dpkg printed. */
-  async install(deb: string): Promise<string> {
+  /** By dpkg alone, or by apt, which also sees to dependencies and orders. Gives what was printed. */
+  async install(deb: string, by: 'dpkg' | 'apt' = 'dpkg'): Promise<string> {
     this.machine.put(deb, '/root/tagferry.deb');
-    return this.machine.sh('dpkg -i /root/tagferry.deb 2>&1', { timeoutMs: 180_000 });
+    const command =
+      by === 'apt' ? 'apt-get install --yes --no-install-recommends /root/tagferry.deb' : 'dpkg -i /root/tagferry.deb';
+    return this.machine.sh(`${command} 2>&1`, { timeoutMs: 180_000 });
   }
 
   /** The sandbox and the programs of the tests run from a copy, which no upgrade and no removal touches. */

@@ -2,6 +2,7 @@ import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { Terminal } from './terminal.ts';
 
 export interface Outcome {
   status: number;
@@ -64,14 +65,20 @@ export class Machine {
     }
   }
 
-  /** Runs a program inside. */
-  run(command: readonly string[], options: { input?: string; timeoutMs?: number } = {}): Promise<Outcome> {
+  /** What runs a program inside, from here. */
+  #enter(command: readonly string[]): { file: string; args: string[] } {
     const environment = ['env', '-i', '--chdir=/', 'PATH=/usr/sbin:/usr/bin:/sbin:/bin', 'HOME=/root', 'LANG=C.UTF-8'];
     const enter = ['--target', String(this.#init), '--all', '--', ...environment];
+    return { file: 'nsenter', args: [...enter, 'SYSTEMD_PAGER=cat', 'DEBIAN_FRONTEND=noninteractive', ...command] };
+  }
+
+  /** Runs a program inside. */
+  run(command: readonly string[], options: { input?: string; timeoutMs?: number } = {}): Promise<Outcome> {
+    const { file, args } = this.#enter(command);
     return new Promise((resolve, reject) => {
       const child = execFile(
-        'nsenter',
-        [...enter, 'SYSTEMD_PAGER=cat', 'DEBIAN_FRONTEND=noninteractive', ...command],
+        file,
+        args,
         { timeout: options.timeoutMs ?? 60_000, maxBuffer: 64_000_000 },
         (error, stdout, stderr) => {
           if (error && typeof error.code !== 'number') reject(new Error(`${command.join(' ')}: ${error.message}`));
@@ -80,6 +87,18 @@ export class Machine {
       );
       child.stdin!.on('error', () => {}).end(options.input ?? '');
     });
+  }
+
+  /** Runs a command inside on a terminal of 80 columns and 24 rows, for whoever types and reads. */
+  terminal(command: string): Terminal {
+    const { file, args } = this.#enter([
+      'TERM=xterm',
+      'script',
+      '-qefc',
+      `stty cols 80 rows 24; ${command}`,
+      '/dev/null',
+    ]);
+    return new Terminal(spawn(file, args, { stdio: ['pipe', 'pipe', 'pipe'] }));
   }
 
   /** Runs a shell script inside and gives what it printed; a status other than 0 is an error that shows all of it. */

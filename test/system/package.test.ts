@@ -1,11 +1,14 @@
 /** What is in the package, before anybody installs it. */
-import { execFile } from 'node:child_process';
+import { type ExecFileException, execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { gunzipSync } from 'node:zlib';
+import { Command } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { VERBS } from '../../src/commands/command-line.ts';
 import { CHECKOUT } from './debian-tree.ts';
 import { buildDeb } from './gateway.ts';
 
@@ -94,20 +97,44 @@ describe('scripts/build-deb', { timeout: PATIENCE_MS }, () => {
   });
 });
 
+describe('the manual page', { timeout: PATIENCE_MS }, () => {
+  it('names every verb and sub-verb that the program has, and groff has nothing to say about it', async () => {
+    const page = gunzipSync(readFileSync(join(tree, 'usr/share/man/man1/tagferry.1.gz'))).toString();
+    const named = new Set([...page.matchAll(/^\.B ([a-z\\-]+)$/gm)].map((match) => match[1]!.replaceAll('\\-', '-')));
+    for (const { name, load } of VERBS) {
+      const program = new Command();
+      (await load()).define(program);
+      const verb = program.commands.find((command) => command.name() === name)!;
+      for (const word of [name, ...verb.commands.map((sub) => sub.name())])
+        expect(named, `${name}: ${word}`).toContain(word);
+    }
+    const file = join(folder, 'tagferry.1');
+    writeFileSync(file, page);
+    const { stderr } = await run('groff', ['-man', '-ww', '-z', file]);
+    expect(stderr).toBe('');
+  });
+});
+
 describe('npm pack', { timeout: PATIENCE_MS }, () => {
-  it('takes the built agent, the configuration and the unit along, and no test', async () => {
+  let packed: string;
+
+  beforeAll(async () => {
     const copy = join(folder, 'npm');
     mkdirSync(copy);
-    for (const part of ['package.json', 'config', 'systemd', 'docs', '.npmrc']) {
+    for (const part of ['package.json', 'config', 'systemd', 'docs', '.npmrc', 'README.md']) {
       cpSync(join(CHECKOUT, part), join(copy, part), { recursive: true });
     }
     cpSync(join(tree, 'usr/lib/tagferry/dist'), join(copy, 'dist'), { recursive: true });
-    const { stdout } = await run('npm', ['pack', '--dry-run', '--json', '--silent'], {
-      cwd: copy,
-      maxBuffer: 64_000_000,
-    });
-    const [packed] = JSON.parse(stdout) as { files: { path: string }[] }[];
-    const paths = packed!.files.map((file) => file.path);
+    // As `npm run build` leaves it: the packager takes this line away, because its wrapper brings the runtime.
+    const main = join(copy, 'dist/main.js');
+    writeFileSync(main, `#!/usr/bin/env node\n${readFileSync(main, 'utf8')}`);
+    const { stdout } = await run('npm', ['pack', '--silent'], { cwd: copy, maxBuffer: 64_000_000 });
+    packed = join(copy, stdout.trim().split('\n').at(-1)!);
+  }, PATIENCE_MS);
+
+  it('takes the built agent, the configuration and the unit along, and no test', async () => {
+    const { stdout } = await run('tar', ['-tzf', packed], { maxBuffer: 64_000_000 });
+    const paths = stdout.split('\n').map((path) => path.replace(/^package\//, ''));
     for (const needed of [
       'dist/main.js',
       'config/agent.env',
@@ -117,5 +144,19 @@ describe('npm pack', { timeout: PATIENCE_MS }, () => {
       expect(paths).toContain(needed);
     }
     expect(paths.filter((path) => /\.test\.|^src\/|^test\//.test(path))).toEqual([]);
+  });
+
+  it('makes an archive that npm installs, with a command that knows its version and checks a configuration', async () => {
+    const prefix = join(folder, 'prefix');
+    const flags = ['--global', '--prefix', prefix, '--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error'];
+    await run('npm', ['install', ...flags, packed], { cwd: CHECKOUT, maxBuffer: 64_000_000 });
+    const command = join(prefix, 'bin/tagferry');
+    const { version } = JSON.parse(readFileSync(join(CHECKOUT, 'package.json'), 'utf8')) as { version: string };
+    expect((await run(command, ['--version'])).stdout.trim()).toBe(version);
+    const shipped = join(prefix, 'lib/node_modules/tagferry/config');
+    // Only what nobody could ship is missing: the credentials and the address.
+    const checked = await run(command, ['check', '--config', shipped]).catch((error: ExecFileException) => error);
+    expect((checked as ExecFileException).code).toBe(78);
+    expect(`${checked.stdout}${checked.stderr}`).toMatch(/agent\.env.*PLATFORM_URL/);
   });
 });

@@ -1,0 +1,30 @@
+import { Command } from 'commander';
+import { VERBS } from '../../src/commands/command-line.ts';
+
+/** Prints the verbs and their sub-verbs for the manual page, from what the program itself offers: `man-verbs.ts`. */
+const roff = (text: string) =>
+  text
+    .replaceAll('\\', '\\e')
+    .replaceAll('-', '\\-')
+    .replaceAll(/^([.'])/gm, '\\&$1');
+/** A sentence, as the page writes them. */
+const sentence = (text: string) => {
+  const first = text.split('\n')[0]!.trim();
+  return roff(`${first[0]!.toUpperCase()}${first.slice(1)}${/[.!?]$/.test(first) ? '' : '.'}`);
+};
+
+for (const { name, summary, load } of VERBS) {
+  const program = new Command('tagferry');
+  (await load()).define(program);
+  const verb = program.commands.find((command) => command.name() === name);
+  if (!verb) throw new Error(`${name} defines no verb of its name`);
+  const lines = ['.TP', `.B ${roff(name)}`, sentence(summary)];
+  if (verb.commands.length > 0) {
+    lines.push('.RS');
+    for (const sub of verb.commands)
+      lines.push('.TP', `.B ${roff(sub.name())}`, sentence(sub.description() || sub.summary()));
+    lines.push('.RE');
+  }
+  console.log(lines.join('\n'));
+}
+process.exit();

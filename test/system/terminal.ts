@@ -1,0 +1,69 @@
+import type { ChildProcess } from 'node:child_process';
+import { until } from './machine.ts';
+
+/** A program on a terminal: what it shows, and what somebody types into it. */
+export class Terminal {
+  readonly #child: ChildProcess;
+  #shown = '';
+
+  constructor(child: ChildProcess) {
+    this.#child = child;
+    for (const stream of [child.stdout!, child.stderr!]) {
+      stream.setEncoding('utf8').on('data', (text: string) => {
+        this.#shown += text;
+      });
+    }
+    child.stdin!.on('error', () => {});
+  }
+
+  /** Everything so far, escape sequences and all. */
+  get raw(): string {
+    return this.#shown;
+  }
+
+  /** As a person reads it: without colours and movements of the cursor. */
+  get text(): string {
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: escape sequences begin with one
+    return this.#shown.replaceAll(/\x1b\[[0-9;?]*[A-Za-z]/g, '').replaceAll('\r', '');
+  }
+
+  get lines(): string[] {
+    return this.text.split('\n');
+  }
+
+  /** Waits for a question and types the answer. */
+  async answer(question: RegExp, text: string): Promise<void> {
+    const from = this.#answered;
+    await until(`the terminal asks ${question}`, () => {
+      const found = question.exec(this.text.slice(from));
+      if (found) this.#answered = from + found.index + found[0].length;
+      else if (this.#hasEnded()) throw new Error(`it ended before it asked ${question}:\n${this.text}`);
+      return found !== null;
+    });
+    this.#child.stdin!.write(`${text}\r`);
+  }
+
+  #answered = 0;
+
+  async shows(what: RegExp): Promise<void> {
+    await until(`the terminal shows ${what}`, () => {
+      if (!what.test(this.text) && this.#hasEnded())
+        throw new Error(`it ended and did not show ${what}:\n${this.text}`);
+      return what.test(this.text);
+    });
+  }
+
+  press(key: string): void {
+    this.#child.stdin!.write(key);
+  }
+
+  /** Waits for the program to end; gives its exit status. */
+  async ended(): Promise<number> {
+    await until('the program on the terminal ends', () => this.#hasEnded());
+    return this.#child.exitCode ?? -1;
+  }
+
+  #hasEnded(): boolean {
+    return this.#child.exitCode !== null || this.#child.signalCode !== null;
+  }
+}
