@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
 import { ConfigurationError, messageOf, TagferryError } from '../errors.ts';
+import { fitted } from './table.ts';
 
 /** Exit statuses of INTERFACE.md: 0 done, 1 failed, 2 wrong usage, 78 configuration wrong. */
 export const EXIT_FAILED = 1;
@@ -14,7 +15,8 @@ interface Verb {
   load(): Promise<{ define(program: Command): void }>;
 }
 
-const VERBS: readonly Verb[] = [
+/** In the order of the help; the manual page is made from them. */
+export const VERBS: readonly Verb[] = [
   { name: 'run', summary: 'the daemon, in the foreground: what systemd starts', load: () => import('./run.ts') },
   {
     name: 'sandbox',
@@ -127,6 +129,6 @@ function report(error: unknown): void {
     return;
   }
   const hint = error instanceof TagferryError && error.hint ? `\n${error.hint}` : '';
-  process.stderr.write(`tagferry: ${messageOf(error)}${hint}\n`);
+  process.stderr.write(`${fitted(`tagferry: ${messageOf(error)}${hint}`, process.stderr)}\n`);
   process.exitCode = error instanceof TagferryError && error.code === 'usage' ? EXIT_USAGE : EXIT_FAILED;
 }

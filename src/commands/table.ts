@@ -39,6 +39,19 @@ export function wrapped(text: string, width: number): string[] {
   return [...lines, line];
 }
 
+/** A text whose lines fit the terminal, each going on under its own indentation; as it is where nobody's terminal is. */
+export function fitted(text: string, stream: { isTTY?: boolean; columns?: number }): string {
+  if (!stream.isTTY) return text;
+  const width = widthOf(stream);
+  return text
+    .split('\n')
+    .flatMap((line) => {
+      const indent = /^ */.exec(line)![0];
+      return wrapped(line.slice(indent.length), width - indent.length).map((part) => `${indent}${part}`);
+    })
+    .join('\n');
+}
+
 /** Columns as wide as they need, two spaces apart; the last one is not filled up. Cut at `width` where one is given. */
 export function table(rows: readonly (readonly string[])[], width = Number.POSITIVE_INFINITY): string {
   const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0)));

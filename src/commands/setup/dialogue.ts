@@ -1,6 +1,10 @@
 import { createInterface, type Interface } from 'node:readline';
 import { Writable } from 'node:stream';
 import { TagferryError } from '../../errors.ts';
+import { fitted } from '../table.ts';
+
+/** Columns that a question leaves on its last line: an address, a number. */
+const ROOM_FOR_ANSWER = 30;
 
 /**
  * Questions and answers on one terminal. What is typed as a secret is not shown. In a pipe the answers are the lines of standard
@@ -38,13 +42,13 @@ export class Dialogue {
 
   /** A line; an empty one is the default. */
   async ask(question: string, fallback = ''): Promise<string> {
-    process.stderr.write(fallback === '' ? `${question}: ` : `${question} [${fallback}]: `);
+    this.#put(fallback === '' ? question : `${question} [${fallback}]`);
     const line = (await this.#next()).trim();
     return line === '' ? fallback : line;
   }
 
   async askSecret(question: string): Promise<string> {
-    process.stderr.write(`${question}: `);
+    this.#put(question);
     this.#isSecret = true;
     try {
       return (await this.#next()).trim();
@@ -60,11 +64,16 @@ export class Dialogue {
   }
 
   say(text: string): void {
-    process.stderr.write(`${text}\n`);
+    process.stderr.write(`${fitted(text, process.stderr)}\n`);
   }
 
   close(): void {
     this.#lines.close();
+  }
+
+  #put(question: string): void {
+    const { isTTY, columns = 80 } = process.stderr;
+    process.stderr.write(`${fitted(`${question}:`, { isTTY, columns: columns - ROOM_FOR_ANSWER })} `);
   }
 
   #next(): Promise<string> {

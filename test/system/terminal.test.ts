@@ -1,0 +1,164 @@
+/**
+ * What a person sees who sets a gateway up: `setup`, `doctor` and `status` of the installed package on a terminal of 80
+ * columns, in the order in which they are met.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { buildDeb, Gateway } from './gateway.ts';
+import { until } from './machine.ts';
+import type { Terminal } from './terminal.ts';
+
+const PATIENCE_MS = 180_000;
+const UNIT = 'tagferry.service';
+const SECRETS = ['sandbox-secret', 'gateway-password', 'not-the-password'];
+const CREDENTIALS = '/etc/tagferry/credentials';
+
+let folder: string;
+let gateway: Gateway;
+
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'tagferry-terminal-'));
+  const deb = await buildDeb(folder, '--fast');
+  gateway = await Gateway.boot();
+  await gateway.install(deb, 'apt');
+  await gateway.startSandbox();
+}, 600_000);
+
+afterAll(async () => {
+  await gateway?.stop();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+/** Fits 80 columns, and shows no secret, not even as it is typed. */
+function expectFit(terminal: Terminal): void {
+  for (const line of terminal.lines) expect(line.length, line).toBeLessThanOrEqual(80);
+  for (const secret of SECRETS) expect(terminal.raw).not.toContain(secret);
+}
+
+async function systemdVersion(): Promise<number> {
+  return Number(/systemd (\d+)/.exec(await gateway.machine.sh('systemctl --version'))![1]);
+}
+
+async function answerCredentials(terminal: Terminal, password: string): Promise<void> {
+  await terminal.answer(/Address of the API[\s\S]*: $/, 'http://127.0.0.1:8480');
+  await terminal.answer(/identity application[\s\S]*: $/, '');
+  await terminal.answer(/API key[\s\S]*: $/, 'sandbox-client');
+  await terminal.answer(/API secret[\s\S]*: $/, 'sandbox-secret');
+  await terminal.answer(/technical user[\s\S]*: $/, 'gateway@sandbox.example');
+  await terminal.answer(/password[\s\S]*: $/, password);
+}
+
+describe('setup on a terminal', { timeout: PATIENCE_MS }, () => {
+  let terminal: Terminal;
+
+  it('says at once that credentials are refused, asks again, and says what to do next', async () => {
+    terminal = gateway.machine.terminal('tagferry setup');
+    await answerCredentials(terminal, 'not-the-password');
+    await terminal.answer(/Answer again\?[\s\S]*: $/, 'y');
+    await answerCredentials(terminal, 'gateway-password');
+    await terminal.answer(/client application[\s\S]*: $/, '');
+    await terminal.answer(/webhook events[\s\S]*: $/, '');
+    await terminal.answer(/first tag[\s\S]*: $/, 'FT-101');
+    await terminal.answer(/asset number[\s\S]*: $/, '881');
+    await terminal.answer(/instrumentation number[\s\S]*: $/, '4711');
+    await terminal.answer(/Key of its value[\s\S]*: $/, '');
+    await terminal.answer(/Unit[\s\S]*: $/, '12');
+    expect(await terminal.ended(), terminal.text).toBe(0);
+    expect(terminal.text).toContain('The platform takes these credentials');
+    expect(terminal.text).toMatch(
+      /Next:\n {2}sudo systemctl enable --now tagferry\n {2}tagferry doctor\n {2}tagferry status/,
+    );
+    expectFit(terminal);
+  });
+
+  it('leaves no secret readable on the disk where systemd can encrypt it to this machine, else a file of 0600', async () => {
+    const encrypted = (await systemdVersion()) >= 250;
+    const kept = await gateway.machine.sh(`cd ${CREDENTIALS}; stat -c '%n %a %U' *`);
+    const ending = encrypted ? '.cred' : '';
+    expect(kept.split('\n')).toEqual([`client_secret${ending} 600 root`, `technical_password${ending} 600 root`]);
+    const open = await gateway.machine.run(['grep', '-rlE', SECRETS.join('|'), '/etc/tagferry', '/etc/systemd/system']);
+    const readable = open.stdout.split('\n').filter(Boolean).sort();
+    expect(readable).toEqual(encrypted ? [] : [`${CREDENTIALS}/client_secret`, `${CREDENTIALS}/technical_password`]);
+    expect(terminal.text).toContain(encrypted ? 'encrypted to this machine' : '0600');
+  });
+
+  it('keeps owner, mode and comments of the shipped files', async () => {
+    expect(await gateway.machine.sh('stat -c "%a %U:%G" /etc/tagferry/agent.env')).toBe('640 root:tagferry');
+    expect(gateway.machine.read('/etc/tagferry/agent.env')).toContain('# How long a fresh value may wait for company');
+    expect(gateway.machine.read('/etc/tagferry/tags.yaml')).toContain('  "FT-101":\n    asset: 881\n');
+  });
+
+  it('leads to a service that signs in with those secrets', async () => {
+    await gateway.machine.sh(`systemctl enable --now ${UNIT} 2>&1`);
+    expect(await gateway.machine.property(UNIT, 'StatusText')).toMatch(/^online/);
+  });
+
+  it('writes a configuration from the templates of the package into a folder of its own', async () => {
+    const other = gateway.machine.terminal('tagferry --config /root/other setup --no-login');
+    await answerCredentials(other, 'gateway-password');
+    await other.answer(/webhook events[\s\S]*: $/, '');
+    await other.answer(/first tag[\s\S]*: $/, '');
+    expect(await other.ended(), other.text).toBe(0);
+    expect(gateway.machine.read('/root/other/agent.env')).toContain('# How long a fresh value may wait for company');
+    for (const file of ['tags.yaml', 'reactions.yaml', 'schema/tags.schema.json']) {
+      expect(gateway.machine.exists(`/root/other/${file}`), file).toBe(true);
+    }
+    expect(gateway.machine.read('/root/other/credentials/client_secret')).toBe('sandbox-secret\n');
+    expectFit(other);
+  });
+});
+
+describe('status on a terminal', { timeout: PATIENCE_MS }, () => {
+  it('shows session, buffer and rates to an operator who is not root, within 80 columns', async () => {
+    await gateway.machine.sh('useradd --create-home --groups tagferry anna');
+    expect((await gateway.push([{ tag: 'FT-101', key: 'flow', value: 12.5 }])).status).toBe(204);
+    const terminal = gateway.machine.terminal('su anna -c "tagferry status"');
+    expect(await terminal.ended(), terminal.text).toBe(0);
+    expect(terminal.text).toMatch(/^tagferry \S+ {2}online/);
+    for (const label of ['session', 'buffer', 'values']) expect(terminal.text).toMatch(new RegExp(`^${label}\\b`, 'm'));
+    expectFit(terminal);
+  });
+
+  it('with --watch is drawn anew until Ctrl-C, and follows the platform as it goes away', async () => {
+    const terminal = gateway.machine.terminal('tagferry status --watch --every 300ms');
+    await terminal.shows(/online/);
+    await gateway.sandbox('POST', 'offline', { mode: 503 });
+    await gateway.push([{ tag: 'FT-101', key: 'flow', value: 12.6 }]);
+    await terminal.shows(/tagferry \S+ {2}platform away/);
+    await gateway.sandbox('POST', 'online');
+    await gateway.machine.sh(`systemctl reload ${UNIT}`);
+    terminal.press('\x03');
+    await terminal.ended();
+    expectFit(terminal);
+  });
+
+  it('says how to start it where no daemon runs', async () => {
+    await gateway.machine.sh(`systemctl stop ${UNIT}`);
+    const terminal = gateway.machine.terminal('tagferry status');
+    expect(await terminal.ended()).toBe(1);
+    expect(terminal.text).toContain('systemctl start tagferry');
+    expectFit(terminal);
+    await gateway.machine.sh(`systemctl start ${UNIT}`);
+  });
+});
+
+describe('doctor on a terminal', { timeout: PATIENCE_MS }, () => {
+  it('finds nothing that fails on a gateway that works', async () => {
+    await until('the daemon is online', async () => /^online/.test(await gateway.machine.property(UNIT, 'StatusText')));
+    const terminal = gateway.machine.terminal('tagferry doctor');
+    expect(await terminal.ended(), terminal.text).toBe(0);
+    expectFit(terminal);
+  });
+
+  it('names what fails and the next step, and exits with 1, when the platform is away', async () => {
+    await gateway.machine.sh('systemctl stop platform');
+    const terminal = gateway.machine.terminal('tagferry doctor');
+    expect(await terminal.ended(), terminal.text).toBe(1);
+    expect(terminal.text).toMatch(
+      /^failure +network\.tcp +127\.0\.0\.1 port 8480[\s\S]*next: Open outgoing TCP port 8480/m,
+    );
+    expectFit(terminal);
+  });
+});
