@@ -1,29 +1,31 @@
-// A bare Node process with the modules of the daemon: footprint-bare.mjs NOTES-OF-MAIN NOTES-OF-THREAD. Each thread loads
-// what the daemon's own loads, in the order in which it does and by the same means, and then there is nothing to do.
+// A bare Node process with the modules of the daemon: footprint-bare.mjs NOTES-OF-MAIN NOTES-OF-THREAD LEFT-OUT. Each thread loads
+// what the daemon's own loads, in the order in which it does and by the same means, and then there is nothing to do. Modules
+// below the URL of LEFT-OUT are left out; an empty one leaves out none.
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 
 const require = createRequire(import.meta.url);
 
-async function load(notes) {
+async function load({ notes, leftOut }) {
   for (const line of new Set(readFileSync(notes, 'utf8').trim().split('\n'))) {
     const [how, url] = line.split(' ');
+    if (leftOut !== '' && url.startsWith(leftOut)) continue;
     if (how === 'import') await import(url);
     else require(url.startsWith('file:') ? new URL(url).pathname : url);
   }
 }
 
 if (isMainThread) {
-  const [ofMain, ofThread] = process.argv.slice(2);
+  const [ofMain, ofThread, leftOut] = process.argv.slice(2);
   const worker = new Worker(new URL(import.meta.url), {
-    workerData: ofThread,
+    workerData: { notes: ofThread, leftOut },
     // As the daemon's own.
     resourceLimits: { maxYoungGenerationSizeMb: 4 },
     execArgv: [],
   });
   const up = new Promise((resolve) => worker.once('message', resolve));
-  await load(ofMain);
+  await load({ notes: ofMain, leftOut });
   await up;
   process.stdout.write('{"event":"agent.ready"}\n');
 } else {

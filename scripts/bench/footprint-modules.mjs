@@ -1,4 +1,4 @@
-// Preloaded (`--import`): notes which modules that are not ours our own ones load, and how, in FOOTPRINT_NOTES.
+// Preloaded (`--import`): notes which modules our own ones load, and how, in FOOTPRINT_NOTES; ours among them.
 import { appendFileSync } from 'node:fs';
 import { registerHooks } from 'node:module';
 
@@ -7,7 +7,7 @@ const ours = (url) => url?.startsWith(process.env.FOOTPRINT_OURS) === true;
 registerHooks({
   resolve(specifier, context, next) {
     const resolved = next(specifier, context);
-    if (ours(context.parentURL) && !ours(resolved.url)) {
+    if (ours(context.parentURL)) {
       const how = context.conditions.includes('import') ? 'import' : 'require';
       appendFileSync(process.env.FOOTPRINT_NOTES, `${how} ${resolved.url}\n`);
     }

@@ -3,9 +3,9 @@
  * time until READY. Beside it, turn by turn in the same run, a bare Node process with the same modules loaded.
  * `node scripts/bench/footprint.ts [--rounds N] [--seconds N]`.
  *
- * Both run built, with the flags and variables of the installed daemon (`scripts/deb/wrapper`). The bare process loads, in the same order,
- * every module that is not tagferry's own which the idle daemon has loaded (noted by a hook, not listed by hand), and has
- * one worker thread that has done the same and opened an SQLite database in memory; it has no module of tagferry's.
+ * All run built, with the flags and variables of the installed daemon (`scripts/deb/wrapper`). The bare process loads, in the same order,
+ * every module which the idle daemon has loaded (noted by a hook, not listed by hand), and has one worker thread that has
+ * done the same and opened an SQLite database in memory; once without tagferry's own modules, once with them.
  * The platform is an HTTP server on loopback that takes everything; 50 assets with ten tags each, one value a tag.
  */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
@@ -41,7 +41,17 @@ const flags = /bin\/node ((?:--\S+ )+)\S*main\.js/.exec(command)![1]!.trim().spl
 const variables = [...command.matchAll(/export (\w+)=(\S+)/g)].map(([, name, value]) => [name!, value!] as const);
 
 const DAEMON = [...flags, join(dist, 'main.js'), 'run', '--config', config];
-const BARE = [...flags, join(import.meta.dirname, 'footprint-bare.mjs'), notes.main, notes.thread];
+const OURS = `${pathToFileURL(dist)}/`;
+const bare = (leftOut: string) => [
+  ...flags,
+  join(import.meta.dirname, 'footprint-bare.mjs'),
+  notes.main,
+  notes.thread,
+  leftOut,
+];
+const BARE = bare(OURS);
+/** The same with the modules of tagferry itself: loaded, and nothing of them run. */
+const BARE_WITH_OURS = bare('');
 
 interface Started {
   child: ChildProcess;
@@ -124,7 +134,7 @@ function configure(platform: string): void {
 /** Notes what the daemon and its thread load. */
 async function noteModules(): Promise<void> {
   const hook = ['--import', join(import.meta.dirname, 'footprint-modules.mjs')];
-  process.env.FOOTPRINT_OURS = `${pathToFileURL(dist)}/`;
+  process.env.FOOTPRINT_OURS = OURS;
   process.env.FOOTPRINT_NOTES = notes.main;
   const { child, port } = await start([...hook, ...DAEMON]);
   // Some parts are loaded with the first values and posts.
@@ -132,7 +142,7 @@ async function noteModules(): Promise<void> {
   await delay(3000);
   await end(child, 'SIGTERM');
   process.env.FOOTPRINT_NOTES = notes.thread;
-  execFileSync(process.execPath, [...hook, join(dist, 'agent/store-thread.js')]);
+  execFileSync(process.execPath, [...hook, join(dist, 'store-thread.js')]);
   delete process.env.FOOTPRINT_OURS;
   delete process.env.FOOTPRINT_NOTES;
 }
@@ -174,43 +184,46 @@ const number = (value: number, digits = 1) => value.toFixed(digits);
 const percent = (value: number) => `${number(value, 2)} %`;
 
 async function measureStarts(): Promise<void> {
-  const starts = { bare: [] as number[][], tagferry: [] as number[][] };
+  const contenders = [
+    { name: "bare Node, others' modules", args: BARE, starts: [] as number[][] },
+    { name: 'bare Node, same modules', args: BARE_WITH_OURS, starts: [] as number[][] },
+    { name: 'tagferry', args: DAEMON, starts: [] as number[][] },
+  ];
   for (let round = 0; round < ROUNDS; round++) {
-    for (const [name, args] of [
-      ['bare', BARE],
-      ['tagferry', DAEMON],
-    ] as const) {
+    for (const { args, starts } of contenders) {
       const { child, readyMs } = await start(args);
       const cpuMs = cpuOf(child.pid!) * 1000;
       await delay(SETTLE_MS);
       const { rss, own } = memoryOf(child.pid!);
       await end(child);
-      starts[name].push([readyMs, cpuMs, rss, own]);
+      starts.push([rss, own, readyMs, cpuMs]);
     }
   }
-  const middle = (name: 'bare' | 'tagferry') => [0, 1, 2, 3].map((i) => median(starts[name].map((one) => one[i]!)));
-  const [bare, daemon] = [middle('bare'), middle('tagferry')];
-  const row = (name: string, figures: number[]) => [
+  const [others, same, daemon] = contenders.map(({ starts }) =>
+    [0, 1, 2, 3].map((i) => median(starts.map((one) => one[i]!))),
+  ) as [number[], number[], number[]];
+  const row = (name: string, [rss, own, ready, cpu]: number[]) => [
     name,
-    number(figures[2]!),
-    number(figures[3]!),
-    number(figures[0]!, 0),
-    number(figures[1]!, 0),
+    number(rss!),
+    number(own!),
+    number(ready!, 0),
+    number(cpu!, 0),
+  ];
+  const beside = (name: string, figures: number[]) => [
+    name,
+    ...[0, 1].map((i) => `+${number(daemon[i]! - figures[i]!)}`),
+    ...[2, 3].map((i) => `${number(daemon[i]! / figures[i]!, 2)} ×`),
   ];
   console.log(`Idle, ${TAGS} tags, empty buffer, platform there; medians of ${ROUNDS} starts, turn by turn`);
   console.log(
     table(
       ['', 'resident MB', 'own MB', 'READY ms', 'CPU ms until then'],
       [
-        row('bare Node, same modules', bare),
+        row(contenders[0]!.name, others),
+        row(contenders[1]!.name, same),
         row('tagferry', daemon),
-        [
-          'difference, or ratio',
-          `+${number(daemon[2]! - bare[2]!)}`,
-          `+${number(daemon[3]! - bare[3]!)}`,
-          `${number(daemon[0]! / bare[0]!, 2)} ×`,
-          `${number(daemon[1]! / bare[1]!, 2)} ×`,
-        ],
+        beside("beside others' modules", others),
+        beside('beside the same modules', same),
       ],
     ),
   );

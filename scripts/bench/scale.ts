@@ -38,7 +38,7 @@ function startDaemon(): Promise<{ readyMs: number; rss: number }> {
   const startedAt = performance.now();
   const child = spawn(process.execPath, [
     '--max-semi-space-size=1',
-    '--optimize-for-size',
+    '--expose-gc',
     join(root, 'dist/main.js'),
     'run',
     '--config',

@@ -7,7 +7,7 @@ import { dirname, join, normalize, relative, sep } from 'node:path';
  * Puts what runs on the gateway into a folder: `stage.ts ROOT ARCH VERSION FOLDER`.
  *
  *   bin/node        the runtime, as its publisher made it, at the version that package-lock.json names
- *   dist/           the agent, types stripped
+ *   dist/           the agent, built
  *   node_modules/   production dependencies as locked, without what only other platforms or a compiler would need
  */
 const [root, arch, version, folder] = process.argv.slice(2) as [string, 'amd64' | 'arm64', string, string];
@@ -32,8 +32,7 @@ stageDependencies();
 stageRuntime();
 
 function stageAgent(): void {
-  const tsc = join(root, 'node_modules/.bin/tsc');
-  execFileSync(tsc, ['-p', join(root, 'tsconfig.build.json'), '--outDir', join(folder, 'dist')], { stdio: 'inherit' });
+  execFileSync(process.execPath, [join(root, 'scripts/build.ts'), join(folder, 'dist')], { stdio: 'inherit' });
   // Started by the wrapper with the runtime beside it, never by a `node` from PATH.
   const main = join(folder, 'dist/main.js');
   writeFileSync(main, readFileSync(main, 'utf8').replace(/^#!.*\n/, ''));

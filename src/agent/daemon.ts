@@ -1,7 +1,7 @@
 /**
  * The daemon as a whole: makes the parts, starts them in order, stops them in reverse. It decides nothing itself.
  *
- * Start: stores (recovery), holds and reactions, session, uplink, then the doors: webhook, values, operations, control.
+ * Start: stores (recovery), session, holds and reactions, uplink, then the doors: webhook, values, operations, control.
  * READY when all of them stand and the first login was tried. Stop: doors first, what was taken in is committed, posts
  * under way and reactions that run may finish, tokens are revoked, files are closed.
  */
@@ -160,8 +160,9 @@ export class Daemon {
       clock,
       log,
     });
-    await this.#events.start();
+    // The login is under way while everything else starts.
     await session.start(this.#stopping.signal);
+    await this.#events.start();
     await this.#uplink.start(this.#stopping.signal);
     await this.#sources.start();
     await this.#openOperations();

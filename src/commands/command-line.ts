@@ -1,6 +1,6 @@
-import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
 import { ConfigurationError, messageOf, TagferryError } from '../errors.ts';
+import { version } from '../installation.ts';
 import { fitted } from './table.ts';
 
 /** Exit statuses of INTERFACE.md: 0 done, 1 failed, 2 wrong usage, 78 configuration wrong. */
@@ -67,9 +67,6 @@ export const VERBS: readonly Verb[] = [
   { name: 'members', summary: 'admins and users of tenants, users of user roles', load: () => import('./members.ts') },
   { name: 'labels', summary: 'display labels of value keys: list, set, hide', load: () => import('./labels.ts') },
 ];
-
-const version = (): string =>
-  (JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as { version: string }).version;
 
 /** The verb that `argv` names, past the options that may stand before it. */
 function verbOf(args: readonly string[]): string | undefined {

@@ -1,6 +1,6 @@
-import { readFileSync } from 'node:fs';
 import type { Command } from 'commander';
 import { messageOf } from '../errors.ts';
+import { version } from '../installation.ts';
 import { counted } from './amounts.ts';
 import { writeBundle } from './doctor/bundle.ts';
 import { checkConfigurationFiles } from './doctor/configuration.ts';
@@ -84,11 +84,6 @@ function lineText({ state, check, message, next }: CheckLine): string {
   const lines = wrapped(plain(message), width);
   if (next !== '') lines.push(...wrapped(`next: ${next}`, width));
   return `${paint(state.padEnd(8), COLOUR[state])} ${check.padEnd(NAME_WIDTH)}${lines.join(`\n${indent}`)}`;
-}
-
-function version(): string {
-  return (JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as { version: string })
-    .version;
 }
 
 function print(text: string): void {

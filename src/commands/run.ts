@@ -1,9 +1,9 @@
-import { readFileSync } from 'node:fs';
 import type { Command } from 'commander';
 import { giveBackMemory } from '../agent/memory.ts';
 import { StoreThread } from '../agent/store-client.ts';
 import { systemClock } from '../clock.ts';
 import { codeOf, messageOf, TagferryError } from '../errors.ts';
+import { version } from '../installation.ts';
 
 /** `tagferry run`: the daemon, in the foreground, until a signal. */
 export function define(program: Command): void {
@@ -28,13 +28,13 @@ async function runDaemon(directory: string, storeThread: StoreThread): Promise<v
   const { Daemon } = await import('../agent/daemon.ts');
   const log = createLogger({ level: settings.logLevel, format: settings.logFormat });
   for (const warning of warnings) log.warn({ event: 'config.warning', warning }, 'the configuration has a weak place');
-  const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
-    version: string;
-  };
-  log.info({ event: 'agent.starting', version, node: process.versions.node, config: directory }, 'tagferry starts');
+  log.info(
+    { event: 'agent.starting', version: version(), node: process.versions.node, config: directory },
+    'tagferry starts',
+  );
   const { promise: over, resolve: end } = Promise.withResolvers<number>();
   const daemon = new Daemon({
-    version,
+    version: version(),
     configuration,
     readConfiguration: read,
     clock: systemClock,

@@ -1,4 +1,3 @@
-import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import type { Command } from 'commander';
 import { diagnosePlatform } from '../agent/diagnosis.ts';
@@ -8,6 +7,7 @@ import { problemLine } from '../config/problem.ts';
 import type { KeyName } from '../config/setting-keys.ts';
 import type { Settings } from '../config/settings.ts';
 import { messageOf, TagferryError, UsageError } from '../errors.ts';
+import { version } from '../installation.ts';
 import { ClientApplications } from '../platform/resources/client-applications.ts';
 import { fillValuesPath } from '../uplink/post.ts';
 import { logIn, type OwnLogin } from './doctor/own-login.ts';
@@ -167,9 +167,4 @@ function conclude(dialogue: Dialogue, directory: string): void {
   const start = isService ? 'sudo systemctl enable --now tagferry' : `tagferry run${config}`;
   dialogue.say(`\nNext:\n  ${start}\n  tagferry doctor${config}\n  tagferry status${config}`);
   if (left.some(({ severity }) => severity === 'error')) process.exitCode = 78;
-}
-
-function version(): string {
-  return (JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as { version: string })
-    .version;
 }

@@ -29,6 +29,7 @@ const GROUND = [
   'retry.ts',
   'listen.ts',
   'durable-file.ts',
+  'installation.ts',
   'node-http.ts',
 ];
 

@@ -11,8 +11,7 @@ const PER_REQUEST = 1000;
 export function buildTagferry(): string {
   const folder = join(root, '.cache/peers/tagferry');
   mkdirSync(folder, { recursive: true });
-  const args = ['-p', 'tsconfig.build.json', '--outDir', join(folder, 'dist')];
-  execFileSync(join(root, 'node_modules/.bin/tsc'), args, { cwd: root, stdio: 'inherit' });
+  execFileSync(process.execPath, [join(root, 'scripts/build.ts'), join(folder, 'dist')], { stdio: 'inherit' });
   copyFileSync(join(root, 'package.json'), join(folder, 'package.json'));
   return join(folder, 'dist/main.js');
 }

@@ -1,7 +1,7 @@
-import { readFileSync } from 'node:fs';
 import type { Command } from 'commander';
 import type { Clock } from '../../clock.ts';
 import { PlatformError } from '../../errors.ts';
+import { version } from '../../installation.ts';
 import { silentLogger } from '../../logger.ts';
 import { CallRefusal } from '../../platform/call-refusal.ts';
 import { PlatformClient } from '../../platform/client.ts';
@@ -137,9 +137,4 @@ function plannedText({ requests }: DryRun): string {
     ])
     .concat('Nothing was sent: --dry-run.')
     .join('\n');
-}
-
-function version(): string {
-  const text = readFileSync(new URL('../../../package.json', import.meta.url), 'utf8');
-  return (JSON.parse(text) as { version: string }).version;
 }

@@ -14,13 +14,11 @@ import {
 } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { codeOf, TagferryError } from '../../errors.ts';
-
-/** Where the package keeps the configuration as it is shipped. */
-const SHIPPED = new URL('../../../config/', import.meta.url);
+import { SHIPPED_CONFIGURATION } from '../../installation.ts';
 
 /** A shipped file's text; `''` where this installation has none. */
 export function shippedText(name: string): string {
-  return readText(new URL(name, SHIPPED).pathname) ?? '';
+  return readText(new URL(name, SHIPPED_CONFIGURATION).pathname) ?? '';
 }
 
 /** A file's text; `undefined` where there is none. Throws `setup.unreadable`. */
@@ -72,7 +70,7 @@ export function addShippedFiles(directory: string): void {
     const text = shippedText('reactions.yaml');
     writeWhole(join(directory, 'reactions.yaml'), text === '' ? 'reactions: []\n' : text, 0o644);
   }
-  const schemas = new URL('schema/', SHIPPED).pathname;
+  const schemas = new URL('schema/', SHIPPED_CONFIGURATION).pathname;
   if (!existsSync(join(directory, 'schema')) && existsSync(schemas)) {
     cpSync(schemas, join(directory, 'schema'), { recursive: true });
   }
