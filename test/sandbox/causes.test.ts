@@ -1,38 +1,20 @@
 import { Ajv } from 'ajv';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { EVENT_TYPES, eventSchema, recognise } from '../../src/contract/events.ts';
-import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { audience } from './audience.ts';
 import { CONTENT_SHAPES, differences } from './content-shapes.ts';
-import { Receiver } from './receiver.ts';
-import { Visitor } from './visitor.ts';
 
-const BASE = '/v1/client_applications/3/webhooks';
-let sandbox: Sandbox;
-let visitor: Visitor;
-let receiver: Receiver;
+const at = audience();
 
-beforeEach(async () => {
-  sandbox = new Sandbox();
-  receiver = new Receiver();
-  await sandbox.start();
-  await receiver.start();
-  visitor = await Visitor.signedIn(sandbox);
-});
-afterEach(async () => {
-  await sandbox.stop();
-  await receiver.stop();
-});
-
-const register = (event_types: readonly string[]) => visitor.call('POST', BASE, { url: receiver.url, event_types });
-const cause = (type: string, wish: object = {}) => visitor.call('POST', `/sandbox/causes/${type}`, wish);
+const cause = (type: string, wish: object = {}) => at.visitor.call('POST', `/sandbox/causes/${type}`, wish);
 const arrived = async (type: string) => {
-  await vi.waitFor(() => expect(receiver.types()).toContain(type), { timeout: 10_000, interval: 5 });
-  return receiver.received.filter(({ event }) => event.event_type === type).map(({ event }) => event);
+  await vi.waitFor(() => expect(at.receiver.types()).toContain(type), { timeout: 10_000, interval: 5 });
+  return at.receiver.received.filter(({ event }) => event.event_type === type).map(({ event }) => event);
 };
 
 describe('spec 6.3: caused by hand, with nothing said about it,', () => {
   it.each(EVENT_TYPES)('%s is sent, fits the contract’s schema, and says how many were told', async (type) => {
-    await register([type]);
+    await at.register([type]);
     const reply = await cause(type);
     expect([reply.status, reply.text]).toEqual([200, expect.any(String)]);
     expect(reply.body).toMatchObject({ event_type: type, object: { id: expect.any(Number) } });
@@ -46,7 +28,7 @@ describe('spec 6.3: caused by hand, with nothing said about it,', () => {
   });
 
   it.each(EVENT_TYPES)('%s can be caused again and again', async (type) => {
-    await register([type]);
+    await at.register([type]);
     for (let i = 0; i < 3; i++) expect((await cause(type)).body.deliveries, `time ${i}`).toBeGreaterThanOrEqual(1);
   });
 });
@@ -58,7 +40,7 @@ describe('spec 6.3: member by member', () => {
     asset_values_created: () => post(),
     instrumentation_values_created: () => post(),
     event_created: () =>
-      visitor.call('POST', '/sandbox/changes/create-event', {
+      at.visitor.call('POST', '/sandbox/changes/create-event', {
         name: 'Check',
         type: 76,
         status: 75,
@@ -72,25 +54,31 @@ describe('spec 6.3: member by member', () => {
       await cause('asset_health_condition_updated', { name: 'M412', status: 'failure' });
     },
     threshold_reached: async () => {
-      sandbox.setThreshold({ instrumentation: 4711, type: 'high', value: 100, key: 'flow', unit: 'liter_per_minute' });
+      at.sandbox.setThreshold({
+        instrumentation: 4711,
+        type: 'high',
+        value: 100,
+        key: 'flow',
+        unit: 'liter_per_minute',
+      });
       await post(90);
     },
   };
   const post = (value = 12.5) =>
-    visitor.post(881, 'flow', [{ timestamp: '2026-11-21T00:00:00.000Z', value }], {
+    at.visitor.post(881, 'flow', [{ timestamp: '2026-11-21T00:00:00.000Z', value }], {
       unit: { id: 12 },
       group: 'process',
     });
 
   it.each(EVENT_TYPES)('%s carries every member of the spec’s table and no other', async (type) => {
-    await register([type]);
+    await at.register([type]);
     await (FULL[type] ?? (() => cause(type)))();
     const events = await arrived(type);
     for (const event of events) expect(differences(event.content, CONTENT_SHAPES[type])).toEqual([]);
     const last = events.at(-1);
     if (type === 'asset_health_condition_updated') {
-      await vi.waitFor(() => expect(receiver.received).toHaveLength(2));
-      const both = receiver.received.map(({ event }) => event.content.previous_health_conditions.length).sort();
+      await vi.waitFor(() => expect(at.receiver.received).toHaveLength(2));
+      const both = at.receiver.received.map(({ event }) => event.content.previous_health_conditions.length).sort();
       expect(both).toEqual([0, 1]);
     }
     if (type === 'threshold_reached') expect(last.content.instrumentation.tag).toBe('FT-101');
@@ -100,7 +88,7 @@ describe('spec 6.3: member by member', () => {
 
 describe('causes', () => {
   it('take the object, the value, the unit and the status that they are told', async () => {
-    await register(['threshold_reached', 'asset_updated', 'asset_instrumentation_association_created']);
+    await at.register(['threshold_reached', 'asset_updated', 'asset_instrumentation_association_created']);
     await cause('threshold_reached', { object: 4712, value: 31, key: 'temperature', unit: 'degree_celsius' });
     const [reached] = await arrived('threshold_reached');
     expect(reached.content).toMatchObject({
@@ -119,7 +107,7 @@ describe('causes', () => {
       deliveries: 0,
       note: expect.stringContaining('no webhook'),
     });
-    await register(['asset_updated']);
+    await at.register(['asset_updated']);
     const unseen = await cause('asset_updated', { object: 920 });
     expect(unseen.body).toMatchObject({ deliveries: 0, note: expect.stringContaining('may not read') });
   });
@@ -131,11 +119,11 @@ describe('causes', () => {
     expect((await cause('asset_updated', { changes: { colour: 'red' } })).status).toBe(400);
     expect((await cause('asset_updated', { changes: { status: 9999 } })).status).toBe(404);
     expect((await cause('threshold_reached', { value: 'much' })).status).toBe(400);
-    expect(sandbox.plant.get('assets', 881)).not.toHaveProperty('colour');
+    expect(at.sandbox.plant.get('assets', 881)).not.toHaveProperty('colour');
   });
 
   it('are listed with what each takes', async () => {
-    const { causes } = (await visitor.get('/sandbox/causes')).body;
+    const { causes } = (await at.visitor.get('/sandbox/causes')).body;
     expect(causes.map((one: { event_type: string }) => one.event_type).sort()).toEqual([...EVENT_TYPES].sort());
   });
 });

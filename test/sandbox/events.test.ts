@@ -1,56 +1,38 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { EVENT_TYPES, type EventType, recognise } from '../../src/contract/events.ts';
-import { Sandbox } from '../../src/sandbox/sandbox.ts';
-import { Receiver } from './receiver.ts';
-import { Visitor } from './visitor.ts';
+import { audience } from './audience.ts';
 
-const BASE = '/v1/client_applications/3/webhooks';
-let sandbox: Sandbox;
-let visitor: Visitor;
-let receiver: Receiver;
+const at = audience();
 
-beforeEach(async () => {
-  sandbox = new Sandbox();
-  receiver = new Receiver();
-  await sandbox.start();
-  await receiver.start();
-  visitor = await Visitor.signedIn(sandbox);
-});
-afterEach(async () => {
-  await sandbox.stop();
-  await receiver.stop();
-});
-
-const register = (event_types: readonly string[], properties: object = {}) =>
-  visitor.call('POST', BASE, { url: receiver.url, event_types, properties });
+const register = (event_types: readonly string[], properties: object = {}) => at.register(event_types, { properties });
 const value = { timestamp: '2026-11-21T00:00:00.000Z', value: 25 };
-const change = (name: string, body: object) => visitor.call('POST', `/sandbox/changes/${name}`, body);
+const change = (name: string, body: object) => at.visitor.call('POST', `/sandbox/changes/${name}`, body);
 const condition = { id: 1, diagnosis_code: 'S441', asset_status: 71, channel: 'A' };
 
 /** How a person causes each type of spec 6.3 by the admin API. */
 const CAUSES: Record<EventType, () => Promise<unknown>> = {
-  asset_value_created: () => visitor.post(881, 'flow', [value], { unit: { id: 12 }, group: 'process' }),
-  asset_values_created: () => visitor.post(881, 'flow', [value], { unit: { id: 12 }, group: 'process' }),
-  instrumentation_values_created: () => visitor.post(881, 'flow', [value], { unit: { id: 12 }, group: 'process' }),
+  asset_value_created: () => at.visitor.post(881, 'flow', [value], { unit: { id: 12 }, group: 'process' }),
+  asset_values_created: () => at.visitor.post(881, 'flow', [value], { unit: { id: 12 }, group: 'process' }),
+  instrumentation_values_created: () => at.visitor.post(881, 'flow', [value], { unit: { id: 12 }, group: 'process' }),
   asset_updated: () => change('update-asset', { asset: 881, changes: { status: 71 } }),
   asset_software_added: () => change('add-software', { asset: 881, software: 95 }),
   asset_instrumentation_association_created: () => change('associate', { asset: 901, instrumentation: 4711 }),
   asset_instrumentation_association_destroyed: () => change('dissociate', { asset: 881, instrumentation: 4711 }),
   edge_device_updated: () => change('update-edge-device', { edge_device: 30, changes: { status: 86 } }),
-  asset_appeared: async () => sandbox.grantPermission({ type: 'Asset', id: 920 }),
-  asset_disappeared: async () => sandbox.takePermission({ type: 'Asset', id: 881 }),
+  asset_appeared: async () => at.sandbox.grantPermission({ type: 'Asset', id: 920 }),
+  asset_disappeared: async () => at.sandbox.takePermission({ type: 'Asset', id: 881 }),
   instrumentation_appeared: () =>
-    visitor
+    at.visitor
       .call('PUT', '/sandbox/objects/instrumentations/5000', { tag: 'XT-1' })
-      .then(() => visitor.call('POST', '/sandbox/permissions', { on: { type: 'Instrumentation', id: 5000 } })),
+      .then(() => at.visitor.call('POST', '/sandbox/permissions', { on: { type: 'Instrumentation', id: 5000 } })),
   instrumentation_disappeared: () =>
-    visitor.call('DELETE', '/sandbox/permissions', { on: { type: 'Instrumentation', id: 4711 } }),
-  node_appeared: async () => sandbox.grantPermission({ type: 'Node', id: 20 }),
+    at.visitor.call('DELETE', '/sandbox/permissions', { on: { type: 'Instrumentation', id: 4711 } }),
+  node_appeared: async () => at.sandbox.grantPermission({ type: 'Node', id: 20 }),
   node_disappeared: async () => {
-    sandbox.grantPermission({ type: 'Node', id: 20 });
-    sandbox.takePermission({ type: 'Node', id: 20 });
+    at.sandbox.grantPermission({ type: 'Node', id: 20 });
+    at.sandbox.takePermission({ type: 'Node', id: 20 });
   },
   asset_specifications_updated: () =>
     change('asset-specifications', { asset: 881, specifications: { range: { value: '10', unit: 'bar' } } }),
@@ -76,26 +58,29 @@ const CAUSES: Record<EventType, () => Promise<unknown>> = {
     change('health-conditions', { asset: 881, status: 71, conditions: [condition] }),
   product_status_changed: () => change('product-status', { product: 90, status: 81 }),
   threshold_reached: () => {
-    sandbox.setThreshold({ instrumentation: 4711, type: 'high', value: 20, key: 'flow', unit: 'liter_per_minute' });
-    return visitor.post(881, 'flow', [value], { unit: { id: 12 } });
+    at.sandbox.setThreshold({ instrumentation: 4711, type: 'high', value: 20, key: 'flow', unit: 'liter_per_minute' });
+    return at.visitor.post(881, 'flow', [value], { unit: { id: 12 } });
   },
   add_on_node_association_created: async () => {
-    sandbox.grantPermission({ type: 'Node', id: 20 });
+    at.sandbox.grantPermission({ type: 'Node', id: 20 });
     await change('link-add-on', { add_on: 47, node: 20 });
   },
   add_on_node_association_destroyed: async () => {
-    sandbox.grantPermission({ type: 'Node', id: 20 });
+    at.sandbox.grantPermission({ type: 'Node', id: 20 });
     await change('link-add-on', { add_on: 47, node: 20 });
     await change('unlink-add-on', { add_on: 47, node: 20 });
   },
 };
 
 const arrived = async (type: string, count = 1) => {
-  await vi.waitFor(() => expect(receiver.types().filter((one) => one === type).length).toBeGreaterThanOrEqual(count), {
-    timeout: 10_000,
-    interval: 5,
-  });
-  return receiver.received.filter(({ event }) => event.event_type === type).map(({ event }) => event);
+  await vi.waitFor(
+    () => expect(at.receiver.types().filter((one) => one === type).length).toBeGreaterThanOrEqual(count),
+    {
+      timeout: 10_000,
+      interval: 5,
+    },
+  );
+  return at.receiver.received.filter(({ event }) => event.event_type === type).map(({ event }) => event);
 };
 
 /** Every path of an object's members, lists by their first entry. */
@@ -131,8 +116,8 @@ describe('spec 6.3: every event type', () => {
 describe('spec 6.3: filters by properties', () => {
   it('value keys choose values and silence posts that hold none of them', async () => {
     await register(['asset_values_created'], { asset_values_created: ['Flow'] });
-    await visitor.post(881, 'temp', [value]);
-    await visitor.call('POST', '/v1/assets/881/values', {
+    await at.visitor.post(881, 'temp', [value]);
+    await at.visitor.call('POST', '/v1/assets/881/values', {
       values: [
         { key: 'temp', data: [value] },
         { key: 'flow', data: [value] },
@@ -177,7 +162,7 @@ describe('spec 6.3: filters by properties', () => {
     await unwanted();
     await change(wanted, body);
     expect(await arrived(type)).toHaveLength(1);
-    expect(sandbox.deliveries()).toHaveLength(1);
+    expect(at.sandbox.deliveries()).toHaveLength(1);
   });
 });
 
@@ -192,39 +177,39 @@ describe('spec 6.1 and 6.3: who hears of it', () => {
 
   it('a lost asset takes its children along, and they come back with it', async () => {
     await register(['asset_disappeared', 'asset_appeared']);
-    sandbox.takePermission({ type: 'Asset', id: 910 });
+    at.sandbox.takePermission({ type: 'Asset', id: 910 });
     const gone = await arrived('asset_disappeared', 4);
     expect(gone.map((event) => event.content.asset.id).sort()).toEqual([910, 911, 912, 913]);
-    sandbox.grantPermission({ type: 'Asset', id: 910 });
+    at.sandbox.grantPermission({ type: 'Asset', id: 910 });
     expect(await arrived('asset_appeared', 4)).toHaveLength(4);
   });
 
   it('the destruction of an asset is told to the reporting role alone', async () => {
     await register(['asset_disappeared']);
-    await visitor.call('DELETE', '/sandbox/objects/assets/882');
+    await at.visitor.call('DELETE', '/sandbox/objects/assets/882');
     expect(await arrived('asset_disappeared')).toHaveLength(1);
-    sandbox.plant.get('userroles', 61)!.users = [];
-    await visitor.call('DELETE', '/sandbox/objects/assets/883');
-    expect(sandbox.deliveries()).toHaveLength(1);
+    at.sandbox.plant.get('userroles', 61)!.users = [];
+    await at.visitor.call('DELETE', '/sandbox/objects/assets/883');
+    expect(at.sandbox.deliveries()).toHaveLength(1);
   });
 
   it('an asset that stays visible by a second path neither disappears nor appears', async () => {
     await register(['asset_disappeared', 'asset_appeared', 'instrumentation_disappeared']);
-    sandbox.takePermission({ type: 'Instrumentation', id: 4711 }, { direct: true });
+    at.sandbox.takePermission({ type: 'Instrumentation', id: 4711 }, { direct: true });
     await arrived('instrumentation_disappeared');
-    expect(receiver.types()).toEqual(['instrumentation_disappeared']);
+    expect(at.receiver.types()).toEqual(['instrumentation_disappeared']);
   });
 });
 
 describe('spec 6.3: threshold_reached', () => {
   const post = (number: number, second: number, unit = 12) =>
-    visitor.post(881, 'flow', [{ timestamp: `2026-11-21T00:00:${10 + second}.000Z`, value: number }], {
+    at.visitor.post(881, 'flow', [{ timestamp: `2026-11-21T00:00:${10 + second}.000Z`, value: number }], {
       unit: { id: unit },
     });
 
   it('is sent at the crossing, again only after the value came back', async () => {
     await register(['threshold_reached']);
-    sandbox.setThreshold({ instrumentation: 4711, type: 'high', value: 20, key: 'flow', name: 'HH' });
+    at.sandbox.setThreshold({ instrumentation: 4711, type: 'high', value: 20, key: 'flow', name: 'HH' });
     for (const [second, number] of [10, 25, 26, 19, 20].entries()) await post(number, second);
     const events = await arrived('threshold_reached', 2);
     expect(events.map((event) => event.content.data.value)).toEqual([25, 20]);
@@ -240,7 +225,7 @@ describe('spec 6.3: threshold_reached', () => {
   it('compares in the threshold’s unit and tells the value in it', async () => {
     await register(['threshold_reached']);
     // 100 l/min are 6 m³/h.
-    sandbox.setThreshold({ instrumentation: 4711, type: 'high', value: 90, key: 'flow', unit: 'liter_per_minute' });
+    at.sandbox.setThreshold({ instrumentation: 4711, type: 'high', value: 90, key: 'flow', unit: 'liter_per_minute' });
     await post(6, 0);
     const [event] = await arrived('threshold_reached');
     expect(event.content.threshold.value_in_threshold_unit).toBeCloseTo(100, 9);
@@ -251,9 +236,9 @@ describe('spec 6.3: threshold_reached', () => {
     await register(['threshold_reached']);
     for (const thresholdable_type of ['System', 'Recipe'] as const) {
       const on = { thresholdable_type, thresholdable_id: 36, assets: [901] };
-      sandbox.setThreshold({ ...on, type: 'high', value: 20 });
+      at.sandbox.setThreshold({ ...on, type: 'high', value: 20 });
     }
-    await visitor.post(901, 'flow', [value]);
+    await at.visitor.post(901, 'flow', [value]);
     const events = await arrived('threshold_reached', 2);
     expect(events.map((event) => event.content.threshold.thresholdable_type).sort()).toEqual(['Recipe', 'System']);
     expect(events[0].content).toMatchObject({ asset: { id: 901 }, instrumentation: null });
@@ -262,8 +247,8 @@ describe('spec 6.3: threshold_reached', () => {
 
   it('low and deviation thresholds look the other way and both ways', async () => {
     await register(['threshold_reached']);
-    sandbox.setThreshold({ instrumentation: 4711, type: 'low', value: 5 });
-    sandbox.setThreshold({ instrumentation: 4711, type: 'deviation', value: 50, tolerance: 45 });
+    at.sandbox.setThreshold({ instrumentation: 4711, type: 'low', value: 5 });
+    at.sandbox.setThreshold({ instrumentation: 4711, type: 'deviation', value: 50, tolerance: 45 });
     await post(4, 0);
     const events = await arrived('threshold_reached', 2);
     expect(events.map((event) => event.content.threshold.type).sort()).toEqual(['deviation', 'low']);
