@@ -3,12 +3,12 @@ import { isAbsolute } from 'node:path';
 import { codeOf } from '../errors.ts';
 import { insteadOf } from './nearest.ts';
 import { wrongTopic } from './origin-reading.ts';
+import type { YamlFile } from './placed-yaml.ts';
 import { type Problems, printable } from './problem.ts';
 import { readDuration } from './quantity.ts';
 import type { Action } from './reactions.ts';
 import type { ReadTags } from './read-tags.ts';
 import { readAddress } from './setting-forms.ts';
-import type { YamlFile } from './yaml-file.ts';
 
 /** An action as the schema lets it through. */
 export interface RawAction {
@@ -169,18 +169,18 @@ function readPublish(
   problems: Problems,
 ): Action | undefined {
   const { to, topic, body, retain } = raw.publish!;
-  const place = file.placeOf(`${at}/publish/to`);
+  const place = () => file.placeOf(`${at}/publish/to`);
   const brokers = [...tags.sourceKinds].filter(([, kind]) => kind === 'mqtt').map(([name]) => name);
   let sound = true;
   if (tags.unknown) sound = false;
   else if (!tags.sourceKinds.has(to)) {
     const instead =
       brokers.length === 0 ? `add "${printable(to)}" with mqtt: under sources: in tags.yaml` : insteadOf(to, brokers);
-    problems.error(place, `there is no source "${printable(to)}" in tags.yaml`, instead, to);
+    problems.error(place(), `there is no source "${printable(to)}" in tags.yaml`, instead, to);
     sound = false;
   } else if (!brokers.includes(to) && tags.sourceKinds.get(to) !== undefined) {
     const instead = brokers.length === 0 ? 'name a source with mqtt:' : insteadOf(to, brokers);
-    problems.error(place, `"${printable(to)}" is a ${tags.sourceKinds.get(to)} source, not a broker`, instead, to);
+    problems.error(place(), `"${printable(to)}" is a ${tags.sourceKinds.get(to)} source, not a broker`, instead, to);
     sound = false;
   }
   const wrong = wrongTopic(topic);

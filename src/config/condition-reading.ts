@@ -1,10 +1,10 @@
 import type { EventType } from '../contract/events.ts';
 import { isMembers, namesObjectOf, type Outline, outlineAt, pathsOf } from './event-outline.ts';
 import { insteadOf, nearestName } from './nearest.ts';
+import { escapePointer, type YamlFile } from './placed-yaml.ts';
 import { type Place, type Problems, printable, shown } from './problem.ts';
 import type { Condition, NamedTag } from './reactions.ts';
 import type { ReadTags } from './read-tags.ts';
-import { escapePointer, type YamlFile } from './yaml-file.ts';
 
 type Scalar = string | number | boolean | null;
 export type RawCondition = Scalar | Scalar[] | { above?: number; below?: number };

@@ -1,10 +1,10 @@
 import { HOST_READING_NAMES, parseHostReading } from '../contract/host-readings.ts';
 import { insteadOf } from './nearest.ts';
+import type { YamlFile } from './placed-yaml.ts';
 import type { Problems } from './problem.ts';
 import { printable, shown } from './problem.ts';
 import { readRegister, type SourceKind } from './source-reading.ts';
 import type { ModbusRegister, ValueOrigin } from './tags.ts';
-import type { YamlFile } from './yaml-file.ts';
 
 /** A value as the schema lets it through. */
 export interface RawValue {

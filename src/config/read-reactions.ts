@@ -3,6 +3,7 @@ import { type RawAction, readAction } from './action-reading.ts';
 import { type RawCondition, readConditions } from './condition-reading.ts';
 import { ALL_EVENT_TYPES } from './event-outline.ts';
 import { insteadOf } from './nearest.ts';
+import type { YamlFile } from './placed-yaml.ts';
 import { type Problems, printable } from './problem.ts';
 import { readDuration } from './quantity.ts';
 import type { Action, Reaction } from './reactions.ts';
@@ -10,7 +11,6 @@ import { REACTIONS_SCHEMA } from './reactions-schema.ts';
 import type { ReadSettings } from './read-settings.ts';
 import type { ReadTags } from './read-tags.ts';
 import { checkShape, compileSchema } from './schema-problems.ts';
-import type { YamlFile } from './yaml-file.ts';
 
 interface RawReaction {
   name: string;
@@ -30,19 +30,18 @@ export function readReactions(file: YamlFile, tags: ReadTags, settings: ReadSett
   const verdict = checkShape(compileSchema(REACTIONS_SCHEMA), file, problems);
   const entries = (file.data as { reactions?: unknown } | null)?.reactions;
   if (!Array.isArray(entries)) return [];
-  const lineOfName = new Map<string, number | null>();
+  const pointerOfName = new Map<string, string>();
   const reactions: Reaction[] = [];
   for (const [index, entry] of entries.entries()) {
     const at = `/reactions/${index}`;
     const raw = entry as RawReaction;
     if (typeof raw?.name === 'string') {
-      const place = file.placeOf(`${at}/name`);
-      const earlier = lineOfName.get(raw.name);
-      if (earlier === undefined) lineOfName.set(raw.name, place.line);
+      const earlier = pointerOfName.get(raw.name);
+      if (earlier === undefined) pointerOfName.set(raw.name, `${at}/name`);
       else
         problems.error(
-          place,
-          `the name "${printable(raw.name)}" stands already on line ${earlier}`,
+          file.placeOf(`${at}/name`),
+          `the name "${printable(raw.name)}" stands already on line ${file.placeOf(earlier).line}`,
           'give each reaction a name of its own',
           raw.name,
         );
@@ -98,9 +97,9 @@ function readTypes(
   const types = new Set<EventType>();
   let sound = true;
   for (const [index, name] of names.entries()) {
-    const place = file.placeOf(Array.isArray(written) ? `${at}/on/${index}` : `${at}/on`);
+    const place = () => file.placeOf(Array.isArray(written) ? `${at}/on/${index}` : `${at}/on`);
     if (!isEventType(name)) {
-      problems.error(place, `there is no event type "${printable(name)}"`, insteadOf(name, ALL_EVENT_TYPES), name);
+      problems.error(place(), `there is no event type "${printable(name)}"`, insteadOf(name, ALL_EVENT_TYPES), name);
       sound = false;
       continue;
     }
@@ -109,7 +108,7 @@ function readTypes(
     const registered = settings.webhookUrl !== undefined && settings.webhookSecret === undefined;
     if (registered && settings.webhookEvents !== undefined && !settings.webhookEvents.includes(name)) {
       problems.warning(
-        place,
+        place(),
         `${name} is not among WEBHOOK_EVENTS, so the platform does not send it`,
         'add it to WEBHOOK_EVENTS in agent.env',
         name,

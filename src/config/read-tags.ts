@@ -1,12 +1,12 @@
 import { insteadOf } from './nearest.ts';
 import { originMembersOf, type RawValue, readOrigin } from './origin-reading.ts';
+import { escapePointer, type YamlFile } from './placed-yaml.ts';
 import type { Place, Problems } from './problem.ts';
 import { printable } from './problem.ts';
 import { checkShape, compileSchema, type SchemaVerdict } from './schema-problems.ts';
 import { kindOf, type RawSource, readSource, type SourceKind } from './source-reading.ts';
 import type { Source, Tag, Tags, TagValue } from './tags.ts';
 import { TAGS_SCHEMA } from './tags-schema.ts';
-import { escapePointer, type YamlFile } from './yaml-file.ts';
 
 interface RawTag {
   asset: number;
@@ -85,7 +85,7 @@ class TagReader {
   readonly #sourceKinds: ReadonlyMap<string, SourceKind | undefined>;
   readonly #problems: Problems;
   /** Which value already fills a key of an asset. */
-  readonly #taken = new Map<string, { tag: string; key: string; line: number | null }>();
+  readonly #taken = new Map<string, { tag: string; key: string; at: string }>();
 
   constructor(
     file: YamlFile,
@@ -103,20 +103,20 @@ class TagReader {
     const at = `/tags/${escapePointer(name)}`;
     const assetIsSound = typeof raw.asset === 'number' && !this.#verdict.isBroken(`${at}/asset`);
     const values = new Map<string, TagValue>();
-    const spelt = new Map<string, { key: string; line: number | null }>();
+    const spelt = new Map<string, string>();
     for (const [key, value] of entriesOf(raw.values)) {
       const valueAt = `${at}/values/${escapePointer(key)}`;
       if (this.#verdict.isBroken(valueAt)) continue;
-      const place = this.#file.placeOfName(valueAt);
       const earlier = spelt.get(key.toLowerCase());
       if (earlier !== undefined) {
-        const reason = `"${key}" and "${earlier.key}" on line ${earlier.line} are one key, which the platform lower-cases`;
-        this.#problems.error(place, reason, 'rename one of them', key);
+        const { line } = this.#file.placeOfName(`${at}/values/${escapePointer(earlier)}`);
+        const reason = `"${key}" and "${earlier}" on line ${line} are one key, which the platform lower-cases`;
+        this.#problems.error(this.#file.placeOfName(valueAt), reason, 'rename one of them', key);
         continue;
       }
-      spelt.set(key.toLowerCase(), { key, line: place.line });
+      spelt.set(key.toLowerCase(), key);
       const read = this.#readValue(key, (value ?? {}) as RawValue, valueAt);
-      if (assetIsSound && this.#isTaken(raw.asset as number, name, key, (value ?? {}) as RawValue, place)) continue;
+      if (assetIsSound && this.#isTaken(raw.asset as number, name, key, (value ?? {}) as RawValue, valueAt)) continue;
       if (read !== undefined) values.set(read.key, read);
     }
     if (!assetIsSound || this.#verdict.isBroken(`${at}/instrumentation`)) return undefined;
@@ -162,16 +162,17 @@ class TagReader {
   }
 
   /** Two values that are one on the platform would overwrite each other there. */
-  #isTaken(asset: number, tag: string, key: string, raw: RawValue, place: Place): boolean {
+  #isTaken(asset: number, tag: string, key: string, raw: RawValue, at: string): boolean {
     const series = `${asset} ${raw.group?.toLowerCase() ?? ''} ${key.toLowerCase()}`;
     const earlier = this.#taken.get(series);
     if (earlier === undefined) {
-      this.#taken.set(series, { tag, key, line: place.line });
+      this.#taken.set(series, { tag, key, at });
       return false;
     }
+    const { line } = this.#file.placeOfName(earlier.at);
     const group = raw.group === undefined ? '' : ` in group "${raw.group.toLowerCase()}"`;
-    const reason = `"${key}" of tag "${printable(tag)}" is the same value as "${earlier.key}" of tag "${printable(earlier.tag)}" on line ${earlier.line}: key "${key.toLowerCase()}"${group} of asset ${asset}`;
-    this.#problems.error(place, reason, 'give one of them another asset, key or group', key);
+    const reason = `"${key}" of tag "${printable(tag)}" is the same value as "${earlier.key}" of tag "${printable(earlier.tag)}" on line ${line}: key "${key.toLowerCase()}"${group} of asset ${asset}`;
+    this.#problems.error(this.#file.placeOfName(at), reason, 'give one of them another asset, key or group', key);
     return true;
   }
 }

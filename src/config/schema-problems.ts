@@ -1,7 +1,7 @@
 import { Ajv, type ErrorObject, type SchemaObject, type ValidateFunction } from 'ajv';
 import { insteadOf, nearestName, noneOf } from './nearest.ts';
+import { escapePointer, type YamlFile } from './placed-yaml.ts';
 import { type Problems, shown } from './problem.ts';
-import { escapePointer, type YamlFile } from './yaml-file.ts';
 
 /**
  * A schema's verdict in sentences. The schemas say what a thing is in `title` ("a duration") and how it is written in

@@ -1,8 +1,8 @@
+import type { YamlFile } from './placed-yaml.ts';
 import type { Problems } from './problem.ts';
 import { printable } from './problem.ts';
 import { readDuration } from './quantity.ts';
 import type { ModbusRegister, Source } from './tags.ts';
-import type { YamlFile } from './yaml-file.ts';
 
 /** A source as the schema lets it through. */
 export interface RawSource {
