@@ -41,6 +41,8 @@ export class AccessState {
   #held = new Set<string>();
   #heldAssets = new Set<number>();
   #seriesHeld: { size: number; ids: readonly number[] } | undefined;
+  /** Answers of `seriesOfInstrumentation`, for as long as tags and series are the same. */
+  #seriesOf: { size: number; answers: Map<number, { asset: number; series: number[] }[]> } | undefined;
 
   constructor(tags: Iterable<Tag>, series: SeriesOfAssets) {
     this.#series = series;
@@ -144,7 +146,18 @@ export class AccessState {
    * The series of the tags that name an instrumentation, by asset. By key and group, whatever the unit: a unit that a reload
    * changed made another series of the same value.
    */
-  seriesOfInstrumentation(instrumentation: number): { asset: number; series: number[] }[] {
+  seriesOfInstrumentation(instrumentation: number): readonly { asset: number; series: number[] }[] {
+    const { size } = this.#series;
+    if (this.#seriesOf?.size !== size) this.#seriesOf = { size, answers: new Map() };
+    let answer = this.#seriesOf.answers.get(instrumentation);
+    if (!answer) {
+      answer = this.#findSeries(instrumentation);
+      this.#seriesOf.answers.set(instrumentation, answer);
+    }
+    return answer;
+  }
+
+  #findSeries(instrumentation: number): { asset: number; series: number[] }[] {
     const byAsset = new Map<number, Set<number>>();
     for (const tag of this.#tags) {
       if (tag.instrumentation !== instrumentation) continue;
@@ -175,6 +188,7 @@ export class AccessState {
 
   #take(tags: Iterable<Tag>): void {
     this.#tags = [...tags];
+    this.#seriesOf = undefined;
     this.#tagsByAsset = Map.groupBy(this.#tags, (tag) => tag.asset);
   }
 

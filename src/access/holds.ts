@@ -45,6 +45,10 @@ export interface AssetProbe {
   asset: number;
   /** Only these: the asset's other series are not held. */
   onlySeries?: readonly number[];
+  /** Key of the hold that it tries. */
+  hold?: string;
+  /** Monotonic: who has been due longest goes first. */
+  dueSinceMs?: number;
 }
 
 /** One line of `status`. Times are ISO 8601 by the wall clock. */
@@ -53,6 +57,7 @@ export interface HoldLine {
   id: number;
   cause: HoldCause;
   since: string;
+  /** When the last post went out that tried it; `null` where none was answered with anything about it. */
   last_probe: string | null;
   next_probe_in_seconds: number | null;
   tags: string[];
@@ -72,7 +77,7 @@ export class Holds {
   readonly #state: AccessState;
   readonly #schedule = new ProbeSchedule();
   readonly #listeners = new Set<(change: HoldDifference) => void>();
-  /** Probes that were handed out and not answered: asset to hold keys. */
+  /** Probes whose posts are under way: asset to hold keys. */
   readonly #outstanding = new Map<number, Set<string>>();
   /** Until when (monotonic) one refusal of an asset that has just appeared is not believed. */
   readonly #grace = new Map<number, number>();
@@ -151,19 +156,28 @@ export class Holds {
   }
 
   /**
-   * Which holds to try now, each with one post of kind `probe`. What is given out counts as tried, whether or not there is a value
-   * to post.
+   * Which holds to try now, each with one post of kind `probe`, longest due first. Changes nothing: a hold stays due until
+   * `probed` says that its post goes out. An instrumentation of several assets is there once for each: one of them is enough.
    */
   dueProbes(nowMonotonicMs: number): AssetProbe[] {
-    const probes: AssetProbe[] = [];
-    for (const key of this.#schedule.take(nowMonotonicMs, this.#spacingMs())) {
-      const probe = this.#probeOf(key);
-      if (!probe) continue;
-      const outstanding = this.#outstanding.get(probe.asset) ?? new Set();
-      this.#outstanding.set(probe.asset, outstanding.add(key));
-      probes.push(probe);
-    }
-    return probes;
+    return this.#schedule.due(nowMonotonicMs).flatMap((key) => this.#probesOf(key));
+  }
+
+  /** The post of a probe goes out. */
+  probed(probe: AssetProbe): void {
+    const key = probe.hold ?? (probe.onlySeries ? undefined : assetKey(probe.asset));
+    if (key === undefined) return;
+    this.#schedule.tried(key, this.#options.clock.monotonicMs(), this.#spacingMs());
+    if (probe.onlySeries) this.#turn.set(key, (this.#turn.get(key) ?? 0) + 1);
+    this.#outstanding.set(probe.asset, (this.#outstanding.get(probe.asset) ?? new Set()).add(key));
+  }
+
+  /** The post of a probe was not answered, or with something that says nothing about access: it is due again. */
+  unanswered(probe: AssetProbe): void {
+    const key = probe.hold ?? (probe.onlySeries ? undefined : assetKey(probe.asset));
+    if (key === undefined) return;
+    this.#outstanding.get(probe.asset)?.delete(key);
+    this.#schedule.putBack(key, this.#options.clock.monotonicMs());
   }
 
   /** When `dueProbes` may next have something (monotonic); `undefined` while nothing is held. */
@@ -262,15 +276,16 @@ export class Holds {
     for (const [asset, endMs] of this.#grace) if (endMs <= nowMs) this.#grace.delete(asset);
   }
 
-  #probeOf(key: string): AssetProbe | undefined {
-    const hold = this.#state.parse(key);
-    if (hold.kind === 'asset') return { asset: hold.id };
-    const choices = this.#state.seriesOfInstrumentation(hold.id);
-    if (choices.length === 0) return undefined;
-    const turn = this.#turn.get(key) ?? 0;
-    this.#turn.set(key, turn + 1);
-    const choice = choices[turn % choices.length]!;
-    return { asset: choice.asset, onlySeries: choice.series };
+  #probesOf(hold: string): AssetProbe[] {
+    const { kind, id } = this.#state.parse(hold);
+    const dueSinceMs = this.#schedule.dueSinceMs(hold);
+    if (kind === 'asset') return [{ asset: id, hold, dueSinceMs }];
+    const choices = this.#state.seriesOfInstrumentation(id);
+    const turn = this.#turn.get(hold) ?? 0;
+    return choices.map((_, at) => {
+      const { asset, series } = choices[(turn + at) % choices.length]!;
+      return { asset, onlySeries: series, hold, dueSinceMs };
+    });
   }
 
   /** The schedule follows what is held, the log says it, listeners hear of it. */

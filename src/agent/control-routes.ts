@@ -12,6 +12,8 @@ export interface ControlParts {
   buffer: BufferFlow;
   events: EventsFlow;
   session: Session;
+  /** Whatever posts wait for, one is tried at once. */
+  tryPosting(): void;
   status(): Promise<unknown>;
   reload(): Promise<void>;
   setLogLevel(level: string): void;
@@ -40,6 +42,8 @@ export function controlRoutes(parts: ControlParts): ControlRoutes {
     'session/show': async () => sessionReport(session),
     'session/renew': async () => {
       await session.renewNow();
+      // Who renews by hand has mended something, or wants to know whether somebody has.
+      parts.tryPosting();
       return sessionReport(session);
     },
     'session/revoke': async () => {

@@ -194,6 +194,7 @@ export class Daemon {
         buffer: this.#buffer,
         events: this.#events,
         session: this.#platform.session,
+        tryPosting: () => this.#uplink.tryNowAsTold(),
         status: async () => {
           await this.#quota.refresh();
           return this.status();

@@ -35,7 +35,9 @@ const LAST_EVENTS = 5;
 export function overallState(parts: Pick<StatusParts, 'session' | 'uplink' | 'buffer'>): string {
   if (parts.buffer.problems.length > 0) return 'refusing values';
   if (!parts.session.snapshot().usable) return 'signed out';
-  return parts.uplink.snapshot().state === 'away' ? 'platform away' : 'online';
+  const { away, restsForMs } = parts.uplink.snapshot();
+  if (away) return away.code === '402' ? 'quota spent' : 'platform away';
+  return restsForMs === undefined ? 'online' : 'resting';
 }
 
 export async function statusReport(parts: StatusParts) {
@@ -97,6 +99,9 @@ export async function statusReport(parts: StatusParts) {
 
 export type StatusReport = Awaited<ReturnType<typeof statusReport>>;
 
+/** What a reload or `session renew` ends early. */
+const QUOTA_SPENT = 'the quota of API calls is spent, all posts pause';
+
 /** Posts: how they go, when the last went, what waits for the platform's word. */
 function uplinkReport(uplink: Uplink, clock: Clock) {
   const now = uplink.snapshot();
@@ -104,17 +109,23 @@ function uplinkReport(uplink: Uplink, clock: Clock) {
   // By the wall clock at the time: a jump since shows as an odd age, which is better than a hidden one.
   const ago = (atMs: number | undefined) => (atMs === undefined ? null : Math.max(0, seconds(clock.wallMs() - atMs)));
   const text = (atMs: number | undefined) => (atMs === undefined ? null : new Date(atMs).toISOString());
+  const until = (forMs: number) => new Date(clock.wallMs() + forMs).toISOString();
   return {
     state: now.state,
     away: now.away
       ? {
           since_seconds: seconds(now.away.forMs),
           code: now.away.code,
-          message: now.away.words,
+          message: now.away.code === '402' ? `${QUOTA_SPENT}: ${now.away.words}` : now.away.words,
           attempts: now.away.attempts,
           next_try_in_seconds: Math.round(now.away.nextTryInMs / 100) / 10,
+          next_try_at: until(now.away.nextTryInMs),
         }
       : null,
+    resting:
+      now.restsForMs === undefined
+        ? null
+        : { code: '429', for_seconds: seconds(now.restsForMs), until: until(now.restsForMs) },
     last_post_at: text(now.lastPostAtMs),
     last_post_seconds_ago: ago(now.lastPostAtMs),
     last_delivered_at: text(now.lastDeliveredAtMs),

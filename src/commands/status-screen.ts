@@ -68,10 +68,11 @@ function putAway({ uplink: { away } }: ToldStatus, put: Put): void {
   const since = durationText(away.since_seconds);
   put(
     'away',
-    `for ${since}, tried ${counted(away.attempts, 'time')}, next in ${durationText(away.next_try_in_seconds)}`,
+    `for ${since}, tried ${counted(away.attempts, 'time')}, next in ${durationText(away.next_try_in_seconds)} (${timeText(away.next_try_at)})`,
     true,
   );
   put('', plain(away.message), true);
+  if (away.code === '402') put('', 'tagferry session renew tries at once', true);
 }
 
 function putBuffer({ buffer, rates }: ToldStatus, put: Put): void {
@@ -103,7 +104,7 @@ function putPosts({ uplink }: ToldStatus, put: Put): void {
   }
 }
 
-function putRequests({ requests }: ToldStatus, put: Put): void {
+function putRequests({ requests, uplink }: ToldStatus, put: Put): void {
   const of = (limit: number) => (limit > 0 ? ` of ${countText(limit)}` : '');
   const over = requests.day_limit > 0 && requests.day_projected > requests.day_limit;
   put(
@@ -111,8 +112,11 @@ function putRequests({ requests }: ToldStatus, put: Put): void {
     `${countText(requests.minute)}${of(requests.minute_limit)} this minute, ${countText(requests.day)}${of(requests.day_limit)} in 24 h`,
   );
   put('', `at the pace of the last hour ${countText(requests.day_projected)} a day`, over);
-  if (requests.resting_seconds > 0)
-    put('', `the platform asked for a rest: ${durationText(requests.resting_seconds)}`, true);
+  if (uplink.resting) {
+    const { for_seconds: left, until } = uplink.resting;
+    put('', `429: the platform asked for a rest, ${durationText(left)} until ${timeText(until)}`, true);
+    put('', 'tagferry session renew ends it', true);
+  }
   const { quota } = requests;
   if (!quota) return;
   const share = Math.round((quota.used / quota.calls) * 100);

@@ -21,6 +21,8 @@ export interface PlatformCall {
   headers?: Readonly<Record<string, string>>;
   kind: RequestKind;
   signal?: AbortSignal | undefined;
+  /** The status alone says what became of it: see `HttpRequest`. */
+  statusSuffices?: boolean;
 }
 
 export interface PlatformClientOptions {
@@ -117,7 +119,13 @@ export class PlatformClient {
     if (apiKey) headers[apiKey.header.toLowerCase()] = apiKey.clientId;
     if (call.body !== undefined) headers['content-type'] = 'application/json';
     for (const [name, value] of Object.entries(call.headers ?? {})) headers[name.toLowerCase()] = value;
-    const request: HttpRequest = { method: call.method, url, headers, signal: call.signal };
+    const request: HttpRequest = {
+      method: call.method,
+      url,
+      headers,
+      signal: call.signal,
+      statusSuffices: call.statusSuffices,
+    };
     if (call.body === undefined) return request;
     return { ...request, body: call.body instanceof Uint8Array ? call.body : JSON.stringify(call.body) };
   }

@@ -12,8 +12,13 @@ export interface HttpRequest {
   signal?: AbortSignal | undefined;
   /** Bound of the whole call, connection and answer included; `DEADLINE_MS` unless told. */
   deadlineMs?: number;
-  /** Bound of the answer's text; 1 MiB unless told. */
+  /** Bound of the answer's text; 4 MiB unless told. */
   mostAnswerBytes?: number;
+  /**
+   * The status alone says what became of the request, as of a post of values: once it is there, an answer whose body hangs,
+   * drips, breaks off or does not end counts with what has come of it.
+   */
+  statusSuffices?: boolean | undefined;
 }
 
 /** An answer of any status. */
@@ -44,12 +49,16 @@ const BODY_TIMEOUT_MS = 30_000;
 const DEADLINE_MS = 120_000;
 /** A page of a hundred deliveries with their payloads stays below this. */
 const MOST_ANSWER_BYTES = 4 * 1024 * 1024;
+/** Where the status suffices: enough for the platform's words, and how long they are waited for. */
+const MOST_WORDS_BYTES = 64 * 1024;
+const WORDS_WITHIN_MS = 5_000;
 
 /**
  * The one place where HTTP goes out: sockets are kept alive by origin, every wait is bounded, the answer's text is
  * bounded, and everything that undici and Node throw arrives as a `PlatformError` with a stable code, retryable.
  *
- * An answer whose body is longer than its bound still counts: the status decides what became of a post.
+ * An answer whose body is longer than its bound still counts: the status decides what became of a post, whose answer counts
+ * however its body ends.
  */
 export class HttpBoundary {
   readonly #options: HttpBoundaryOptions;
@@ -88,8 +97,8 @@ export class HttpBoundary {
 
   #exchange(request: HttpRequest): Promise<PlatformAnswer> {
     const { sockets, clock, userAgent } = this.#options;
-    const { url, signal } = request;
-    const mostBytes = request.mostAnswerBytes ?? MOST_ANSWER_BYTES;
+    const { url, signal, statusSuffices = false } = request;
+    const mostBytes = request.mostAnswerBytes ?? (statusSuffices ? MOST_WORDS_BYTES : MOST_ANSWER_BYTES);
     const { promise, resolve, reject } = Promise.withResolvers<PlatformAnswer>();
     let ended = false;
     let abortSocket: ((reason: Error) => void) | undefined;
@@ -101,18 +110,21 @@ export class HttpBoundary {
       if (ended) return;
       ended = true;
       cancelDeadline();
+      cancelTail();
       signal?.removeEventListener('abort', onAbort);
       settle();
     };
-    const giveUp = (error: PlatformError) =>
-      end(() => {
-        reject(error);
-        abortSocket?.(error);
-      });
+    const giveUp = (error: PlatformError) => {
+      if (ended) return;
+      if (answer && statusSuffices) finish(true);
+      else end(() => reject(error));
+      abortSocket?.(error);
+    };
+    let cancelTail = () => {};
     const onAbort = () => giveUp(abortedError(url.origin, signal?.reason));
-    const cancelDeadline = clock.after(request.deadlineMs ?? DEADLINE_MS, () =>
-      giveUp(transportError({ code: answer ? 'UND_ERR_BODY_TIMEOUT' : 'UND_ERR_HEADERS_TIMEOUT' }, url.origin)),
-    );
+    const cancelDeadline = clock.after(request.deadlineMs ?? DEADLINE_MS, () => giveUp(answerTimeout()));
+    const answerTimeout = () =>
+      transportError({ code: answer ? 'UND_ERR_BODY_TIMEOUT' : 'UND_ERR_HEADERS_TIMEOUT' }, url.origin);
     signal?.addEventListener('abort', onAbort, { once: true });
     // undici frees the socket two turns of the loop after the answer: a caller that sends its next request before that
     // would open another connection.
@@ -137,7 +149,9 @@ export class HttpBoundary {
         },
         onResponseStart(_controller, status, headers) {
           // 1xx are no answers.
-          if (status >= 200) answer = { status, headers: headers as Headers };
+          if (status < 200 || ended) return;
+          answer = { status, headers: headers as Headers };
+          if (statusSuffices) cancelTail = clock.after(WORDS_WITHIN_MS, () => giveUp(answerTimeout()));
         },
         onResponseData(controller, chunk) {
           if (ended) return;
@@ -149,7 +163,7 @@ export class HttpBoundary {
           controller.abort(new Error('the answer is longer than its bound'));
         },
         onResponseEnd: () => finish(false),
-        onResponseError: (_controller, error) => end(() => reject(error)),
+        onResponseError: (_controller, error) => (answer && statusSuffices ? finish(true) : end(() => reject(error))),
       },
     );
     return promise;

@@ -6,7 +6,7 @@ import type { PlatformAnswer } from './http-boundary.ts';
 const REST_SPREAD_MS = 10_000;
 const MINUTE_MS = 60_000;
 /** A `Retry-After` beyond this is taken for a mistake. */
-const LONGEST_REST_MS = 3_600_000;
+const LONGEST_REST_MS = 5 * MINUTE_MS;
 
 /** How far the platform's clock is from this machine's, by the `Date` of its answers (whole seconds). */
 export class PlatformClock {

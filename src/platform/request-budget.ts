@@ -161,12 +161,24 @@ export class RequestBudget {
   giveBack(): void {
     const nowMs = this.#clock.monotonicMs();
     for (const pace of this.#paces) pace.giveBack();
-    for (const count of [this.#minuteCount, this.#hourCount, this.#dayCount]) count.add(nowMs, -1);
+    for (const count of [this.#minuteCount, this.#hourCount, this.#dayCount]) count.takeBack(nowMs);
   }
 
   /** Nothing is free before `monotonicMs`: the platform answered 429. A shorter rest never ends a longer one. */
   restUntil(monotonicMs: number): void {
     this.#restUntilMs = Math.max(this.#restUntilMs, monotonicMs);
+  }
+
+  /** Monotonic; until when the platform asked for a rest. `undefined` where it did not. */
+  get restingUntilMs(): number | undefined {
+    return this.#restUntilMs > this.#clock.monotonicMs() ? this.#restUntilMs : undefined;
+  }
+
+  /** The rest ends now: a person says so (a reload, `session renew`). */
+  endRest(): void {
+    this.#restUntilMs = Number.NEGATIVE_INFINITY;
+    this.#serveWaiters();
+    this.#armPump();
   }
 
   stats(): RequestBudgetStats {
@@ -179,7 +191,7 @@ export class RequestBudget {
       dayUsed: this.#dayCount.sum(nowMs),
       dayLimit: this.#options.requestsPerDay,
       dayProjected: Math.round((this.#hourCount.sum(nowMs) * DAY_MS) / observedMs),
-      restingUntilMs: this.#restUntilMs > nowMs ? this.#restUntilMs : undefined,
+      restingUntilMs: this.restingUntilMs,
       limitedBy: this.#limitAt(nowMs, nextAtMs),
       nextAtMs,
     };
@@ -195,7 +207,7 @@ export class RequestBudget {
     const nowMs = this.#clock.monotonicMs();
     for (const pace of this.#paces) pace.take(nowMs);
     if (kind === 'probe') this.#probes?.take(nowMs);
-    for (const count of [this.#minuteCount, this.#hourCount, this.#dayCount]) count.add(nowMs, 1);
+    for (const count of [this.#minuteCount, this.#hourCount, this.#dayCount]) count.add(nowMs);
   }
 
   /** Gives waiters what is free now, unless the last was theirs and the uplink wants this one. */
@@ -264,14 +276,25 @@ class RecentCount {
     this.#slots = new Array<number>(slots).fill(-1);
   }
 
-  add(nowMs: number, count: number): void {
+  add(nowMs: number): void {
     const slot = Math.floor(nowMs / this.#slotMs);
     const at = slot % this.#counts.length;
     if (this.#slots[at] !== slot) {
       this.#slots[at] = slot;
       this.#counts[at] = 0;
     }
-    this.#counts[at] = Math.max(0, this.#counts[at]! + count);
+    this.#counts[at]!++;
+  }
+
+  /** Takes the last one out, which may stand in an earlier slot. */
+  takeBack(nowMs: number): void {
+    const newest = Math.floor(nowMs / this.#slotMs);
+    for (let slot = newest; slot > newest - this.#counts.length && slot >= 0; slot--) {
+      const at = slot % this.#counts.length;
+      if (this.#slots[at] !== slot || this.#counts[at] === 0) continue;
+      this.#counts[at]!--;
+      return;
+    }
   }
 
   sum(nowMs: number): number {

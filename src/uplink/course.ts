@@ -12,6 +12,7 @@
  * whether the series waits.
  */
 import type { Batch, Refusal } from '../buffer/lanes.ts';
+import type { ProbeView } from './planner.ts';
 
 export interface Deferred {
   batch: Batch;
@@ -27,8 +28,8 @@ export class Course {
   readonly asset: number;
   readonly lane: 'live' | 'backlog';
   readonly kind: 'live' | 'backlog' | 'probe';
-  /** Of a probe: only these. */
-  readonly onlySeries: readonly number[] | undefined;
+  /** What a probe tries. */
+  readonly probe: ProbeView | undefined;
   /** The one post that is tried while the platform is away. */
   trial: boolean;
   waiting: Batch[] = [];
@@ -50,12 +51,12 @@ export class Course {
   readySinceMs = Number.POSITIVE_INFINITY;
   #last: Promise<void> = Promise.resolve();
 
-  constructor(facts: Pick<Course, 'name' | 'asset' | 'lane' | 'kind' | 'onlySeries' | 'trial'>) {
+  constructor(facts: Pick<Course, 'name' | 'asset' | 'lane' | 'kind' | 'probe' | 'trial'>) {
     this.name = facts.name;
     this.asset = facts.asset;
     this.lane = facts.lane;
     this.kind = facts.kind;
-    this.onlySeries = facts.onlySeries;
+    this.probe = facts.probe;
     this.trial = facts.trial;
   }
 

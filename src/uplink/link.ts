@@ -5,7 +5,8 @@
  *
  * The wait between the starts of two tries is random between nothing and a bound that doubles from 1 s to 55 s (full
  * jitter), so that gateways that lost the platform together do not return together, and yet each tries at least once
- * in 60 s for as long as it takes. A spent quota (402) is waited out longer: 1 minute, doubling to 1 hour, half of it random.
+ * in 60 s for as long as it takes. A spent quota (402) is waited out longer: 1 minute, doubling to 1 hour, half of it random;
+ * a reload or `session renew` tries at once.
  */
 import type { Clock } from '../clock.ts';
 import { fullJitterMs } from '../retry.ts';
@@ -70,8 +71,10 @@ export class Link {
     return ended;
   }
 
-  /** The next try need not wait: a session was obtained. That says nothing about a spent quota. */
-  tryNow(): void {
-    if (this.#outage && this.#quotaPauses === 0) this.#outage.nextTryAtMs = this.#clock.monotonicMs();
+  /** The next try need not wait: a session was obtained. That says nothing about a spent quota, a person's word does. */
+  tryNow(by: 'session' | 'person' = 'session'): void {
+    if (this.#outage && (by === 'person' || this.#quotaPauses === 0)) {
+      this.#outage.nextTryAtMs = this.#clock.monotonicMs();
+    }
   }
 }

@@ -4,7 +4,8 @@
  *
  * Live values first, each asset in the order in which its turn came, so that where the budget does not reach everyone
  * waits equally long. The backlog beside them, oldest first, gets a fifth of the posts while both want them, and may use
- * all but one of the sockets. Parts of divided batches wait for their turn like everything else. While the platform is
+ * all but one of the sockets. Probes of held things get a tenth of all posts, no less and no more while others want them too,
+ * whoever has been due longest first. Parts of divided batches wait for their turn like everything else. While the platform is
  * away there is one try at a time, of another asset each time.
  */
 import type { AssetLanes, TakeRequest } from '../buffer/lanes.ts';
@@ -43,6 +44,9 @@ export interface AssetWork {
 export interface ProbeView {
   asset: number;
   onlySeries?: readonly number[];
+  /** Key of the hold that is tried, where it is one. */
+  hold?: string;
+  dueSinceMs?: number;
   maxValues: number;
 }
 
@@ -54,7 +58,7 @@ export interface PlanInput {
   /** Divided batches with parts that could be posted. */
   ready: readonly CourseView[];
   isHeld(asset: number): boolean;
-  /** Probes that are due. */
+  /** Probes that are due, in the order in which they became so. */
   probes: readonly ProbeView[];
   /** Posts under way: all, those of the backlog lane, those of assets in trouble. */
   underWay: { all: number; backlog: number; troubled: number };
@@ -69,12 +73,22 @@ export interface PlanInput {
   away: { nextTryAtMs: number; trialUnderWay: boolean } | undefined;
   /** Backlog posts that are owed because live ones went before them. */
   backlogCredit: number;
+  /** Other posts since the last probe. */
+  postsSinceProbe: number;
 }
 
 export type Decision =
   | { do: 'wait'; untilMs: number }
   | { do: 'part'; course: CourseView; competed: boolean }
-  | { do: 'post'; kind: 'live' | 'backlog' | 'probe'; take: TakeRequest; trial: boolean; competed: boolean };
+  | {
+      do: 'post';
+      kind: 'live' | 'backlog' | 'probe';
+      take: TakeRequest;
+      trial: boolean;
+      competed: boolean;
+      /** What is tried by a probe. */
+      probe?: ProbeView;
+    };
 
 export type PostDecision = Exclude<Decision, { do: 'wait' }>;
 
@@ -82,6 +96,8 @@ export type PostDecision = Exclude<Decision, { do: 'wait' }>;
 const TRIAL_VALUES = 500;
 /** Of five posts that live and backlog both want, one is the backlog's. */
 const CREDIT_A_LIVE_POST = 0.25;
+/** Of ten posts that probes and others want, one is a probe. */
+export const POSTS_A_PROBE = 9;
 
 /** Backlog posts owed after this decision. */
 export function creditAfter(credit: number, decision: PostDecision): number {
@@ -101,13 +117,14 @@ export function plan(input: PlanInput): Decision {
   if (underWay.all >= options.concurrency || input.unpaid) return { do: 'wait', untilMs: Number.POSITIVE_INFINITY };
   if (input.away) return planTrial(input, input.away);
   const alarm = new Alarm();
-  const probe = chooseProbe(input);
+  const live = chooseLive(input, alarm);
+  const backlog = chooseBacklog(input, alarm);
+  const isProbesTurn = input.postsSinceProbe >= POSTS_A_PROBE || (!live && !backlog);
+  const probe = isProbesTurn ? chooseProbe(input, alarm) : undefined;
   if (probe) {
     if (input.probeFreeAtMs <= nowMs) return probe;
     alarm.ring(input.probeFreeAtMs);
   }
-  const live = chooseLive(input, alarm);
-  const backlog = chooseBacklog(input, alarm);
   if (!live && !backlog) return { do: 'wait', untilMs: alarm.atMs };
   if (input.freeAtMs > nowMs) return { do: 'wait', untilMs: input.freeAtMs };
   const competed = live !== undefined && backlog !== undefined;
@@ -128,7 +145,7 @@ function planTrial(input: PlanInput, away: NonNullable<PlanInput['away']>): Deci
     const take: TakeRequest = { asset: lane.asset, lane: which, maxValues: TRIAL_VALUES, maxBytes: 0 };
     return { do: 'post', kind: which, take, trial: true, competed: false };
   }
-  const probe = chooseProbe(input);
+  const probe = chooseProbe(input, new Alarm());
   return probe ? { ...probe, trial: true } : { do: 'wait', untilMs: Number.POSITIVE_INFINITY };
 }
 
@@ -146,12 +163,19 @@ function leastRecent(input: PlanInput): AssetLanes | undefined {
   return best;
 }
 
-function chooseProbe(input: PlanInput): (PostDecision & { do: 'post' }) | undefined {
-  for (const { asset, onlySeries, maxValues } of input.probes) {
+function chooseProbe(input: PlanInput, alarm: Alarm): (PostDecision & { do: 'post' }) | undefined {
+  for (const probe of input.probes) {
+    const { asset, onlySeries, maxValues } = probe;
+    // What of it is not held by itself stands in its lanes: without any there is nothing to try it with.
+    if (!onlySeries && !input.lanes.has(asset)) continue;
     const work = input.works.get(asset);
-    if (work && (work.live || work.backlog || work.pausedUntilMs > input.nowMs)) continue;
+    if (work && (work.live || work.backlog)) continue;
+    if (work && work.pausedUntilMs > input.nowMs) {
+      alarm.ring(work.pausedUntilMs);
+      continue;
+    }
     const take: TakeRequest = { asset, lane: 'backlog', maxValues, maxBytes: 0, ...(onlySeries ? { onlySeries } : {}) };
-    return { do: 'post', kind: 'probe', take, trial: false, competed: false };
+    return { do: 'post', kind: 'probe', take, trial: false, competed: false, probe };
   }
   return undefined;
 }

@@ -5,8 +5,14 @@ export interface AccessPort {
   isHeld(asset: number): boolean;
   /** Series whose instrumentation is held. */
   heldSeries(): readonly number[];
-  /** Held things whose turn it is to be tried again with one post. */
+  /** Held things whose turn it is to be tried again with one post, longest due first. They stay due until `probed`. */
   dueProbes(nowMonotonicMs: number): readonly Probe[];
+  /** When `dueProbes` may next have something more (monotonic). */
+  nextProbeAtMs(): number | undefined;
+  /** The post of a probe goes out. */
+  probed(probe: Probe): void;
+  /** It was not answered, or with something that says nothing about access: it is due again. */
+  unanswered(probe: Probe): void;
   /** The platform answered 403 or 404. `series` where the post was a probe of these alone. */
   refused(asset: number, status: 403 | 404, series?: readonly number[]): Promise<void>;
   /** The platform took a post of something that is held. */
@@ -18,6 +24,10 @@ export interface AccessPort {
 export interface Probe {
   asset: number;
   onlySeries?: readonly number[];
+  /** What is tried, where it is a hold: of several probes with the same one, one is enough. */
+  hold?: string;
+  /** Monotonic. */
+  dueSinceMs?: number;
 }
 
 /** The part of the platform's client that posts need. */
@@ -33,6 +43,8 @@ export interface ValuesCall {
   headers: Record<string, string>;
   /** The uplink takes from the budget itself, at the last moment. */
   kind: 'paid';
+  /** However its body ends, an answer that has a status is one, and its words are bounded. */
+  statusSuffices: true;
   signal: AbortSignal;
 }
 
@@ -49,6 +61,10 @@ export interface PostBudget {
   nextAtMs(kind: 'live' | 'backlog' | 'probe'): number;
   giveBack(): void;
   restUntil(monotonicMs: number): void;
+  /** Monotonic; `undefined` where nobody asked for a rest. */
+  readonly restingUntilMs: number | undefined;
+  /** A person says that it is over. */
+  endRest(): void;
 }
 
 /** Called as things happen: for metrics. */

@@ -19,7 +19,8 @@ export async function postBatch(
   signal: AbortSignal,
 ): Promise<Verdict | undefined> {
   try {
-    const call = { method: 'POST', path, body: batch.body, headers: HEADERS, kind: 'paid', signal } as const;
+    const request = { method: 'POST', path, body: batch.body, headers: HEADERS } as const;
+    const call = { ...request, kind: 'paid', statusSuffices: true, signal } as const;
     return verdictOfAnswer(await client.request(call));
   } catch (error) {
     if (!signal.aborted) return verdictOfError(error);
@@ -35,8 +36,10 @@ export function fillValuesPath(template: string, asset: number, instrumentation:
 }
 
 const MINUTE_MS = 60_000;
-/** A `Retry-After` of years would end the uplink. */
-const LONGEST_REST_MS = 3_600_000;
+/** The platform's limit is one of minutes: a `Retry-After` beyond this is taken for a mistake, and the platform is asked again. */
+const LONGEST_REST_MS = 5 * MINUTE_MS;
+/** One of 0, or of a time that is over, must not make a loop. */
+const LEAST_REST_MS = 1_000;
 const REST_JITTER_MS = 10_000;
 const RETRY_AFTER_JITTER_MS = 1_000;
 
@@ -48,7 +51,9 @@ export function restMs(answer: ValuesAnswer, clock: Clock): number {
   const platformMs = Date.parse(answer.header('date') ?? '');
   const wallMs = Number.isNaN(platformMs) ? clock.wallMs() : platformMs;
   const asked = retryAfterMs(answer.header('retry-after'), wallMs);
-  if (asked !== undefined) return Math.min(asked, LONGEST_REST_MS) + clock.random() * RETRY_AFTER_JITTER_MS;
+  if (asked !== undefined) {
+    return Math.min(Math.max(asked, LEAST_REST_MS), LONGEST_REST_MS) + clock.random() * RETRY_AFTER_JITTER_MS;
+  }
   const toNextMinute = Number.isNaN(platformMs) ? MINUTE_MS : MINUTE_MS - (platformMs % MINUTE_MS);
   return toNextMinute + clock.random() * REST_JITTER_MS;
 }

@@ -58,12 +58,8 @@ export class Refusals {
     if (course.abandoned) return course.putBack([batch]);
     if (batch.values > 1) {
       if (verdict.status === 413) {
-        const bytes = size.refused(batch.body.length, clock.monotonicMs());
-        if (bytes)
-          log.warn(
-            { event: 'uplink.size_learned', batch: course.name, maxBytes: bytes },
-            'a post was too large: posts become smaller',
-          );
+        const maxBytes = size.refused(batch.body.length, clock.monotonicMs());
+        if (maxBytes !== undefined) this.#logSize(course, maxBytes);
       }
       const parts = await this.#parts.keep(() => buffer.divide(batch.id));
       if (parts.length > 0) {
@@ -80,6 +76,20 @@ export class Refusals {
     course.loneRefusals++;
     course.deferred.push({ batch, series, refusal, at: reach.number() });
     if (waits.refusedAlone(series) >= MOST_LONE_REFUSALS) course.shelve(series);
+  }
+
+  /** A part was taken: where it filled the limit that 413s taught, posts may become larger again. */
+  taken(batch: Batch): void {
+    const { clock, log, size } = this.#parts;
+    const maxBytes = size.taken(batch.body.length, clock.monotonicMs());
+    if (maxBytes !== undefined) log.debug({ event: 'uplink.size_grown', maxBytes }, 'posts become larger again');
+  }
+
+  #logSize(course: Course, maxBytes: number): void {
+    const { clock, log } = this.#parts;
+    const count = this.#repeats.note('size', clock.monotonicMs());
+    const fields = { event: 'uplink.size_learned', batch: course.name, maxBytes, count };
+    log[count === undefined ? 'debug' : 'warn'](fields, 'a post was too large: posts become smaller');
   }
 
   #logRefused(course: Course, batch: Batch, verdict: Verdict): void {

@@ -17,6 +17,7 @@ import type { PostDecision } from './planner.ts';
 import type { AccessPort, PostBudget, UplinkHooks, ValuesClient } from './ports.ts';
 import { postBatch } from './post.ts';
 import type { PostSize } from './post-size.ts';
+import type { Probes } from './probes.ts';
 import type { Reach } from './reach.ts';
 import { Refusals } from './refusals.ts';
 import type { SeriesWaits } from './series-waits.ts';
@@ -37,6 +38,7 @@ export interface SenderParts {
   reach: Reach;
   works: Works;
   waits: SeriesWaits;
+  probes: Probes;
   size: PostSize;
   backfill: BackfillRate;
   /** Tells the buffer which series are held now. */
@@ -54,8 +56,6 @@ const POST_DEADLINE_MS = 600_000;
 /** Longer than this a batch does not wait for its request: it goes back. */
 const LONGEST_PAYMENT_MS = 2_000;
 const STORE_RETRY_MS = 1_000;
-/** A probe that found nothing to post is not repeated at once. */
-const EMPTY_PROBE_MS = 30_000;
 /** The lanes said that there was something, the store that there was not: they will agree soon. */
 const EMPTY_TAKE_MS = 250;
 
@@ -65,7 +65,6 @@ export class Sender {
   readonly troubles: Troubles;
   readonly #stop = new AbortController();
   readonly #repeats = new Repeats();
-  readonly #emptyProbes = new Map<number, number>();
   /** Tells the batches of this run from those of others in a log. */
   readonly #run: string;
   #batches = 0;
@@ -98,15 +97,6 @@ export class Sender {
     });
   }
 
-  /** Whether a probe of the asset found nothing to post a moment ago. */
-  foundNothing(asset: number, nowMs: number): boolean {
-    const untilMs = this.#emptyProbes.get(asset);
-    if (untilMs === undefined) return false;
-    if (untilMs > nowMs) return true;
-    this.#emptyProbes.delete(asset);
-    return false;
-  }
-
   /** Runs the decision to its end. Never rejects. What the planner must see at once has changed when it returns a promise. */
   perform(decision: PostDecision): Promise<void> {
     this.unpaid++;
@@ -117,9 +107,9 @@ export class Sender {
       course.readySinceMs = Number.POSITIVE_INFINITY;
       return this.#postNext(course);
     }
-    const { take, kind, trial } = decision;
+    const { take, kind, trial, probe } = decision;
     const name = `${this.#run}-${++this.#batches}`;
-    course = new Course({ name, asset: take.asset, lane: take.lane, kind, onlySeries: take.onlySeries, trial });
+    course = new Course({ name, asset: take.asset, lane: take.lane, kind, probe, trial });
     this.#parts.works.begin(course);
     if (kind === 'probe') this.#parts.works.occupyBoth(course);
     return this.#begin(course, decision);
@@ -132,7 +122,7 @@ export class Sender {
     const reserved = backfill.isLimited ? (take.lane === 'backlog' ? take.maxValues : (take.alongValues ?? 0)) : 0;
     backfill.spend(reserved);
     try {
-      const request = { ...take, maxBytes: size.maxBytes(clock.monotonicMs()) };
+      const request = { ...take, maxBytes: size.maxBytes };
       batch = await buffer.take(request);
       if (!batch && course.kind === 'probe') batch = await buffer.take({ ...request, lane: 'live' });
     } catch (error) {
@@ -145,7 +135,7 @@ export class Sender {
       works.end(course);
       const nowMs = clock.monotonicMs();
       const work = works.of(course.asset);
-      if (course.kind === 'probe') this.#emptyProbes.set(course.asset, nowMs + EMPTY_PROBE_MS);
+      if (course.probe) this.#parts.probes.foundNothing(course.probe, nowMs);
       else work.pausedUntilMs = Math.max(work.pausedUntilMs, nowMs + EMPTY_TAKE_MS);
       return this.#parts.wake();
     }
@@ -181,6 +171,7 @@ export class Sender {
     const post = reach.number();
     works.of(course.asset).lastPostAtMs = startedMs;
     this.lastPostMs = clock.wallMs();
+    if (course.probe && !course.wasDivided) this.#parts.probes.goesOut(course.probe);
     const deadline = new AbortController();
     const cancel = clock.after(course.trial ? TRIAL_DEADLINE_MS : POST_DEADLINE_MS, () =>
       deadline.abort(new PlatformError('the post took too long', { code: 'platform.timeout', retryable: true })),
@@ -204,7 +195,8 @@ export class Sender {
   /** Waits a moment for the request at most: `false` where the batch had better go back. */
   async #pay(course: Course): Promise<boolean> {
     const { budget, clock } = this.#parts;
-    const kind = course.trial ? 'live' : course.kind;
+    // A probe that was answered 400 has shown what it was to show: its parts are posts like any others.
+    const kind = course.trial ? 'live' : course.wasDivided ? course.lane : course.kind;
     while (!this.stopping && !course.abandoned) {
       if (budget.tryTake(kind)) return true;
       const waitMs = budget.nextAtMs(kind) - clock.monotonicMs();
@@ -225,6 +217,7 @@ export class Sender {
       default:
         course.putBack([batch]);
         if (verdict) await this.troubles.met(course, verdict, post, startedMs);
+        if (verdict && course.probe) this.#parts.probes.answered(course.probe, verdict);
         if (verdict?.meaning !== 'rest' || !course.wasDivided) course.abandoned = true;
     }
     await this.advance(course);
@@ -283,6 +276,7 @@ export class Sender {
     hooks.delivered?.(batch.values);
     reach.taken(course.asset, post, clock.monotonicMs());
     this.troubles.over(course.asset, post);
+    this.refusals.taken(batch);
     const released = waits.taken(batch.series);
     if (released.length > 0) {
       await this.#parts.holdSeries();

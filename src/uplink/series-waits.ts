@@ -66,6 +66,12 @@ export class SeriesWaits {
     if (waiting) waiting.nextTryAtMs = nowMs + TRY_AGAIN_MS;
   }
 
+  /** The try came to nothing: it is due again. */
+  putBack(series: number, nowMs: number): void {
+    const waiting = this.#waiting.get(series);
+    if (waiting) waiting.nextTryAtMs = Math.min(waiting.nextTryAtMs, nowMs);
+  }
+
   list(): readonly WaitingSeries[] {
     return [...this.#waiting.values()];
   }

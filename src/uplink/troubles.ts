@@ -9,6 +9,7 @@ import type { Course } from './course.ts';
 import type { Link } from './link.ts';
 import type { AccessPort, PostBudget } from './ports.ts';
 import { askedWaitMs, restMs } from './post.ts';
+import type { Probes } from './probes.ts';
 import type { Reach } from './reach.ts';
 import type { Verdict } from './verdict.ts';
 import type { Works } from './works.ts';
@@ -21,6 +22,7 @@ export interface TroublesParts {
   link: Link;
   reach: Reach;
   works: Works;
+  probes: Probes;
   /** An outage ended. */
   back(): void;
   /** The platform went away. */
@@ -39,8 +41,6 @@ interface Failure {
 export class Troubles {
   readonly #parts: TroublesParts;
   readonly #repeats = new Repeats();
-  /** Assets that were answered 403 or 404 while everything was: tried as soon as something is taken. */
-  readonly retrySoon = new Set<number>();
   /** When the outage began, in the order of posts. */
   #outageAt = -1;
 
@@ -75,7 +75,7 @@ export class Troubles {
 
   /** A post of the asset was taken. */
   over(asset: number, post: number): void {
-    this.retrySoon.delete(asset);
+    this.#parts.probes.retrySoon.delete(asset);
     if (this.#parts.works.succeed(asset)) this.#repeats.end(`asset:${asset}:`);
     if (post > this.#outageAt) this.online();
   }
@@ -110,14 +110,14 @@ export class Troubles {
   async #noAccess(course: Course, verdict: Verdict, post: number, startedMs: number): Promise<void> {
     const { access, reach, clock, logStore } = this.#parts;
     const { asset } = course;
-    this.retrySoon.delete(asset);
+    this.#parts.probes.retrySoon.delete(asset);
     reach.met('no-access', asset);
     const held = new Set(access.heldSeries());
     // A probe of one held series says something about it; a probe of a series that only waits, about the asset.
-    const series = course.onlySeries?.every((one) => held.has(one)) ? course.onlySeries : undefined;
+    const series = course.probe?.onlySeries?.every((one) => held.has(one)) ? course.probe.onlySeries : undefined;
     await access.refused(asset, verdict.status === 403 ? 403 : 404, series).catch(logStore);
     if (reach.isPlatform('no-access', clock.monotonicMs())) {
-      for (const other of reach.inTrouble('no-access')) this.retrySoon.add(other);
+      for (const other of reach.inTrouble('no-access')) this.#parts.probes.retrySoon.add(other);
       this.#away(verdict, post, startedMs, { batch: course.name });
     } else if (course.trial) this.online();
   }

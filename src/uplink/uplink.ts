@@ -9,9 +9,10 @@ import type { Logger } from '../logger.ts';
 import { Repeats } from '../repeats.ts';
 import { BackfillRate } from './backfill-rate.ts';
 import { Link } from './link.ts';
-import { creditAfter, type PlanInput, type PlanOptions, type PostDecision, type ProbeView, plan } from './planner.ts';
+import { creditAfter, type PlanInput, type PlanOptions, POSTS_A_PROBE, type PostDecision, plan } from './planner.ts';
 import type { AccessPort, PostBudget, UplinkHooks, ValuesClient } from './ports.ts';
 import { PostSize } from './post-size.ts';
+import { Probes } from './probes.ts';
 import { Reach } from './reach.ts';
 import { Sender } from './sender.ts';
 import { SeriesWaits } from './series-waits.ts';
@@ -41,6 +42,8 @@ export interface UplinkSnapshot {
   state: 'online' | 'away';
   /** While away. */
   away: { forMs: number; code: string; words: string; attempts: number; nextTryInMs: number } | undefined;
+  /** How long all posts still wait after a 429. */
+  restsForMs: number | undefined;
   lastPostAtMs: number | undefined;
   lastDeliveredAtMs: number | undefined;
   deliveredValues: number;
@@ -54,7 +57,6 @@ export interface UplinkSnapshot {
 }
 
 const LATELY_MS = 120_000;
-const PROBE_VALUES = 50;
 /** How often dueness of probes, parked courses and the like is looked at when nothing else happens. */
 const LOOK_MS = 5_000;
 const MOST_LISTED = 50;
@@ -68,6 +70,7 @@ export class Uplink {
   readonly #reach: Reach;
   readonly #works: Works;
   readonly #waits = new SeriesWaits();
+  readonly #probes: Probes;
   readonly #size: PostSize;
   readonly #stretch: Stretch;
   readonly #backfill: BackfillRate;
@@ -77,6 +80,7 @@ export class Uplink {
   readonly #backListeners = new Set<() => void>();
   readonly #startedMs: number;
   #credit = 0;
+  #postsSinceProbe = POSTS_A_PROBE;
   #awake = false;
   #wakeUp: (() => void) | undefined;
   #unsubscribe: (() => void)[] = [];
@@ -93,6 +97,8 @@ export class Uplink {
     this.#link = new Link(clock);
     this.#reach = new Reach(latelyOf(options.postIntervalMs));
     this.#works = new Works(clock);
+    const { access } = parts;
+    this.#probes = new Probes({ access, clock, link: this.#link, works: this.#works, waits: this.#waits });
     this.#size = new PostSize(options.postMaxBytes);
     this.#stretch = new Stretch(options.postIntervalMs);
     const { backfillValuesPerSecond, postIntervalMs, postMaxValues } = options;
@@ -104,6 +110,7 @@ export class Uplink {
       reach: this.#reach,
       works: this.#works,
       waits: this.#waits,
+      probes: this.#probes,
       size: this.#size,
       backfill: this.#backfill,
       holdSeries: () => this.#holdSeries(),
@@ -151,13 +158,20 @@ export class Uplink {
     return () => this.#backListeners.delete(listener);
   }
 
-  /** A session was obtained, or a person says so: during an outage the next try goes at once. */
+  /** A session was obtained: during an outage the next try goes at once. A spent quota and a rest after 429 go on. */
   tryNow(): void {
     this.#link.tryNow();
     this.wake();
   }
 
-  /** After a reload. During an outage the next try goes at once: somebody is there and waits for it. */
+  /** A person says so (a reload, `session renew`): whatever posts wait for, one is tried at once. */
+  tryNowAsTold(): void {
+    this.#parts.budget.endRest();
+    this.#link.tryNow('person');
+    this.wake();
+  }
+
+  /** After a reload. Whatever posts wait for, one is tried at once: somebody is there and waits for it. */
   setPace(pace: UplinkOptions): void {
     Object.assign(this.#options, pace);
     const { postIntervalMs, postMaxValues, postMaxBytes, backfillValuesPerSecond } = pace;
@@ -165,7 +179,7 @@ export class Uplink {
     this.#size.setLimit(postMaxBytes);
     this.#stretch.setInterval(postIntervalMs);
     this.#backfill.setRate(backfillValuesPerSecond, postIntervalMs, postMaxValues);
-    this.tryNow();
+    this.tryNowAsTold();
   }
 
   /** Whether the loop still turns: it looks at what waits every few seconds, whatever happens. */
@@ -199,9 +213,13 @@ export class Uplink {
 
   /** Starts everything that may start now; gives the time at which to look again. */
   #planAll(): number {
-    const { clock, buffer, access } = this.#parts;
+    const { clock, buffer, access, budget } = this.#parts;
     const nowMs = clock.monotonicMs();
-    if (this.#link.outage === undefined) {
+    const nextProbeMs = access.nextProbeAtMs() ?? nowMs;
+    const lookMs = nextProbeMs > nowMs ? Math.min(nextProbeMs, nowMs + LOOK_MS) : nowMs + LOOK_MS;
+    // What waits for a rest to end does not show that the budget is too small.
+    if (budget.restingUntilMs !== undefined) this.#works.forgetTurns();
+    else if (this.#link.outage === undefined) {
       this.#works.noteTurns(buffer.lanes(), nowMs, this.#options, (asset) => access.isHeld(asset));
     }
     if (nowMs - this.#lookedMs >= LOOK_MS) {
@@ -211,20 +229,21 @@ export class Uplink {
     }
     for (;;) {
       const decision = plan(this.#input(nowMs));
-      if (decision.do === 'wait') return Math.min(decision.untilMs, nowMs + LOOK_MS);
+      if (decision.do === 'wait') return Math.min(decision.untilMs, lookMs);
       this.#perform(decision, nowMs);
     }
   }
 
   #perform(decision: PostDecision, nowMs: number): void {
     this.#credit = creditAfter(this.#credit, decision);
+    const isProbe = decision.do === 'post' && decision.kind === 'probe';
+    this.#postsSinceProbe = isProbe ? 0 : this.#postsSinceProbe + 1;
     if (decision.do === 'post') {
       const work = this.#works.of(decision.take.asset);
       if (decision.kind === 'live') {
         if (work.dueSinceMs !== undefined && !decision.trial) this.#stretch.note(nowMs - work.dueSinceMs, nowMs);
         work.dueSinceMs = undefined;
       }
-      for (const series of decision.take.onlySeries ?? []) this.#waits.putOff(series, nowMs);
     }
     const done: Promise<void> = this.#sender
       .perform(decision)
@@ -251,7 +270,7 @@ export class Uplink {
       works: works.map,
       ready: courses.filter((course) => course.readySinceMs !== Number.POSITIVE_INFINITY && !course.abandoned),
       isHeld: (asset) => access.isHeld(asset),
-      probes: this.#probes(nowMs),
+      probes: this.#probes.due(nowMs),
       underWay: works.underWay(),
       unpaid: this.#sender.unpaid > 0 && budget.isLimited,
       freeAtMs: budget.nextAtMs('live'),
@@ -263,21 +282,8 @@ export class Uplink {
       },
       away: outage && { nextTryAtMs: outage.nextTryAtMs, trialUnderWay: courses.some((course) => course.trial) },
       backlogCredit: this.#credit,
+      postsSinceProbe: this.#postsSinceProbe,
     };
-  }
-
-  #probes(nowMs: number): ProbeView[] {
-    const probes: ProbeView[] = [];
-    const add = (probe: ProbeView) => {
-      if (!this.#sender.foundNothing(probe.asset, nowMs)) probes.push(probe);
-    };
-    for (const asset of this.#sender.troubles.retrySoon) {
-      if (this.#parts.access.isHeld(asset)) add({ asset, maxValues: PROBE_VALUES });
-      else this.#sender.troubles.retrySoon.delete(asset);
-    }
-    for (const probe of this.#parts.access.dueProbes(nowMs)) add({ ...probe, maxValues: PROBE_VALUES });
-    for (const { asset, series } of this.#waits.due(nowMs)) add({ asset, onlySeries: [series], maxValues: 1 });
-    return probes;
   }
 
   async #sleep(untilMs: number): Promise<void> {
@@ -307,6 +313,7 @@ export class Uplink {
   }
 
   #back(): void {
+    this.#size.forget();
     for (const listener of this.#backListeners) listener();
   }
 
@@ -324,6 +331,7 @@ export class Uplink {
   snapshot(): UplinkSnapshot {
     const nowMs = this.#parts.clock.monotonicMs();
     const { outage } = this.#link;
+    const { restingUntilMs } = this.#parts.budget;
     return {
       state: outage ? 'away' : 'online',
       away: outage && {
@@ -333,13 +341,14 @@ export class Uplink {
         attempts: outage.attempts,
         nextTryInMs: Math.max(0, outage.nextTryAtMs - nowMs),
       },
+      restsForMs: restingUntilMs === undefined ? undefined : restingUntilMs - nowMs,
       lastPostAtMs: this.#sender.lastPostMs,
       lastDeliveredAtMs: this.#sender.lastDeliveredMs,
       deliveredValues: this.#sender.deliveredValues,
       quarantinedValues: this.#sender.refusals.quarantinedValues,
       postsUnderWay: this.#works.underWay().all,
       intervalMs: this.#stretch.intervalMs(nowMs),
-      maxBytes: this.#size.maxBytes(nowMs),
+      maxBytes: this.#size.maxBytes,
       waitingSeries: this.#waits
         .list()
         .slice(0, MOST_LISTED)

@@ -66,6 +66,13 @@ export class Works {
     options: PlanOptions,
     isHeld: (asset: number) => boolean,
   ): void {
+    for (const [asset, work] of this.map) {
+      // Nothing waits, or what waited went by the backlog's lane: who comes again later begins anew.
+      const lane = lanes.get(asset);
+      const isOver =
+        !lane || (lane.live === 0 && (lane.backlog === 0 || work.lastPostAtMs > (work.dueSinceMs ?? nowMs)));
+      if (isOver) work.dueSinceMs = undefined;
+    }
     for (const lane of lanes.values()) {
       if (liveDueAtMs(lane, options) > nowMs) continue;
       const work = this.of(lane.asset);
@@ -77,6 +84,11 @@ export class Works {
       if (waitsForItself) work.dueSinceMs = undefined;
       else work.dueSinceMs ??= nowMs;
     }
+  }
+
+  /** Everybody waits for the same thing: nobody's wait counts. */
+  forgetTurns(): void {
+    for (const work of this.map.values()) work.dueSinceMs = undefined;
   }
 
   /** The asset failed, not the platform as a whole. Gives how long it pauses. */

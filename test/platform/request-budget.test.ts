@@ -152,6 +152,27 @@ describe('the request budget', () => {
     expect(budget.nextAtMs('live')).toBe(clock.monotonicMs() + 50_000);
   });
 
+  it('forgets a request that is given back in another second than it was taken', async () => {
+    const clock = new ManualClock();
+    const budget = new RequestBudget(clock, { requestsPerMinute: 60, requestsPerDay: 0, quietSinceMs: -Infinity });
+    expect(budget.tryTake('live')).toBe(true);
+    await clock.advance(3_000);
+    budget.giveBack();
+    expect(budget.stats()).toMatchObject({ minuteUsed: 0, dayUsed: 0 });
+  });
+
+  it('ends a rest when a person says so, and serves who waits', async () => {
+    const clock = new ManualClock();
+    const budget = new RequestBudget(clock, UNLIMITED);
+    budget.restUntil(clock.monotonicMs() + 300_000);
+    const waiting = budget.acquire('other');
+    expect(budget.tryTake('live')).toBe(false);
+    budget.endRest();
+    await waiting;
+    expect(budget.tryTake('live')).toBe(true);
+    expect(budget.stats().restingUntilMs).toBeUndefined();
+  });
+
   it('does not count a request that is given back', async () => {
     const clock = new ManualClock();
     const budget = new RequestBudget(clock, { requestsPerMinute: 1, requestsPerDay: 0, quietSinceMs: -Infinity });

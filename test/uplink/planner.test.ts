@@ -44,6 +44,7 @@ function input(
     backfill: { available: NEVER, limited: false, atMs: () => NOW },
     away: undefined,
     backlogCredit: 0,
+    postsSinceProbe: 9,
     ...facts,
   };
 }
@@ -61,6 +62,9 @@ const course = (asset: number, which: 'live' | 'backlog', readyAgoMs: number, tr
   trial,
   readySinceMs: NOW - readyAgoMs,
 });
+
+const held = (...assets: number[]) => ({ isHeld: (asset: number) => assets.includes(asset) });
+const probesOf = (...assets: number[]) => assets.map((asset) => ({ asset, maxValues: 50 }));
 
 describe('the planner', () => {
   const table: [string, PlanInput, string][] = [
@@ -145,12 +149,30 @@ describe('the planner', () => {
     ],
     [
       'probes when a probe is due and paid',
-      input([lane(2, 3, 10_000)], { probes: [{ asset: 1, maxValues: 50 }] }),
+      input([lane(1, 3, 10_000), lane(2, 3, 10_000)], { ...held(1), probes: [{ asset: 1, maxValues: 50 }] }),
+      'probe 1',
+    ],
+    [
+      'probes the next in turn where the first has nothing to post, is under way or pauses',
+      input([lane(2, 3, 0), lane(3, 3, 0), lane(4, 3, 0)], { ...held(1, 2, 3, 4), probes: probesOf(1, 2, 3, 4) }, [
+        [2, { live: course(2, 'live', 0) }],
+        [3, { pausedUntilMs: NOW + 700, failures: 1 }],
+      ]),
+      'probe 4',
+    ],
+    [
+      'leaves nine posts of ten to the others while they want them',
+      input([lane(1, 3, 0), lane(2, 3, 10_000)], { ...held(1), probes: probesOf(1), postsSinceProbe: 8 }),
+      'live 2',
+    ],
+    [
+      'probes out of turn where nobody else wants the post',
+      input([lane(1, 3, 0), lane(2, 3, 1_000)], { ...held(1), probes: probesOf(1), postsSinceProbe: 0 }),
       'probe 1',
     ],
     [
       'does not let a probe that must wait delay others',
-      input([lane(2, 3, 10_000)], { probes: [{ asset: 1, maxValues: 50 }], probeFreeAtMs: NOW + 5_000 }),
+      input([lane(1, 3, 0), lane(2, 3, 10_000)], { ...held(1), probes: probesOf(1), probeFreeAtMs: NOW + 5_000 }),
       'live 2',
     ],
     [

@@ -185,6 +185,18 @@ export class MemoryAccess implements AccessPort {
     return [...this.held].filter(([, atMs]) => atMs <= nowMs).map(([asset]) => ({ asset }));
   }
 
+  nextProbeAtMs(): number | undefined {
+    return this.held.size === 0 ? undefined : Math.min(...this.held.values());
+  }
+
+  probed({ asset }: Probe): void {
+    if (this.held.has(asset)) this.held.set(asset, this.#clock.monotonicMs() + 120_000);
+  }
+
+  unanswered({ asset }: Probe): void {
+    if (this.held.has(asset)) this.held.set(asset, this.#clock.monotonicMs());
+  }
+
   async refused(asset: number, status: 403 | 404): Promise<void> {
     this.refusals.push({ asset, status });
     this.held.set(asset, this.#clock.monotonicMs() + 120_000);
@@ -232,6 +244,7 @@ export class Plant {
     options: Partial<UplinkOptions> = {},
     requestsPerMinute = 0,
     outgoing?: OutgoingBuffer,
+    holds?: AccessPort,
   ) {
     this.clock = clock;
     this.access = new MemoryAccess(clock);
@@ -244,7 +257,8 @@ export class Plant {
         this.counts.quarantined += values;
       },
     };
-    const { access, budget } = this;
+    const { budget } = this;
+    const access = holds ?? this.access;
     const buffer = outgoing ?? this.buffer;
     const pathOf = (asset: number) => `/v1/assets/${asset}/values`;
     const parts = { buffer, client, budget, access, clock, log: silentLogger(), pathOf, hooks };

@@ -204,6 +204,24 @@ describe('over minutes and hours, the uplink', () => {
     expect(posts()[first]!.atMs - posts()[0]!.atMs).toBeLessThanOrEqual(206_000);
   });
 
+  it('does not call an interval stretched because an asset had no values for a while', async () => {
+    await begin();
+    // Its values become backlog before they are posted: their turn was the live lane's, and never came.
+    platform.latencyMs = 30_000;
+    for (const asset of range(4)) plant.accept(asset, asset);
+    plant.accept(7, 7, 3);
+    await clock.advance(25_000);
+    plant.buffer.fold(clock.monotonicMs());
+    platform.latencyMs = 20;
+    await clock.advance(60_000);
+    expect(plant.buffer.waiting).toBe(0);
+    await clock.advance(3_600_000);
+    plant.accept(7, 7, 3);
+    await clock.advance(30_000);
+    expect(plant.buffer.waiting).toBe(0);
+    expect(plant.uplink.snapshot().intervalMs).toBeLessThan(15_000);
+  });
+
   it('pauses longer and longer while the quota is spent', async () => {
     await begin(() => ({ status: 402 }));
     await flow(4 * 3_600, [1]);

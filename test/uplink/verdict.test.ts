@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { PlatformError } from '../../src/errors.ts';
+import { httpDateMs } from '../../src/retry.ts';
 import { fillValuesPath, restMs } from '../../src/uplink/post.ts';
 import { platformWords, VERDICTS, verdictOfAnswer, verdictOfError } from '../../src/uplink/verdict.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
@@ -89,9 +90,40 @@ describe('a rest after a 429', () => {
     expect(restMs(answer(429), clock)).toBeGreaterThanOrEqual(60_000);
   });
 
-  it('never lasts for years', () => {
-    expect(restMs(answer(429, '', { 'retry-after': '999999999' }), clock)).toBeLessThanOrEqual(3_601_000);
+  it.each(['999999999', '9'.repeat(30), 'Fri, 01 Jan 2100 00:00:00 GMT'])(
+    'never lasts longer than five minutes (%s)',
+    (asked) => {
+      const ms = restMs(answer(429, '', { 'retry-after': asked }), clock);
+      expect(ms).toBeGreaterThanOrEqual(300_000);
+      expect(ms).toBeLessThanOrEqual(301_000);
+    },
+  );
+
+  it.each(['0', 'Tue, 01 Jan 2019 00:00:00 GMT'])('lasts a second at least (%s)', (asked) => {
+    expect(restMs(answer(429, '', { 'retry-after': asked }), clock)).toBeGreaterThanOrEqual(1_000);
   });
+
+  it.each(['-5', '1.5', '1e3', '+7', '0x10', '7 s', '2026-11-21', 'soon', ''])(
+    'goes by the minute where Retry-After is “%s”',
+    (asked) => {
+      const headers = { 'retry-after': asked, date: 'Sat, 21 Nov 2026 00:00:45 GMT' };
+      const ms = restMs(answer(429, '', headers), clock);
+      expect(ms).toBeGreaterThanOrEqual(15_000);
+      expect(ms).toBeLessThanOrEqual(25_000);
+    },
+  );
+});
+
+describe('an HTTP-date', () => {
+  it.each(['Sun, 06 Nov 2094 08:49:37 GMT', 'Saturday, 06-Nov-94 08:49:37 GMT', 'Sat Nov  6 08:49:37 2094'])(
+    'is read in each of its three forms (%s)',
+    (text) => expect(httpDateMs(text)).toBe(Date.UTC(2094, 10, 6, 8, 49, 37)),
+  );
+
+  it.each(['Sun, 06 Xxx 1994 08:49:37 GMT', 'Sun, 06 Nov 1994 25:49:37 GMT', 'Sun, 06 Nov 1994 08:49:37 CET', '-5'])(
+    'is not “%s”',
+    (text) => expect(httpDateMs(text)).toBeUndefined(),
+  );
 });
 
 describe('VALUES_PATH', () => {

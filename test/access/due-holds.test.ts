@@ -1,0 +1,59 @@
+import { describe, expect, it } from 'vitest';
+import { accessEvent, buildPlant, tag } from './plant.ts';
+
+const MINUTE = 60_000;
+
+describe('a hold that is due', () => {
+  it('stays due, in its place, until its post goes out, and was tried no earlier', async () => {
+    const { holds, clock } = await buildPlant();
+    for (const asset of [881, 882, 900]) {
+      await holds.refused(asset, 403);
+      await clock.advance(1_000);
+    }
+    await clock.advance(2 * MINUTE);
+    const assets = () => holds.dueProbes(clock.monotonicMs()).map((probe) => probe.asset);
+    for (let look = 0; look < 5; look++) {
+      expect(assets()).toEqual([881, 882, 900]);
+      await clock.advance(MINUTE);
+    }
+    expect(holds.list().map((hold) => hold.last_probe)).toEqual([null, null, null]);
+    expect(holds.list()[0]!.next_probe_in_seconds).toBe(0);
+    holds.probed(holds.dueProbes(clock.monotonicMs())[1]!);
+    expect(assets()).toEqual([881, 900]);
+    const triedAt = new Date(clock.wallMs()).toISOString();
+    expect(holds.list().map((hold) => hold.last_probe)).toEqual([null, triedAt, null]);
+    expect(holds.nextProbeAtMs()).toBeLessThanOrEqual(clock.monotonicMs());
+  });
+
+  it('is due again, behind the others, when its post says nothing about access', async () => {
+    const { holds, clock } = await buildPlant();
+    for (const asset of [881, 882]) await holds.refused(asset, 403);
+    await clock.advance(2 * MINUTE);
+    const first = holds.dueProbes(clock.monotonicMs())[0]!;
+    holds.probed(first);
+    await clock.advance(20_000);
+    holds.unanswered(first);
+    expect(holds.dueProbes(clock.monotonicMs()).map((probe) => probe.asset)).toEqual([882, 881]);
+    expect(holds.list()[0]!.last_probe).toBeNull();
+    // What is delivered later by chance proves nothing about an event's hold.
+    await holds.apply(accessEvent('asset_disappeared', 881, 10));
+    await holds.delivered(881, [1]);
+    expect(holds.isHeld(881)).toBe(true);
+  });
+
+  it('is offered for each asset of its instrumentation, another first each time', async () => {
+    const tags = [tag('A', 881, 4711, 'flow'), tag('B', 882, 4711, 'pressure')];
+    const { holds, clock } = await buildPlant({ tags });
+    await holds.apply(accessEvent('instrumentation_disappeared', 4711, 10));
+    const firsts: number[] = [];
+    for (let round = 0; round < 3; round++) {
+      await clock.advance(15 * MINUTE);
+      const due = holds.dueProbes(clock.monotonicMs());
+      expect(due.map((probe) => probe.asset).sort()).toEqual([881, 882]);
+      holds.probed(due[0]!);
+      expect(holds.dueProbes(clock.monotonicMs())).toEqual([]);
+      firsts.push(due[0]!.asset);
+    }
+    expect(firsts).toEqual([881, 882, 881]);
+  });
+});

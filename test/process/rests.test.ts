@@ -1,0 +1,76 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { runVerb } from '../commands/verb-run.ts';
+import { AgentProcess } from './agent-process.ts';
+
+const TAGS = 'tags:\n  FT-101: { asset: 881, values: { flow: { unit: 12 } } }\n';
+
+interface Told {
+  state: string;
+  uplink: {
+    away: { code: string; message: string; next_try_in_seconds: number; next_try_at: string } | null;
+    resting: { code: string; for_seconds: number; until: string } | null;
+  };
+}
+
+let sandbox: Sandbox;
+let agent: AgentProcess;
+
+beforeEach(async () => {
+  sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
+  await sandbox.start();
+  agent = new AgentProcess(sandbox.url, { tags: TAGS });
+  await agent.start();
+});
+afterEach(async () => {
+  await agent.dispose();
+  await sandbox.stop();
+});
+
+const status = async () => (await agent.status()) as unknown as Told;
+const push = (value: number) => agent.push([{ tag: 'FT-101', key: 'flow', value, timestamp: value * 1000 }]);
+const isStored = (count: number) => () => sandbox.values.counts(881, 'flow').stored === count;
+const answering = (fault: { status: number; retryAfter?: string }) =>
+  sandbox.faults.add({ method: 'POST', path: '/v1/assets/*', ...fault });
+
+/** A person at the gateway: by the verb, or by the signal that the service manager's `reload` sends. */
+const PEOPLE: [string, () => Promise<void>][] = [
+  [
+    'session renew',
+    async () => expect(await runVerb(['session', 'renew', '--config', agent.config])).toMatchObject({ status: 0 }),
+  ],
+  ['SIGHUP', async () => agent.signal('SIGHUP')],
+];
+
+describe.each(PEOPLE)('%s', (_name, act) => {
+  it('ends a rest that an absurd Retry-After asked for; until then status says how long', async () => {
+    const fault = answering({ status: 429, retryAfter: '999999999' });
+    await push(1);
+    await agent.until(async () => (await status()).uplink.resting !== null, 'the agent rests');
+    const { state, uplink } = await status();
+    expect(state).toBe('resting');
+    expect(uplink.resting!.code).toBe('429');
+    expect(uplink.resting!.for_seconds).toBeLessThanOrEqual(301);
+    expect(Date.parse(uplink.resting!.until) - Date.now()).toBeGreaterThan(200_000);
+    const screen = await runVerb(['status', '--config', agent.config]);
+    expect(screen.stdout).toContain('429: the platform asked for a rest');
+    sandbox.faults.remove(fault);
+    await act();
+    await agent.until(isStored(1), 'the value is on the platform', 20_000);
+    expect((await status()).uplink.resting).toBeNull();
+  });
+
+  it('tries a spent quota at once; until then status says when', async () => {
+    const fault = answering({ status: 402 });
+    await push(1);
+    await agent.until(async () => (await status()).state === 'quota spent', 'the quota is spent');
+    const { away } = (await status()).uplink;
+    expect(away).toMatchObject({ code: '402' });
+    expect(away!.message).toContain('quota of API calls is spent');
+    expect(Date.parse(away!.next_try_at) - Date.now()).toBeGreaterThan(20_000);
+    sandbox.faults.remove(fault);
+    await act();
+    await agent.until(isStored(1), 'the value is on the platform', 20_000);
+    expect((await status()).state).toBe('online');
+  });
+});
