@@ -47,11 +47,12 @@ export async function listen(server: Server, address: ListenAddress, options: Li
 async function listenOnce(server: Server, address: ListenAddress): Promise<void> {
   if ('path' in address && (await isStale(address.path))) unlinkSync(address.path);
   await new Promise<void>((resolve, reject) => {
-    server.once('error', reject);
-    server.listen(address, () => {
-      server.off('error', reject);
-      resolve();
-    });
+    const over = (error?: Error) => {
+      server.off('error', over).off('listening', over);
+      if (error) reject(error);
+      else resolve();
+    };
+    server.once('error', over).once('listening', over).listen(address);
   });
 }
 

@@ -7,7 +7,7 @@ import type { RejectReason } from '../webhook/listener.ts';
 
 /**
  * The agent's metrics, by the names of INTERFACE.md; docs/metrics.md lists them, and a test compares. Gauges are read when
- * somebody asks, so that nothing is counted twice and nothing is stale. What is not known, or not configured, is NaN.
+ * somebody asks, so that nothing is counted twice and nothing is stale. What is not known, or not configured, is left out.
  */
 export interface MetricFigures {
   version: string;
@@ -89,7 +89,10 @@ export function createMetrics(figures: () => MetricFigures) {
       help,
       registers,
       collect() {
-        this.set(read(now()));
+        const value = read(now());
+        // prom-client would write `Nan`, which not every reader takes.
+        if (Number.isNaN(value)) this.remove();
+        else this.set(value);
       },
     });
   const info = (
@@ -189,17 +192,17 @@ export function createMetrics(figures: () => MetricFigures) {
   );
   gauge(
     'tagferry_quota_calls',
-    'API calls that the connect subscription allows; NaN until the platform has told.',
+    'API calls that the connect subscription allows; left out until the platform has told.',
     (now) => now.quota?.calls ?? Number.NaN,
   );
   gauge(
     'tagferry_quota_used',
-    'API calls that the platform has counted against it; NaN until it has told.',
+    'API calls that the platform has counted against it; left out until it has told.',
     (now) => now.quota?.used ?? Number.NaN,
   );
   gauge(
     'tagferry_webhook_registered',
-    '1 while the webhook of WEBHOOK_URL is registered and enabled; NaN without WEBHOOK_URL.',
+    '1 while the webhook of WEBHOOK_URL is registered and enabled; left out without WEBHOOK_URL.',
     (now) => (now.isWebhookRegistered === undefined ? Number.NaN : Number(now.isWebhookRegistered)),
   );
 

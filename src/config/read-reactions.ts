@@ -11,6 +11,7 @@ import { REACTIONS_SCHEMA } from './reactions-schema.ts';
 import type { ReadSettings } from './read-settings.ts';
 import type { ReadTags } from './read-tags.ts';
 import { checkShape, compileSchema } from './schema-problems.ts';
+import { checkTemplates } from './template-reading.ts';
 
 interface RawReaction {
   name: string;
@@ -78,7 +79,13 @@ function readReaction(
   const actions: (Action | undefined)[] = [];
   for (const [index, action] of (Array.isArray(raw.do) ? raw.do : []).entries()) {
     const actionAt = `${at}/do/${index}`;
-    actions.push(isBroken(actionAt) ? undefined : readAction(action, actionAt, file, tags, problems));
+    const read = isBroken(actionAt) ? undefined : readAction(action, actionAt, file, tags, problems);
+    actions.push(read);
+    if (read?.kind === 'post') checkTemplates(read.body, types, `${actionAt}/body`, file, problems);
+    if (read?.kind === 'publish') {
+      checkTemplates(read.topic, types, `${actionAt}/publish/topic`, file, problems);
+      checkTemplates(read.body, types, `${actionAt}/publish/body`, file, problems);
+    }
   }
   if (isBroken(at) || on === undefined || conditions === undefined || cooldownMs === undefined) return undefined;
   if (maxAgeMs === undefined || actions.some((action) => action === undefined)) return undefined;

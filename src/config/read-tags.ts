@@ -106,7 +106,11 @@ class TagReader {
     const spelt = new Map<string, string>();
     for (const [key, value] of entriesOf(raw.values)) {
       const valueAt = `${at}/values/${escapePointer(key)}`;
-      if (this.#verdict.isBroken(valueAt)) continue;
+      if (this.#verdict.isBroken(valueAt)) {
+        // Whether its source exists can still be told: one look at the file should be enough.
+        if (isMapping(value) && typeof value.from === 'string') this.#kindOf(value.from, valueAt);
+        continue;
+      }
       const earlier = spelt.get(key.toLowerCase());
       if (earlier !== undefined) {
         const { line } = this.#file.placeOfName(`${at}/values/${escapePointer(earlier)}`);
@@ -144,21 +148,20 @@ class TagReader {
       );
       return undefined;
     }
-    if (!this.#sourceKinds.has(raw.from)) {
-      const names = [...this.#sourceKinds.keys()];
-      const instead = names.length === 0 ? `add "${printable(raw.from)}" under sources:` : insteadOf(raw.from, names);
-      this.#problems.error(
-        this.#file.placeOf(`${at}/from`),
-        `there is no source "${printable(raw.from)}"`,
-        instead,
-        raw.from,
-      );
-      return undefined;
-    }
-    const kind = this.#sourceKinds.get(raw.from);
+    const kind = this.#kindOf(raw.from, at);
     if (kind === undefined) return undefined;
     const from = readOrigin(raw as RawValue & { from: string }, kind, at, this.#file, this.#problems);
     return from === undefined ? undefined : { ...value, from };
+  }
+
+  /** What the source of a value is; one that does not exist is reported. */
+  #kindOf(from: string, at: string): SourceKind | undefined {
+    if (this.#sourceKinds.has(from)) return this.#sourceKinds.get(from);
+    const names = [...this.#sourceKinds.keys()];
+    const instead = names.length === 0 ? `add "${printable(from)}" under sources:` : insteadOf(from, names);
+    const reason = `there is no source "${printable(from)}"`;
+    this.#problems.error(this.#file.placeOf(`${at}/from`), reason, instead, from);
+    return undefined;
   }
 
   /** Two values that are one on the platform would overwrite each other there. */

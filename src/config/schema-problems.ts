@@ -140,7 +140,7 @@ function titleOf(schema: Described): string {
   if (schema.title !== undefined) return schema.title;
   if (schema.type === 'object') return 'a mapping';
   if (schema.type === 'array') return 'a list';
-  return `a ${String(schema.type)}`;
+  return `${/^[aeiou]/.test(String(schema.type)) ? 'an' : 'a'} ${String(schema.type)}`;
 }
 
 function insteadOfSchema(schema: Described): string {

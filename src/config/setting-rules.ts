@@ -11,6 +11,9 @@ import type { GivenSettings } from './setting-origins.ts';
 /** A user may make so many requests a minute (beyond-the-spec, "Errors, limits, paging"). */
 const PLATFORM_REQUESTS_PER_MINUTE = 500;
 
+/** Some 2 million values at 3 bytes, with what the database needs for itself: an hour of 500 values a second. */
+const SMALLEST_BUFFER_BYTES = 8_000_000;
+
 /** What settings must be beside one another and beside the platform's limits. Members that are missing are passed over. */
 export function checkSettings(settings: ReadSettings, origins: GivenSettings, problems: Problems): void {
   checkAddresses(settings, origins, problems);
@@ -24,6 +27,22 @@ export function checkSettings(settings: ReadSettings, origins: GivenSettings, pr
       'write 480kB, which leaves room for headers',
       textOf('POST_MAX_BYTES', origins),
     );
+  }
+  const folder = lookAt(settings.stateDir);
+  if (folder !== undefined && folder !== 'missing' && !folder.isDirectory()) {
+    const reason = `STATE_DIR "${printable(settings.stateDir)}" is no folder`;
+    problems.error(
+      origins.placeOf('STATE_DIR'),
+      reason,
+      'name a folder, or remove what stands there',
+      settings.stateDir,
+    );
+  }
+  const most = settings.bufferMaxBytes;
+  if (most !== undefined && most > 0 && most < SMALLEST_BUFFER_BYTES) {
+    const reason = `BUFFER_MAX_BYTES "${textOf('BUFFER_MAX_BYTES', origins)}" leaves no room for an outage`;
+    const instead = 'write 2GiB, or at least 8MB; 0 sets no bound';
+    problems.warning(origins.placeOf('BUFFER_MAX_BYTES'), reason, instead, textOf('BUFFER_MAX_BYTES', origins));
   }
   const perMinute = settings.requestsPerMinute;
   if (perMinute !== undefined && (perMinute > PLATFORM_REQUESTS_PER_MINUTE || perMinute === 0)) {

@@ -31,18 +31,23 @@ export class RegistrationFile {
     this.#path = path;
   }
 
-  /** `undefined` where there is none. One that cannot be read is set aside: the secret is then unknown, and reset. */
-  async read(): Promise<RegistrationRecord | undefined> {
-    let text: string;
-    try {
-      text = await readFile(this.#path, 'utf8');
-    } catch (error) {
+  /**
+   * `undefined` where there is none. What cannot be read is set aside, whatever it is, and `onSetAside` is told the new name: the secret
+   * is then unknown, and reset.
+   */
+  async read(onSetAside: (path: string) => void = () => {}): Promise<RegistrationRecord | undefined> {
+    const text = await readFile(this.#path, 'utf8').catch((error: unknown) => {
       if (codeOf(error) === 'ENOENT') return undefined;
+      if (codeOf(error) === 'EISDIR' || codeOf(error) === 'EACCES') return '';
       throw error;
-    }
+    });
+    if (text === undefined) return undefined;
     const record = parseRecord(text);
-    if (!record) await rename(this.#path, `${this.#path}.corrupt-${randomUUID()}`);
-    return record;
+    if (record) return record;
+    const aside = `${this.#path}.corrupt-${randomUUID()}`;
+    await rename(this.#path, aside);
+    onSetAside(aside);
+    return undefined;
   }
 
   /** Throws the file system's own error; then the old file is whole. */

@@ -118,7 +118,12 @@ export class WebhookRegistration {
 
   /** Reads the record, for verbs without a daemon. */
   async load(): Promise<void> {
-    this.#record = await this.#parts.file.read();
+    this.#record = await this.#parts.file.read((setAsideAs) =>
+      this.#parts.log.warn(
+        { event: 'webhook.record_set_aside', setAsideAs },
+        'the record of the webhook could not be read; its secret is reset',
+      ),
+    );
     if (this.#record?.previous) this.#endPreviousLater();
   }
 

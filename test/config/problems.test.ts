@@ -35,6 +35,16 @@ describe('agent.env', () => {
     ['no interval', 'POST_INTERVAL=0', '1: POST_INTERVAL "0" is too small, write at least 1ms'],
     ['no size', 'BUFFER_MAX_BYTES=much', '1: BUFFER_MAX_BYTES "much" is not a size, write 480kB, 20MiB or 2GiB'],
     [
+      'a buffer without room',
+      'BUFFER_MAX_BYTES=400kB',
+      '1: warning: BUFFER_MAX_BYTES "400kB" leaves no room for an outage, write 2GiB, or at least 8MB; 0 sets no bound',
+    ],
+    [
+      'a file as the state folder',
+      'STATE_DIR=/etc/passwd',
+      '1: STATE_DIR "/etc/passwd" is no folder, name a folder, or remove what stands there',
+    ],
+    [
       'half a size',
       'BUFFER_MAX_BYTES=2G',
       '1: BUFFER_MAX_BYTES "2G" does not say which bytes it counts, write 2GB (1,000s) or 2GiB (1,024s)',
@@ -340,6 +350,12 @@ describe('tags.yaml', () => {
   expectLines('tags.yaml', {}, [
     ['an unknown source', value('{ from: plc2, register: coil 1 }'), '4: there is no source "plc2", write "plc1"'],
     [
+      'an unknown source, and a unit that is none',
+      value('{ from: plc2, register: coil 1, unit: -1 }'),
+      '4: there is no source "plc2", write "plc1"',
+      '4: -1 is not a unit, write for example 12 or { code: degree_celsius }',
+    ],
+    [
       'no register',
       value('{ from: plc1 }'),
       '4: a value from the modbus source "plc1" has no "register", add register: holding 30013',
@@ -529,6 +545,23 @@ describe('reactions.yaml', () => {
       'an unknown broker',
       action('publish: { to: brokr, topic: x }'),
       '5: there is no source "brokr" in tags.yaml, write "broker"',
+    ],
+    [
+      'a template misspelt',
+      action('{ post: "http://h", body: { x: { y: ["{{content.data.valeu}}", "{{ content.data.value }}"] } } }'),
+      '5: warning: {{content.data.valeu}} leaves nothing: threshold_reached has no such member, write "content.data.value"',
+    ],
+    [
+      'a template without content',
+      action('{ post: "http://h", body: "{{data.value}} at {{occurred_at}}" }'),
+      '5: warning: {{data.value}} leaves nothing: threshold_reached has no such member, write {{content.data.value}}',
+    ],
+    [
+      'a template in a topic that no type has anything for',
+      rule(
+        'on: [asset_appeared, node_appeared]\ndo: [{ publish: { to: broker, topic: "a/{{content.asset.id}}/{{content.user.id}}/{{content.nod.id}}" } }]',
+      ),
+      '4: warning: {{content.nod.id}} leaves nothing: these event types have no such member, write "content.node.id"',
     ],
     ['no topic', action('publish: { to: broker }'), '5: "publish" has no member "topic", add topic: site/alarms'],
     [

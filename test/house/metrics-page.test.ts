@@ -47,6 +47,26 @@ describe('docs/metrics.md', () => {
   });
 });
 
+describe('/metrics', () => {
+  it('leaves out what is not known, and has it as soon as it is', async () => {
+    let quota: { calls: number; used: number } | undefined;
+    const { registry } = createMetrics(
+      () =>
+        new Proxy(
+          { session: {}, version: '1' },
+          { get: (known, name) => (name === 'quota' ? quota : (Reflect.get(known, name) ?? 0)) },
+        ) as never,
+    );
+    const samples = async () =>
+      (await registry.metrics()).split('\n').filter((line) => line.startsWith('tagferry_quota'));
+    expect(await samples()).toEqual([]);
+    quota = { calls: 100, used: 7 };
+    expect(await samples()).toEqual([expect.stringMatching(/ 100$/), expect.stringMatching(/ 7$/)]);
+    quota = undefined;
+    expect(await registry.metrics()).not.toMatch(/ nan$/im);
+  });
+});
+
 describe('the alert rules', () => {
   it('look at metrics and labels that exist', () => {
     const names = new Map(exposed().map(({ name, labels }) => [name, labels]));

@@ -1,4 +1,4 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -420,6 +420,15 @@ describe('registration at platforms that answer otherwise', () => {
     expect(mended.secrets()).toEqual(['fresh']);
     const aside = readdirSync(folder).find((name) => name.includes('.corrupt-'))!;
     expect(readFileSync(join(folder, aside), 'utf8')).toBe('{"webhook":5,"url');
+    expect(logged.text).toMatch(new RegExp(`"webhook.record_set_aside".*${aside}`));
+  });
+
+  it('a folder in the place of the record is set aside as well: no start fails for it', async () => {
+    mkdirSync(path());
+    const started = registration(platform());
+    await started.load();
+    expect(started.secrets()).toEqual([]);
+    expect(readdirSync(folder)).toEqual([expect.stringMatching(/^webhook\.json\.corrupt-/)]);
   });
 });
 
