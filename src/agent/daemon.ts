@@ -167,6 +167,7 @@ export class Daemon {
     await this.#sources.start();
     await this.#openOperations();
     await firstLoginTried(session, clock);
+    if (this.#stopped) return;
     this.#ready = true;
     log.info({ event: 'agent.ready', version, state: this.#state(), pid: process.pid }, 'tagferry is ready');
     await this.#service.ready(this.#statusLine());

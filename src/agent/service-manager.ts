@@ -29,7 +29,7 @@ export class ServiceManager {
   }
 
   async ready(status: string): Promise<void> {
-    if (!this.isPresent) return;
+    if (!this.isPresent || this.#stopped) return;
     this.#lastStatus = status;
     await this.#quietly(() => notify({ ready: true, status }));
   }

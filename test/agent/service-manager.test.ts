@@ -73,6 +73,7 @@ describe('what systemd is told', () => {
     await service.stopping();
     service.startWatchdog(() => true);
     await clock.advance(60_000);
+    await service.ready('too late');
     await service.status('too late');
     expect(told()).toEqual([`--pid=${process.pid} STOPPING=1 STATUS=stopping`]);
   });

@@ -51,6 +51,17 @@ describe('the daemon', () => {
     expect(sandbox.tokens.counts().alive).toBe(0);
   });
 
+  it('stops during its first login without ever being ready, and leaves no token behind', async () => {
+    sandbox.faults.add({ path: '/oauth/token', latencyMs: 3_000 });
+    agent = new AgentProcess(sandbox.url, { tags: TAGS });
+    agent.launch();
+    await agent.until(() => agent!.logged('ops.listening').length === 1, 'everything but the login is there');
+    expect(await agent.end('SIGTERM')).toBe(0);
+    expect(agent.logged('agent.stopped')).toHaveLength(1);
+    expect(agent.logged('agent.ready')).toEqual([]);
+    expect(sandbox.tokens.counts().alive).toBe(0);
+  });
+
   it('takes values as JSON, NDJSON and line protocol, and names what is wrong with them', async () => {
     const agent = await startAgent();
     const post = (path: string, type: string, body: string) =>
