@@ -20,7 +20,8 @@ import { type SignatureHeaders, signaturePresent, verifySignature } from './sign
  * inbox has committed it, and before any reaction. The listener keeps nothing: after a crash at any point the platform
  * either has its 204 and the event is on disk, or has none and sends again.
  *
- * Order of refusals, cheapest first: rate 429, path 404, method 405, no secret known 503, promised size 413, no signature 401; only
+ * Order of refusals, cheapest first: rate 429 (what bears no signature has a rate of its own, so that it crowds out none that
+ * does), path 404, method 405, no secret known 503, promised size 413, no signature 401; only
  * then is the body read, and only a signed body is parsed.
  */
 export interface ListenerOptions {
@@ -77,6 +78,7 @@ export class WebhookListener {
   readonly #limits: ListenerLimits;
   readonly #commit: GroupCommit;
   readonly #bucket: TokenBucket;
+  readonly #strangers: TokenBucket;
   readonly #stopping = new AbortController();
   readonly #said = new Map<string, { atMs: number; since: number }>();
   readonly #sockets = new Set<Socket>();
@@ -90,7 +92,9 @@ export class WebhookListener {
     this.#parts = parts;
     this.#limits = { ...LISTENER_LIMITS, ...options.limits };
     this.#commit = new GroupCommit(parts.insertMany, this.#limits.waiting);
-    this.#bucket = new TokenBucket(this.#limits.requestsPerSecond, this.#limits.burst, parts.clock.monotonicMs());
+    const { requestsPerSecond, burst } = this.#limits;
+    this.#bucket = new TokenBucket(requestsPerSecond, burst, parts.clock.monotonicMs());
+    this.#strangers = new TokenBucket(requestsPerSecond, burst, parts.clock.monotonicMs());
   }
 
   /** Listens. Throws `webhook.listen` or `webhook.certificate`. Stops when the signal fires. */
@@ -194,13 +198,15 @@ export class WebhookListener {
 
   /** What can be refused before a byte of the body is read. */
   #refusalByHead(request: IncomingMessage): [number, RejectReason] | undefined {
-    if (!this.#bucket.take(this.#parts.clock.monotonicMs())) return [429, 'rate'];
+    const isSigned = signaturePresent(signatureHeaders(request), this.#options.acceptSha1);
+    const bucket = isSigned ? this.#bucket : this.#strangers;
+    if (!bucket.take(this.#parts.clock.monotonicMs())) return [429, 'rate'];
     if (requestPath(request) !== this.#options.path) return [404, 'path'];
     if (request.method !== 'POST') return [405, 'method'];
     if (this.#parts.secrets().length === 0) return [503, 'no_secret'];
     const promised = promisedBytes(request);
     if (promised !== undefined && promised > this.#limits.bodyBytes) return [413, 'too_large'];
-    if (!signaturePresent(signatureHeaders(request), this.#options.acceptSha1)) return [401, 'signature_missing'];
+    if (!isSigned) return [401, 'signature_missing'];
     if (this.#bytesUnderWay + (promised ?? 0) > this.#limits.bytesUnderWay) return [503, 'rate'];
     return undefined;
   }

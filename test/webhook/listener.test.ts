@@ -185,6 +185,14 @@ describe('the listener answers', () => {
     await clock.advance(2_000);
     expect(await statuses()).toEqual([204, 204, 429, 429]);
   });
+
+  it('a flood of what bears no signature takes no delivery’s place', async () => {
+    await at.start({ limits: { burst: 3, requestsPerSecond: 1 } }, { clock: new ManualClock() });
+    const flood = [];
+    for (let i = 0; i < 10; i++) flood.push((await fetch(at.url(), { method: 'POST', body: '{}' })).status);
+    expect(flood).toEqual([401, 401, 401, 429, 429, 429, 429, 429, 429, 429]);
+    expect((await at.post(anEvent())).status).toBe(204);
+  });
 });
 
 /** Status of a request that `fetch` would not send. */
