@@ -8,13 +8,16 @@ import { UnreadableValues } from './problem-list.ts';
 
 const MEMBERS = ['tag', 'key', 'value', 'timestamp', 'status', 'asset', 'unit', 'group'];
 const SHAPE = 'Send {"values":[{"tag":"FT-101","key":"flow","value":12.5}]}.';
+const ONE_A_LINE = 'Send one value a line, as {"tag":"FT-101","key":"flow","value":12.5}.';
+const IS_LINES = 'It looks like one value a line: send it with Content-Type: application/x-ndjson.';
+const IS_ONE_BODY = 'It looks like one body of JSON: send it with Content-Type: application/json.';
 
 /** `{"values":[…]}`, the body of `POST /v1/values`. Throws `UnreadableValues`. */
 export function readJsonBody(bytes: Buffer, draft: Draft): void {
   if (readPlainBody(bytes, draft)) return;
   draft.restart();
   const text = textOf(bytes);
-  const body = parse(text, 'the body');
+  const body = parse(text, 'the body', () => (isLines(text) ? IS_LINES : SHAPE));
   const values = (body as { values?: unknown } | null)?.values;
   if (!Array.isArray(values)) throw new UnreadableValues('the body has no array "values"', SHAPE);
   for (const name in body as object) {
@@ -34,17 +37,42 @@ export function readNdjsonBody(bytes: Buffer, draft: Draft): void {
     const end = feed < 0 ? text.length : feed;
     line++;
     const content = text.slice(start, end);
-    if (content.trim() !== '') addJsonValue(draft, parse(content, `line ${line}`));
     start = end + 1;
+    if (content.trim() === '') continue;
+    const value = parse(content, `line ${line}`, () => (isOneBody(text) ? IS_ONE_BODY : ONE_A_LINE));
+    if (hasValues(value)) throw new UnreadableValues(`line ${line} is no value but a list of them`, IS_ONE_BODY);
+    addJsonValue(draft, value);
   }
 }
 
-function parse(text: string, where: string): unknown {
+function parse(text: string, where: string, hint: () => string): unknown {
   try {
     return JSON.parse(text);
   } catch {
     // V8's message quotes the text around the fault: it stays out of answers and logs.
-    throw new UnreadableValues(`${where} is not JSON`, SHAPE);
+    throw new UnreadableValues(`${where} is not JSON`, hint());
+  }
+}
+
+function isLines(text: string): boolean {
+  const feed = text.indexOf('\n');
+  const first = feed < 0 ? undefined : parsed(text.slice(0, feed));
+  return typeof first === 'object' && first !== null && !Array.isArray(first);
+}
+
+function isOneBody(text: string): boolean {
+  return hasValues(parsed(text));
+}
+
+function hasValues(value: unknown): boolean {
+  return Array.isArray((value as { values?: unknown } | null | undefined)?.values);
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
   }
 }
 

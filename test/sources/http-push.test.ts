@@ -233,6 +233,32 @@ describe('POST /v1/values', () => {
     expect(door.sink.appends).toBe(0);
   });
 
+  it.each([
+    [
+      'lines under the type of one body',
+      'application/json',
+      '{"tag":"T","key":"k","value":1}\n{"tag":"T","key":"k","value":2}\n',
+      'application/x-ndjson',
+    ],
+    [
+      'one body under the type of lines',
+      'application/x-ndjson',
+      '{"values":[{"tag":"T","key":"k","value":1}]}\n',
+      'application/json',
+    ],
+    [
+      'one body over many lines under the type of lines',
+      'application/x-ndjson',
+      '{\n  "values": []\n}\n',
+      'application/json',
+    ],
+    ['a body that is nothing', 'application/json', '{\n  "values": [\n', '{"values":['],
+    ['a line that is nothing', 'application/x-ndjson', 'T,k,1\n', 'one value a line'],
+  ])('says how to send %s', async (_, type, text, hint) => {
+    const answer = await send('/v1/values', text, { 'Content-Type': type });
+    expect([answer.status, answer.body.hint]).toEqual([400, expect.stringContaining(hint)]);
+  });
+
   it('answers 400 to bytes that are not UTF-8, and to an NDJSON line that is not JSON, by its number', async () => {
     expect((await send('/v1/values', Buffer.from([0x22, 0xff, 0x22]))).status).toBe(400);
     const answer = await send('/v1/values', `${JSON.stringify(ONE)}\n{"tag":`, {
