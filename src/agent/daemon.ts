@@ -228,8 +228,10 @@ export class Daemon {
   async reload(): Promise<void> {
     const { log } = this.#options;
     await this.#service.reloading();
+    let applying = false;
     try {
       const next = this.#options.readConfiguration();
+      applying = true;
       const { tags, reactions } = next;
       const { settings, needRestart } = reloadedSettings(this.#configuration.settings, next.settings);
       this.#configuration = { ...next, settings };
@@ -247,14 +249,14 @@ export class Daemon {
         log.warn({ event: 'config.restart_needed', keys: needRestart }, 'these keys take effect with a restart');
       }
     } catch (error) {
-      log.error(
-        {
-          event: 'config.refused',
-          error: messageOf(error),
-          ...(error instanceof ConfigurationError ? { problems: error.problems } : {}),
-        },
-        'the configuration has a problem, the old one stays in force',
-      );
+      const problems = error instanceof ConfigurationError ? { problems: error.problems } : {};
+      if (applying) {
+        const fields = { event: 'config.half_applied', error: messageOf(error) };
+        log.error(fields, 'a part of the new configuration could not be put in force: restart the service');
+      } else {
+        const fields = { event: 'config.refused', error: messageOf(error), ...problems };
+        log.error(fields, 'the configuration has a problem, the old one stays in force');
+      }
       throw error;
     } finally {
       await this.#service.ready(this.#statusLine());
