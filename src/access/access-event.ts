@@ -2,7 +2,10 @@ import { ACCESS_EVENT_TYPES } from '../contract/events.ts';
 
 export type ObjectKind = 'asset' | 'instrumentation' | 'node';
 
-/** What an event says about access (spec 6.3), as far as holds go by it. */
+/**
+ * What an event says about access (spec 6.3), as far as holds go by it. Whose access it was is not looked at: a webhook is told only
+ * of its own subscription's technical user.
+ */
 export type AccessEvent =
   | {
       kind: 'visibility';
@@ -11,8 +14,6 @@ export type AccessEvent =
       gone: boolean;
       /** Platform's clock; `undefined` where the event does not say. */
       occurredAtMs: number | undefined;
-      /** Whose permission it was, where the event says so. */
-      user: number | undefined;
     }
   /** An asset was assigned to an instrumentation, and inherits its permissions (spec 2.2). */
   | { kind: 'associated'; asset: number; instrumentation: number };
@@ -43,14 +44,7 @@ export function readAccessEvent(event: ArrivedAccessEvent): AccessEvent | undefi
   const [object, change] = event.eventType.split('_') as [ObjectKind, 'appeared' | 'disappeared'];
   const id = idOf(content[object]);
   if (id === undefined) return undefined;
-  return {
-    kind: 'visibility',
-    object,
-    id,
-    gone: change === 'disappeared',
-    occurredAtMs: event.occurredAtMs,
-    user: idOf(content.user),
-  };
+  return { kind: 'visibility', object, id, gone: change === 'disappeared', occurredAtMs: event.occurredAtMs };
 }
 
 function contentOf(payload: string): Record<string, unknown> {

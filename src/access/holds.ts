@@ -7,7 +7,7 @@ import { type ArrivedAccessEvent, readAccessEvent } from './access-event.ts';
 import { AccessState, type HoldCause, type HoldDifference, type SeriesOfAssets } from './access-state.ts';
 import type { HoldChange, LoadedHolds } from './hold-table.ts';
 import { ProbeSchedule } from './probe-schedule.ts';
-import type { AccessObject, Refusal } from './visibility.ts';
+import type { Refusal } from './visibility.ts';
 
 /**
  * Which assets and tags wait because this technical user may not see them now (INTERFACE.md, "Held assets").
@@ -34,11 +34,6 @@ export interface HoldsOptions {
   logger: Logger;
   /** A tenth of the request budget, in probes a minute; `Infinity` where there is no budget. */
   probesPerMinute: () => number;
-  /**
-   * This technical user's id on the platform, where it is known: events about another user are then ignored. Where it is not,
-   * every event counts: the webhook belongs to this user's subscription, and a hold that was not meant costs a quarter of an hour.
-   */
-  userId?: () => number | undefined;
 }
 
 export interface AssetProbe {
@@ -128,16 +123,17 @@ export class Holds {
       this.#hasten(assetKey(read.asset));
       return;
     }
-    const { userId, clock } = this.#options;
-    const user = userId?.();
-    if (user !== undefined && read.user !== undefined && read.user !== user) return;
+    const { clock, logger } = this.#options;
     await this.#inTurn(async () => {
       const outcome = this.#state.decide(read, clock.wallMs());
       if (!outcome) return;
       await this.#options.store.save(outcome.change);
       if (!read.gone) this.#believeAppeared(outcome.assets);
       this.#became(this.#state.commit(outcome.change));
-      if (read.object === 'node' && !read.gone) for (const key of this.#schedule.keys()) this.#hasten(key);
+      if (read.object !== 'node') return;
+      if (read.gone) logger.info({ event: 'access.node_lost', node: read.id }, 'a node is out of sight');
+      else logger.info({ event: 'access.node_found', node: read.id }, 'a node is in sight: what is held is tried soon');
+      if (!read.gone) for (const key of this.#schedule.keys()) this.#hasten(key);
     });
   }
 
@@ -250,9 +246,9 @@ export class Holds {
     });
   }
 
-  /** Nodes that disappeared: known for people; their assets have events of their own. */
-  lostNodes(): AccessObject[] {
-    return this.#state.lostNodes();
+  /** Nodes that disappeared, for `status`; their assets have events of their own. Times are ISO 8601 by the wall clock. */
+  lostNodes(): { node: number; since: string }[] {
+    return this.#state.lostNodes().map(({ id, sinceMs }) => ({ node: id, since: isoOf(sinceMs) }));
   }
 
   #everyMs(key: string): number {

@@ -11,6 +11,7 @@ export type ToldStatus = Omit<StatusReport, 'holds' | 'events'> & {
 type Session = ToldStatus['session'];
 
 const MOST_HOLDS = 6;
+const MOST_NODES = 3;
 const LABEL_WIDTH = 10;
 
 /** The whole state on one screen, no line longer than `width`. Colours come last, so that they do not count. */
@@ -141,15 +142,20 @@ function putListener({ listener }: ToldStatus, put: Put): void {
   put('', `${registered}${secret}: ${listener.webhook_url}`, bad);
 }
 
-function putHolds({ holds }: ToldStatus, put: Put): void {
+function putHolds(status: ToldStatus, put: Put): void {
+  const { holds } = status;
   put('holds', holds.length === 0 ? 'none' : `${holds.length}: values wait in the buffer`, holds.length > 0);
   for (const hold of holds.slice(0, MOST_HOLDS)) {
+    // What it is, why and since when first: a narrow screen cuts the rest.
     const next =
       hold.next_probe_in_seconds === null ? '' : `, tried again in ${durationText(hold.next_probe_in_seconds)}`;
     const tags = hold.tags.length > 0 ? ` (${hold.tags.join(' ')})` : '';
-    put('', `${hold.kind} ${hold.id}${tags}: ${plain(String(hold.cause))} since ${timeText(hold.since)}${next}`, true);
+    const cause = plain(String(hold.cause)).replace(`${hold.kind}_`, '').replaceAll('_', ' ');
+    put('', `${hold.kind} ${hold.id} ${cause} since ${timeText(hold.since)}${tags}${next}`, true);
   }
   if (holds.length > MOST_HOLDS) put('', `and ${holds.length - MOST_HOLDS} more: tagferry status --json`, true);
+  for (const { node, since } of status.lost_nodes.slice(0, MOST_NODES))
+    put('', `node ${node} disappeared since ${timeText(since)}`, true);
 }
 
 function putEvents({ events }: ToldStatus, put: Put): void {

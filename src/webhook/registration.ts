@@ -180,8 +180,19 @@ export class WebhookRegistration {
     return this.#inTurn(async () => {
       const { application, webhook } = await this.#target(undefined);
       if (!this.#record) throw notRegistered();
-      await this.#resetSecret(application, { ...this.#record, webhook });
+      await this.#resetSecret(application, { ...this.#record, webhook }).catch((error) => {
+        // The platform may have reset it, and its answer is lost: deliveries are refused until it is reset again.
+        const fields = { event: 'webhook.reset_failed', code: codeOf(error), error: messageOf(error) };
+        this.#parts.log.warn(fields, 'nobody knows whether the secret was reset: it is reset again');
+        this.checkSoon();
+        throw error;
+      });
     });
+  }
+
+  /** There is one, and it is surely the platform's. */
+  get isSecretKnown(): boolean {
+    return this.secrets().length > 0 && this.#record?.resetting !== true;
   }
 
   /** `webhook delete`: this gateway's own unless an id is given; not made again until `register` or the next start. */
@@ -261,10 +272,22 @@ export class WebhookRegistration {
     const wanted = { url, eventTypes, ...(properties ? { properties } : {}), byHand: Boolean(secret) };
     const step = findDrift(found, this.#record, wanted);
     if (step.kind === 'missing') throw notRegistered();
+    this.#warnOfFormer(found, url);
     if (step.kind === 'create') await this.#create(application, signal);
     else await this.#adopt(application, url, step, signal);
     this.#ready = true;
     return this.current()!;
+  }
+
+  /** Not disabled from here: with a copied state folder it may be another gateway's. */
+  #warnOfFormer(found: readonly Webhook[], url: string): void {
+    const { webhook, url: former } = this.#record ?? {};
+    if (former === undefined || sameAddress(former, url)) return;
+    const left = found.find(({ id, disabled }) => id === webhook && !disabled);
+    if (!left || sameAddress(left.url, url)) return;
+    const hint = `\`tagferry webhook delete ${left.id}\`, unless another gateway uses it.`;
+    const fields = { event: 'webhook.left_behind', webhook: left.id, url: left.url, hint };
+    this.#parts.log.warn(fields, 'the webhook of the former WEBHOOK_URL still delivers there');
   }
 
   async #create(application: number, signal?: AbortSignal): Promise<void> {

@@ -228,21 +228,14 @@ describe('the request budget', () => {
 });
 
 describe('holds', () => {
-  it('ignore what another user lost, where this user is known', async () => {
-    const { holds } = await buildPlant({ userId: () => 7 });
-    await holds.apply(accessEvent('asset_disappeared', 881, 10, 8));
-    expect(holds.isHeld(881)).toBe(false);
-    await holds.apply(accessEvent('asset_disappeared', 881, 10, 7));
-    expect(holds.isHeld(881)).toBe(true);
-  });
-
   it('know lost nodes without holding anything for them, and try held assets when a node appears', async () => {
     const { holds, clock } = await buildPlant();
     await holds.apply(accessEvent('node_disappeared', 5, 10));
-    expect(holds.lostNodes().map((node) => node.id)).toEqual([5]);
+    expect(holds.lostNodes()).toEqual([{ node: 5, since: expect.stringMatching(/^\d{4}-.*Z$/) }]);
     expect(holds.heldCount()).toBe(0);
     await holds.refused(881, 403);
     await holds.apply(accessEvent('node_appeared', 5, 11));
+    expect(holds.lostNodes()).toEqual([]);
     expect(tryDue(holds, clock)).toEqual([{ asset: 881 }]);
   });
 

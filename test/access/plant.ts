@@ -89,12 +89,11 @@ export async function buildPlant(more: Partial<HoldsOptions> = {}): Promise<Plan
 }
 
 /** An access event that occurred so many seconds after the start. */
-export function accessEvent(eventType: string, id: number, atSeconds: number | undefined, user?: number) {
+export function accessEvent(eventType: string, id: number, atSeconds: number | undefined) {
   const kind = eventType.split('_')[0]!;
   const occurredAtMs = atSeconds === undefined ? undefined : START_MS + atSeconds * 1000;
   const content = {
     [kind]: { id, href: `https://api.example/v1/${kind}s/${id}` },
-    ...(user ? { user: { id: user } } : {}),
   };
   return { eventType, occurredAtMs, payload: JSON.stringify({ event_type: eventType, content }) };
 }

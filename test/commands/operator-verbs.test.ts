@@ -101,7 +101,7 @@ describe('status', () => {
     sandbox.takePermission({ type: 'Asset', id: 882 });
     await agent.until(async () => ((await agent.status()).holds as unknown[]).length > 0, 'the asset is held');
     const { stdout } = await verb('status');
-    expect(stdout).toMatch(/asset 882 \(FT-102\): .* since \d{4}-/);
+    expect(stdout).toMatch(/asset 882 (disappeared|answered 40[34]) since \d{4}-\d\d-\d\d \d\d:\d\d\S* .*\(FT-102\)/);
     sandbox.grantPermission({ type: 'Asset', id: 882 });
     await agent.until(async () => ((await agent.status()).holds as unknown[]).length === 0, 'the asset is released');
   });

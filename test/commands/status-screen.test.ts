@@ -84,14 +84,15 @@ const BAD_DAY: ToldStatus = {
     secret_known: false,
   },
   holds: Array.from({ length: 9 }, (_, i) => ({
-    kind: 'asset' as const,
-    id: 881 + i,
-    cause: 'asset_disappeared' as never,
+    kind: i === 0 ? ('instrumentation' as const) : ('asset' as const),
+    id: i === 0 ? 4_711_000_001 : 881 + i,
+    cause: (i === 0 ? 'instrumentation_disappeared' : 'asset_disappeared') as never,
     since: '2026-11-20T00:00:00.000Z',
     last_probe: null,
     next_probe_in_seconds: 60,
     tags: [`FT-10${i}`],
   })),
+  lost_nodes: [{ node: 70, since: '2026-11-20T00:00:00.000Z' }],
   events: [],
   tags: 500,
   state_dir: '/var/lib/tagferry',
@@ -102,6 +103,9 @@ describe('the status screen', () => {
     const screen = statusScreen(BAD_DAY, 80, (text) => text);
     const lines = screen.split('\n');
     for (const line of lines) expect(line.length, line).toBeLessThanOrEqual(80);
+    // Why and since when is never what a narrow screen cuts.
+    expect(screen).toMatch(/instrumentation 4711000001 disappeared since 2026-11-20 00:00:00/);
+    expect(screen).toMatch(/node 70 disappeared since 2026-11-20/);
     expect(lines.length).toBeLessThanOrEqual(40);
     expect(screen).not.toContain('\u001b');
     expect(screen).toMatch(/^quota +950,000 of 1,000,000 calls \(95 %\) since 2026-11-01, enough for 2 d/m);

@@ -203,7 +203,40 @@ describe('registration at the sandbox', () => {
     expect(logged.text).not.toContain(fresh);
   });
 
-  it('a secret that was reset while the answer got lost is reset again, at once or at the next start', async () => {
+  it('a secret that was reset while the answer got lost is reset again at once, and said to be unknown until then', async () => {
+    const stop = new AbortController();
+    const running = registration(platform);
+    await running.start(stop.signal);
+    await until(() => registered === 1);
+    expect(running.isSecretKnown).toBe(true);
+    const [old] = running.secrets();
+    sandbox.faults.add({ path: '/v1/client_applications/*', method: 'POST', drop: 'after', times: 1 });
+    await expect(running.rotateSecret()).rejects.toMatchObject({ retryable: true });
+    expect(running.isSecretKnown).toBe(false);
+    expect(logged.text).toContain('webhook.reset_failed');
+    // The clock stands still: what happens now does not wait for the next check.
+    await until(() => running.isSecretKnown);
+    expect(running.secrets()[0]).toBe(sandbox.webhooks()[0]!.secret);
+    expect(running.secrets()).not.toEqual([old]);
+    expect(onDisk().resetting).toBeUndefined();
+    stop.abort();
+    await running.stop();
+  });
+
+  it('another address gets a webhook of its own, and the log names the one that still delivers to the former', async () => {
+    const { webhook } = await registration(platform).register();
+    const moved = registration(platform, { url: 'https://gateway.example.com/elsewhere' });
+    await moved.load();
+    const made = await moved.register();
+    expect(made.webhook).not.toBe(webhook);
+    expect(sandbox.webhooks().map(({ disabled }) => disabled)).toEqual([false, false]);
+    expect(logged.text).toMatch(new RegExp(`"webhook.left_behind","webhook":${webhook},.*webhook delete ${webhook}`));
+    const said = logged.text.length;
+    await moved.register();
+    expect(logged.text.slice(said)).not.toContain('left_behind');
+  });
+
+  it('a secret that was reset while the answer got lost is reset again at the next start', async () => {
     const running = registration(platform);
     await running.register();
     const [old] = running.secrets();
