@@ -323,7 +323,9 @@ export class Daemon {
   #diagnose() {
     const { client } = this.#platform;
     const assets = [...this.#configuration.tags.tags.values()].map((tag) => tag.asset);
-    return diagnosePlatform({ client, clock: this.#options.clock, assets, pathOf: (asset) => this.#pathOf(asset) });
+    const { requestsPerMinute } = this.#configuration.settings;
+    const { clock } = this.#options;
+    return diagnosePlatform({ client, clock, assets, requestsPerMinute, pathOf: (asset) => this.#pathOf(asset) });
   }
 
   #pathOf(asset: number): string {

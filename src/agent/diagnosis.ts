@@ -36,8 +36,15 @@ export interface DiagnosisParts {
   client: PlatformClient;
   clock: Clock;
   assets: readonly number[];
+  /** REQUESTS_PER_MINUTE; 0 is no limit. */
+  requestsPerMinute: number;
   /** Where values of an asset are posted. */
   pathOf(asset: number): string;
+}
+
+/** So many as the pace of the budget lets through while a person waits: some eight seconds. */
+function mostAssets(requestsPerMinute: number): number {
+  return requestsPerMinute === 0 ? MOST_ASSETS : Math.max(1, Math.min(MOST_ASSETS, Math.floor(requestsPerMinute / 8)));
 }
 
 /** Asks the platform. Never throws: what goes wrong is a finding. */
@@ -47,7 +54,7 @@ export async function diagnosePlatform(parts: DiagnosisParts): Promise<PlatformD
   const assets: AssetFinding[] = [];
   const unique = [...new Set(parts.assets)].sort((a, b) => a - b);
   if (call.ok) {
-    for (const asset of unique.slice(0, MOST_ASSETS)) {
+    for (const asset of unique.slice(0, mostAssets(parts.requestsPerMinute))) {
       const finding = await askAsset(parts, asset);
       assets.push(finding);
       // The platform went away: the others would only say the same again.

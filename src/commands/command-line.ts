@@ -102,6 +102,7 @@ export async function runCommandLine(argv: readonly string[]): Promise<void> {
     .showSuggestionAfterError()
     .exitOverride();
   const wanted = verbOf(args);
+  if (wanted !== 'run') endWithReader();
   for (const verb of VERBS) {
     if (verb.name === wanted) (await verb.load()).define(program);
     else program.command(verb.name, { hidden: false }).description(verb.summary);
@@ -112,6 +113,14 @@ export async function runCommandLine(argv: readonly string[]): Promise<void> {
   } catch (error) {
     report(error);
   }
+}
+
+/** `tagferry … | head`: whoever read has seen enough, and that is no fault. The daemon goes on without a reader of its log. */
+function endWithReader(): void {
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code === 'EPIPE') process.exit();
+    throw error;
+  });
 }
 
 /** Says what went wrong, as one who reads it on a phone needs it, and sets the exit status. */

@@ -149,6 +149,7 @@ async function tryAsset(dialogue: Dialogue, { client }: OwnLogin, tag: FirstTag)
     client,
     clock: systemClock,
     assets: [tag.asset],
+    requestsPerMinute: 0,
     pathOf: (asset) => fillValuesPath(path, asset, tag.instrumentation),
   });
   for (const { message, next } of assets) dialogue.say(`  ${message}${next ? `. ${next}` : ''}`);

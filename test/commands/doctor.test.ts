@@ -122,6 +122,23 @@ describe('the doctor without a daemon', () => {
     expect(JSON.stringify(checks)).not.toContain('hidden');
   });
 
+  it('keeps to REQUESTS_PER_MINUTE, and says how many assets it left out', async () => {
+    agent.write(sandbox.url, { tags: TAGS, env: { REQUESTS_PER_MINUTE: '12' } });
+    const before = sandbox.requests.list().length;
+    const { checks } = await consult();
+    const posts = sandbox.requests
+      .list()
+      .slice(before)
+      .filter(({ path }) => path.endsWith('/values'));
+    expect(posts).toHaveLength(1);
+    expect(
+      linesOf(checks, 'assets')
+        .map((line) => line.message)
+        .join(),
+    ).toMatch(/1 (more|asset|of them|left).*/);
+    agent.write(sandbox.url, { tags: TAGS });
+  });
+
   it('prints the lines of a broken configuration and goes on with what it can', async () => {
     agent.write(sandbox.url, { tags: TAGS, env: { POST_INTERVALL: '5s' } });
     const { status, checks } = await consult();

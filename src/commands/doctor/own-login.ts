@@ -5,6 +5,7 @@ import { createLogger } from '../../logger.ts';
 import { PlatformClient } from '../../platform/client.ts';
 import { createDispatcher } from '../../platform/dispatcher.ts';
 import { HttpBoundary } from '../../platform/http-boundary.ts';
+import { RequestBudget } from '../../platform/request-budget.ts';
 import { TokenRequests } from '../../platform/session/token-requests.ts';
 
 /** A login for a few calls, beside whatever the daemon does: one attempt, no file, and the token is revoked at the end. */
@@ -24,6 +25,7 @@ export async function logIn(
   { clock, version }: { clock: Clock; version: string },
 ): Promise<OwnLogin> {
   const { clientId, clientSecret, clientAuth, technicalUsername, technicalPassword, platformUrl } = settings;
+  const { requestsPerMinute, requestsPerDay } = settings;
   const sockets = createDispatcher({
     connections: 2,
     caPem: settings.platformCa === undefined ? undefined : readFileSync(settings.platformCa, 'utf8'),
@@ -31,6 +33,12 @@ export async function logIn(
     noProxy: settings.noProxy,
   });
   const boundary = new HttpBoundary({ sockets, clock, userAgent: `tagferry/${version}` });
+  // The clock's timers keep no process alive: this one does, while the budget is waited for.
+  const awake = setInterval(() => {}, PATIENCE_MS);
+  const close = () => {
+    clearInterval(awake);
+    return boundary.close();
+  };
   const credentials = {
     client: { clientId, clientSecret, clientAuth },
     user: { username: technicalUsername, password: technicalPassword },
@@ -43,6 +51,8 @@ export async function logIn(
       boundary,
       baseUrl: platformUrl,
       tokens: { lease: async () => lease },
+      // No daemon runs here; what another gateway of the same user may need is left to it.
+      budget: new RequestBudget(clock, { requestsPerMinute, requestsPerDay, quietSinceMs: Number.NEGATIVE_INFINITY }),
       apiKey: settings.apiKeyHeader ? { header: settings.apiKeyHeader, clientId } : undefined,
       clock,
       log: createLogger({ level: 'silent', format: 'json', fd: 2 }),
@@ -50,10 +60,10 @@ export async function logIn(
     return {
       client,
       revoke: () => requests.revoke(accessToken, AbortSignal.timeout(PATIENCE_MS)),
-      close: () => boundary.close(),
+      close,
     };
   } catch (error) {
-    await boundary.close();
+    await close();
     throw error;
   }
 }

@@ -52,6 +52,7 @@ async function askWithOwnLogin(consultation: Consultation, configuration: Config
       client: login.client,
       clock,
       assets: [...instrumentationOf.keys()],
+      requestsPerMinute: settings.requestsPerMinute,
       pathOf: (asset) => fillValuesPath(settings.valuesPath, asset, instrumentationOf.get(asset)),
     });
     lines.push(...diagnosisLines(diagnosis), ...(await webhookLines(consultation, login.client)));

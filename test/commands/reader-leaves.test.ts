@@ -1,0 +1,26 @@
+import { spawn } from 'node:child_process';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+
+const ROOT = join(import.meta.dirname, '../..');
+
+/** Runs a verb whose reader closes its end before anything is written; gives the status and what was said of it. */
+function unread(args: readonly string[]): Promise<{ status: number | null; stderr: string }> {
+  const child = spawn(process.execPath, [join(ROOT, 'src/main.ts'), ...args], { cwd: ROOT });
+  child.stdout.destroy();
+  let stderr = '';
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    stderr += text;
+  });
+  return new Promise((resolve) => child.once('close', (status) => resolve({ status, stderr })));
+}
+
+describe('a verb whose reader goes away', () => {
+  it.each([['--help'], ['sandbox cause --help'], ['check --json --config config'], ['doctor --json --config config']])(
+    'ends without a word: %s | head',
+    async (line) => {
+      const { stderr } = await unread(line.split(' '));
+      expect(stderr).toBe('');
+    },
+  );
+});
