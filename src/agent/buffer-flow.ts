@@ -14,9 +14,15 @@ import { LossLog, tellDamaged, tellDropped } from './loss-log.ts';
 import type { Metrics } from './metrics.ts';
 import { commitPace, storeOptions } from './pace.ts';
 import { type Remote, StoreClient, type StoreThread } from './store-client.ts';
+import type { SetAside } from './store-messages.ts';
 
 /** Repeated trouble is said once, then summed up so often. */
 const TROUBLE_EVERY_MS = 60_000;
+
+/** A line of `/healthz`, `status` and `doctor`. */
+const DISK_FULL =
+  'new values are not taken in: the disk is full. What was taken is safe. Free space on the file system of STATE_DIR, ' +
+  'or delete values with `tagferry buffer purge`';
 
 export class BufferFlow {
   readonly client: StoreClient;
@@ -28,6 +34,8 @@ export class BufferFlow {
   #facts!: StoreFacts;
   #lastRefusedMs = Number.NEGATIVE_INFINITY;
   #failures = 0;
+  /** The last failure was a refusal by a bound or for want of space. */
+  #isRefused = false;
   readonly #losses: LossLog;
   #saidFailureMs = Number.NEGATIVE_INFINITY;
   #lastProgressMs = 0;
@@ -62,7 +70,7 @@ export class BufferFlow {
         stateDir: settings.stateDir,
         values: storeOptions(settings),
       },
-      options.onDeath,
+      { onDeath: options.onDeath, onSetAside: (store) => this.#tellSetAside(store) },
       options.storeThread,
     );
   }
@@ -70,13 +78,7 @@ export class BufferFlow {
   /** Opens the stores. Throws `store.locked` where another daemon has the state folder. */
   async start(): Promise<void> {
     const opened = await this.client.start();
-    for (const { store, file, salvaged } of opened.setAside) {
-      this.setAside++;
-      this.#log.error(
-        { event: 'store.corrupt', store, setAsideAs: file, ...salvaged },
-        'a corrupt store was set aside, what could be read was carried over',
-      );
-    }
+    for (const store of opened.setAside) this.#tellSetAside(store);
     this.catalogue = new SeriesCatalogue(opened.series);
     this.values = this.client.room<ValueStore>('values');
     this.inbox = this.client.room<Inbox>('inbox');
@@ -87,7 +89,7 @@ export class BufferFlow {
       ...commitPace(this.#settings),
       onFacts: (facts) => this.#note(facts),
       onFailure: (error) => this.#noteFailure(error),
-      onCommit: () => this.#noteCommit(),
+      onCommit: (values) => this.#noteCommit(values),
     });
     this.outgoing = new StoredValues(this.values, this.#clock, (facts) => this.committer.note(facts), {
       ...(this.#trustedNowMs && this.#settings.clockUntrusted === 'correct' ? { nowMs: this.#trustedNowMs } : {}),
@@ -107,6 +109,14 @@ export class BufferFlow {
         series: opened.series.length,
       },
       'the buffer is open',
+    );
+  }
+
+  #tellSetAside({ store, file, salvaged }: SetAside): void {
+    this.setAside++;
+    this.#log.error(
+      { event: 'store.corrupt', store, setAsideAs: file, ...salvaged },
+      'a corrupt store was set aside, what could be read was carried over',
     );
   }
 
@@ -133,6 +143,7 @@ export class BufferFlow {
     const problems: string[] = [];
     const { failure } = this.committer;
     if (failure) problems.push(`new values are not taken in: ${failure.message}`);
+    else if (this.#facts.full) problems.push(DISK_FULL);
     else if (this.#clock.monotonicMs() - this.#lastRefusedMs < TROUBLE_EVERY_MS) {
       problems.push('new values are refused: the buffer is full or the file system too small');
     }
@@ -165,9 +176,10 @@ export class BufferFlow {
     this.outgoing?.update(facts.lanes);
   }
 
-  #noteCommit(): void {
+  #noteCommit(values: number): void {
     this.#metrics.commits.inc({ outcome: 'ok' });
-    if (this.#failures === 0) return;
+    // What was settled or deleted is written while values are refused: that ends nothing.
+    if (this.#failures === 0 || (values === 0 && this.#isRefused)) return;
     this.#log.info({ event: 'store.writable', failures: this.#failures }, 'the disk takes writes again');
     this.#failures = 0;
     this.#saidFailureMs = Number.NEGATIVE_INFINITY;
@@ -176,7 +188,9 @@ export class BufferFlow {
   #noteFailure(error: StoreError): void {
     this.#metrics.commits.inc({ outcome: 'failed' });
     const nowMs = this.#clock.monotonicMs();
-    if (error.code.startsWith('buffer.')) this.#lastRefusedMs = nowMs;
+    this.#isRefused = error.code.startsWith('buffer.');
+    // A full disk is told by the store itself, until there is room again.
+    if (this.#isRefused && error.code !== 'buffer.disk-full') this.#lastRefusedMs = nowMs;
     this.#failures++;
     if (nowMs - this.#saidFailureMs < TROUBLE_EVERY_MS) return;
     this.#saidFailureMs = nowMs;

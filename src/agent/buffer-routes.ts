@@ -1,20 +1,20 @@
 /** What `tagferry buffer` asks, of a running daemon through the control socket or of a state folder that it opened itself. */
 import type { SeriesListing } from '../buffer/listing.ts';
 import type { Series } from '../buffer/series.ts';
-import type { StoreFacts } from '../buffer/store-facts.ts';
 import type { WithdrawalCursor } from '../buffer/withdrawing.ts';
 import type { Clock } from '../clock.ts';
 import type { Tag } from '../config/tags.ts';
-import { UsageError } from '../errors.ts';
+import { StoreError, UsageError } from '../errors.ts';
 import { importCsv } from '../sources/csv-import.ts';
 import type { Intake } from '../sources/intake.ts';
 import type { BufferFlow } from './buffer-flow.ts';
+import { inSteps, type StepsOutcome } from './buffer-steps.ts';
 import type { ControlRoutes } from './control-server.ts';
 import { type SeriesChoice, SeriesNames } from './series-names.ts';
 import { CSV_HEADER, type ExportFormat, ValueText } from './value-text.ts';
 
 export interface BufferRoutesOptions {
-  flow: Pick<BufferFlow, 'values' | 'catalogue' | 'committer'>;
+  flow: Pick<BufferFlow, 'values' | 'catalogue' | 'committer' | 'facts'>;
   /** The tags as they are now. */
   tags(): ReadonlyMap<string, Tag>;
   intake: Intake;
@@ -26,8 +26,6 @@ export interface BufferRoutesOptions {
 const LISTED_A_PAGE = 50;
 const QUARANTINE_A_PAGE = 200;
 const MOST_QUARANTINE_SHOWN = 10_000;
-/** A commit after so many steps: deletions by the thousand would make the WAL large, and a full disk has room for few. */
-const STEPS_A_COMMIT = 4;
 /** What is under way when values are retargeted ends within some seconds, or it stays and is said. */
 const RETARGET_PASSES = 20;
 const RETARGET_PAUSE_MS = 500;
@@ -36,29 +34,6 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
   const { flow, clock } = options;
   const names = () => new SeriesNames(options.tags());
   const chosen = (params: Record<string, unknown>) => names().choose(flow.catalogue, choiceOf(params));
-
-  /** Repeats steps until a whole pass brings nothing more, committing now and then. Gives the values. */
-  async function inSteps<Cursor>(
-    signal: AbortSignal,
-    step: (cursor: Cursor | undefined) => Promise<{ values: number; next: Cursor | undefined; facts: StoreFacts }>,
-  ): Promise<number> {
-    let total = 0;
-    for (let before = -1; before !== total; ) {
-      before = total;
-      let cursor: Cursor | undefined;
-      let steps = 0;
-      do {
-        signal.throwIfAborted();
-        const { values, next, facts } = await step(cursor);
-        flow.committer.note(facts);
-        total += values;
-        cursor = next;
-        if (values > 0 && ++steps % STEPS_A_COMMIT === 0) await flow.committer.flush();
-      } while (cursor !== undefined);
-      if (total > before) await flow.committer.flush();
-    }
-    return total;
-  }
 
   async function list(): Promise<SeriesListing[]> {
     const rows: SeriesListing[] = [];
@@ -138,11 +113,15 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
       if (series === undefined && beforeMs === undefined && params.all !== true) {
         throw new UsageError('purge needs to know what', 'Name a tag, an age, or --all.');
       }
-      const values = await inSteps<WithdrawalCursor>(signal, async (cursor) => {
-        const { cursor: next, ...step } = await flow.values.purge({ series, beforeMs, cursor });
+      const outcome = await inSteps<WithdrawalCursor>({ flow, clock, signal }, async ({ cursor, segments }) => {
+        const request = { series, beforeMs, cursor, stepSegments: segments };
+        const { cursor: next, ...step } = await flow.values.purge(request);
         return { ...step, next };
       });
-      return { purged: values };
+      const { values, waiting, failure } = outcome;
+      if (!failure) return { purged: values };
+      const { message, code, hint } = failure;
+      return { purged: values, waiting, failure: { message, code, hint } };
     },
 
     'buffer/quarantine': async (params) => {
@@ -176,11 +155,11 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
       // What is refused while this runs stays: it would only go round.
       await flow.committer.flush();
       const { last: through } = await flow.values.countQuarantine();
-      const values = await inSteps<number>(signal, async (after) => {
+      const outcome = await inSteps<number>({ flow, clock, signal }, async ({ cursor: after }) => {
         const { after: next, ...step } = await flow.values.requeue({ after: after ?? 0, through, series });
         return { ...step, next };
       });
-      return { requeued: values };
+      return { requeued: whole(outcome) };
     },
 
     'buffer/retarget': async (params, { signal }) => {
@@ -194,10 +173,12 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
       let moved = 0;
       let left = 0;
       for (let pass = 0; pass < RETARGET_PASSES && pairs.length > 0; pass++) {
-        moved += await inSteps<WithdrawalCursor>(signal, async (cursor) => {
-          const { cursor: next, ...step } = await flow.values.retarget({ pairs, cursor });
+        const outcome = await inSteps<WithdrawalCursor>({ flow, clock, signal }, async ({ cursor, segments }) => {
+          const request = { pairs, cursor, stepSegments: segments };
+          const { cursor: next, ...step } = await flow.values.retarget(request);
           return { ...step, next };
         });
+        moved += whole(outcome);
         left = (await list()).filter((row) => row.asset === from).reduce((sum, row) => sum + row.live + row.backlog, 0);
         if (left === 0) break;
         await clock.sleep(RETARGET_PAUSE_MS, signal);
@@ -205,6 +186,19 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
       return { retargeted: moved, under_way: left };
     },
   };
+}
+
+/** The values of steps that all came to an end; throws what stopped them, with how far they came. */
+function whole({ values, waiting, failure }: StepsOutcome): number {
+  if (!failure) return values;
+  const far = `${values} values are moved, ${waiting} more wait for the disk`;
+  const { code, retryable, hint } = failure;
+  throw new StoreError(`${failure.message}: ${far}`, {
+    code,
+    retryable,
+    cause: failure,
+    ...(hint === undefined ? {} : { hint }),
+  });
 }
 
 function choiceOf(params: Record<string, unknown>): SeriesChoice {

@@ -1,6 +1,6 @@
 import { Worker } from 'node:worker_threads';
 import { StoreError } from '../errors.ts';
-import { errorOf, type StoreAnswer } from './store-messages.ts';
+import { errorOf, type SetAside, type StoreAnswer, type StoreNotice } from './store-messages.ts';
 import type { OpenedStore, StoreThreadOptions } from './store-thread.ts';
 
 /** A class of the store thread as the main thread sees it: the same methods, answered later. */
@@ -55,27 +55,45 @@ export class StoreClient {
   readonly #options: StoreThreadOptions;
   readonly #onDeath: (error: Error) => void;
   readonly #thread: StoreThread;
+  readonly #onSetAside: (store: SetAside) => void;
   #worker: Worker | undefined;
   #nextId = 1;
   #ended = false;
   /** When the oldest call that is not answered was made, for the watchdog: a slow disk, or a dead thread. */
   readonly #waiting = new Map<number, Waiting>();
 
-  /** `thread`: one that was launched before; left out, `start` launches its own. */
-  constructor(options: StoreThreadOptions, onDeath: (error: Error) => void, thread = new StoreThread()) {
+  /**
+   * `thread`: one that was launched before; left out, `start` launches its own. `onSetAside` is told what was found corrupt
+   * while it ran and tells of it in no answer.
+   */
+  constructor(
+    options: StoreThreadOptions,
+    told: { onDeath(error: Error): void; onSetAside(store: SetAside): void },
+    thread = new StoreThread(),
+  ) {
     this.#options = options;
-    this.#onDeath = onDeath;
+    this.#onDeath = told.onDeath;
+    this.#onSetAside = told.onSetAside;
     this.#thread = thread;
   }
 
-  /** Starts the thread and opens the stores. Rejects with what opening failed with. */
+  /** Starts the thread and opens the stores. Rejects with what opening failed with; then the thread has ended. */
   async start(): Promise<OpenedStore> {
     const worker = this.#thread.take();
     this.#worker = worker;
-    worker.on('message', (answer: StoreAnswer) => this.#settle(answer));
+    worker.on('message', (message: StoreAnswer | StoreNotice) => {
+      if ('setAside' in message) this.#onSetAside(message.setAside);
+      else this.#settle(message);
+    });
     worker.on('error', (error) => this.#die(error instanceof Error ? error : new Error(String(error))));
     worker.on('exit', (code) => this.#die(new Error(`the store thread ended with ${code}`)));
-    return (await this.#call('thread', 'open', [this.#options])) as OpenedStore;
+    try {
+      return (await this.#call('thread', 'open', [this.#options])) as OpenedStore;
+    } catch (error) {
+      // It would keep the process alive for a store that nobody has.
+      await this.stop().catch(() => {});
+      throw error;
+    }
   }
 
   /** The methods of one room of the thread. */
@@ -96,9 +114,12 @@ export class StoreClient {
   /** Closes the stores and ends the thread. */
   async stop(): Promise<void> {
     if (this.#ended || !this.#worker) return;
-    await this.#call('thread', 'close', []);
-    this.#ended = true;
-    await this.#worker.terminate();
+    try {
+      await this.#call('thread', 'close', []);
+    } finally {
+      this.#ended = true;
+      await this.#worker.terminate();
+    }
   }
 
   #call(room: string, method: string, args: unknown[]): Promise<unknown> {

@@ -1,3 +1,4 @@
+import type { Salvage } from '../buffer/salvage.ts';
 import { codeOf, messageOf, StoreError, TagferryError } from '../errors.ts';
 
 /** What crosses between the main thread and the store thread. */
@@ -9,6 +10,19 @@ export interface StoreCall {
 }
 
 export type StoreAnswer = { id: number; result: unknown } | { id: number; failure: StoreFailure };
+
+/** What the store thread tells without being asked. */
+export interface StoreNotice {
+  setAside: SetAside;
+}
+
+/** A store that was corrupt and stands aside now. */
+export interface SetAside {
+  store: string;
+  file: string;
+  /** What could be carried over: of the buffer by kind, of the inbox in rows. */
+  salvaged: Salvage | { rows: number } | undefined;
+}
 
 export interface StoreFailure {
   message: string;
@@ -27,7 +41,9 @@ export function failureOf(error: unknown): StoreFailure {
     return { message: `the store is corrupt (${code})`, code: 'store.corrupt', retryable: false, hint: undefined };
   }
   if (code.startsWith('SQLITE_') || /^E[A-Z]+$/.test(code)) {
-    const hint = 'Free space on the file system of STATE_DIR, or look at its disk.';
+    const hint = /^E(ACCES|PERM)$/.test(code)
+      ? 'Give STATE_DIR and everything in it to the user of the service: sudo chown -R.'
+      : 'Free space on the file system of STATE_DIR, or look at its disk.';
     return { message: `the disk refuses writes (${code})`, code: 'store.unwritable', retryable: true, hint };
   }
   return { message: messageOf(error), code: 'store.failed', retryable: false, hint: undefined };

@@ -5,8 +5,8 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parentPort } from 'node:worker_threads';
-import { HoldTable } from '../access/hold-table.ts';
-import { type Salvage, salvage } from '../buffer/salvage.ts';
+import { giveUpReserve, reservePath, saysFull } from '../buffer/reserve.ts';
+import { salvage } from '../buffer/salvage.ts';
 import type { Series } from '../buffer/series.ts';
 import { SeriesCopy } from '../buffer/series-copy.ts';
 import type { StoreFacts, ValueStoreOptions } from '../buffer/store-facts.ts';
@@ -21,23 +21,16 @@ import {
   setAsideDatabase,
   setAsideWal,
 } from '../database.ts';
-import { StoreError } from '../errors.ts';
-import { Inbox } from '../webhook/inbox.ts';
+import { codeOf, StoreError } from '../errors.ts';
 import { WATERMARK_NOTE } from '../webhook/watermark.ts';
+import { beginEventStore, carryEvents, type EventStore, eventStorePath, openEventStore } from './event-store.ts';
+import { Rescue } from './rescue.ts';
 import { lockState, type StateLock } from './state-lock.ts';
-import { failureOf, type StoreAnswer, type StoreCall } from './store-messages.ts';
+import { failureOf, type SetAside, type StoreAnswer, type StoreCall, type StoreNotice } from './store-messages.ts';
 
 export interface StoreThreadOptions {
   stateDir: string;
   values: ValueStoreOptions;
-}
-
-/** A store that was corrupt and stands aside now. */
-export interface SetAside {
-  store: string;
-  file: string;
-  /** What could be carried over. */
-  salvaged: Salvage | undefined;
 }
 
 export interface OpenedStore {
@@ -55,6 +48,8 @@ function bootId(): string {
   }
 }
 
+const bufferPath = (stateDir: string) => join(stateDir, 'buffer.db');
+
 /** As `openDatabase` makes them. */
 const PAGE_BYTES = 1024;
 
@@ -63,106 +58,171 @@ function corruptWal(path: string): StoreError {
   return new StoreError(`${path}-wal has lost commits`, { code: 'store.corrupt' });
 }
 
+const NOT_OURS = new Set(['SQLITE_CANTOPEN', 'SQLITE_READONLY', 'EPERM', 'EACCES', 'EROFS']);
+
+/** A file that is there and cannot be used as it is. */
+function unopenable(path: string, cause: unknown): StoreError | undefined {
+  const code = codeOf(cause) ?? '';
+  if (!NOT_OURS.has(code)) return undefined;
+  return new StoreError(`${path} cannot be opened to be written (${code})`, {
+    code: 'store.unwritable',
+    retryable: true,
+    hint: `Look whether it is a file, whom it belongs to, and whether its file system may be written: ls -ld ${path}`,
+    cause,
+  });
+}
+
+interface Opening<Store> {
+  /** Whether a WAL that has lost commits makes the whole corrupt. */
+  checkWal: boolean;
+  make(database: Database): Store;
+  carryOver(from: string, into: Database): SetAside['salvaged'];
+}
+
 /** Opens a database and what lives in it; one that is corrupt is set aside, and `make` runs once more on a new one. */
-function openOrSetAside<Store>(
-  path: string,
-  setAside: SetAside[],
-  make: (database: Database) => Store,
-  carryOver?: (from: string, into: Database) => SetAside['salvaged'],
-): Store {
+function openOrSetAside<Store>(path: string, setAside: SetAside[], opening: Opening<Store>): Store {
   let database: Database | undefined;
   try {
-    if (carryOver && walLostCommits(path, PAGE_BYTES)) throw corruptWal(path);
+    if (opening.checkWal && walLostCommits(path, PAGE_BYTES)) throw corruptWal(path);
     database = openDatabase(path);
-    return make(database);
+    return opening.make(database);
   } catch (error) {
     if (!saysCorrupt(error)) {
       database?.close();
-      throw error;
+      throw unopenable(path, error) ?? error;
     }
     if (database) closeUntouched(database, path);
   }
   const file = setAsideDatabase(path, systemClock.wallMs());
   const fresh = openDatabase(path);
-  setAside.push({ store: path, file, salvaged: carryOver?.(file, fresh) });
-  return make(fresh);
+  try {
+    setAside.push({ store: path, file, salvaged: opening.carryOver(file, fresh) });
+    return opening.make(fresh);
+  } catch (error) {
+    fresh.close();
+    throw error;
+  }
 }
 
 let lock: StateLock | undefined;
-let current: { database: Database; store: ValueStore; options: StoreThreadOptions } | undefined;
-/** The buffer was found corrupt and no other could be opened yet: tried again with the next call. */
-let mustRescue = false;
-let rescues = 0;
-/** A disk that garbles everything is for the service manager, and for people: no loop of salvages. */
-const MOST_RESCUES = 5;
-
-/**
- * The buffer was found corrupt while the agent runs. The same is done as at a start: its file is set aside, what reads is
- * carried over, a new store goes on. What was pending in memory is forgotten, as by a crash: it is posted or folded again.
- */
-function rescueValues(): void {
-  if (!current) return;
-  mustRescue = true;
-  const path = join(current.options.stateDir, 'buffer.db');
-  const handover = current.store.handOver();
-  if (current.database.open) closeUntouched(current.database, path);
-  const file = setAsideDatabase(path, systemClock.wallMs());
-  const database = openDatabase(path);
-  const salvaged = salvage(file, database, new SeriesCopy(path), handover.series);
-  const store = new ValueStore(database, path, handover.options);
-  const damage = { what: 'database', values: 0, file, salvaged };
-  const { facts } = store.open({ ...timeNow(), boot: bootId() });
-  // What opening found goes to the main thread with the next answer.
-  store.takeOver({ ...handover, damage: [damage, ...facts.damaged] });
-  current = { ...current, database, store };
-  rooms.values = store as never;
-  mustRescue = false;
-}
+let buffer: { database: Database; store: ValueStore; options: StoreThreadOptions } | undefined;
+let events: EventStore | undefined;
+const rescues: Record<string, Rescue> = {};
 
 const timeNow = () => ({ monotonicMs: systemClock.monotonicMs(), wallMs: systemClock.wallMs() });
 
-const databases: Database[] = [];
+/** Closed, unless a try before has done it, and out of the way. */
+function setAsideOpen(database: Database, path: string): string {
+  if (database.open) closeUntouched(database, path);
+  return setAsideDatabase(path, systemClock.wallMs());
+}
+
+/** The buffer was found corrupt while the agent runs: what was pending in memory is posted or folded again. */
+function rescueOfBuffer(path: string): Rescue {
+  const begin = (file: string) => {
+    const { store: before, options } = buffer!;
+    const handover = before.handOver();
+    const database = openDatabase(path);
+    try {
+      const salvaged = salvage(file, database, new SeriesCopy(path), handover.series);
+      const store = new ValueStore(database, path, handover.options);
+      const damage = { what: 'database', values: 0, file, salvaged };
+      const { facts } = store.open({ ...timeNow(), boot: bootId() });
+      // What opening found goes to the main thread with the next answer.
+      store.takeOver({ ...handover, damage: [damage, ...facts.damaged] });
+      buffer = { database, store, options };
+      rooms.values = store as never;
+    } catch (error) {
+      database.close();
+      if (saysFull(error)) giveUpReserve(reservePath(path));
+      throw error;
+    }
+  };
+  return new Rescue({ path, setAside: () => setAsideOpen(buffer!.database, path), begin }, systemClock);
+}
+
+/** The same for the inbox; the main thread is told at once. */
+function rescueOfEvents(path: string): Rescue {
+  const begin = (file: string) => {
+    const { store, rows } = beginEventStore(path, file, bootId(), events!.inbox);
+    useEvents(store);
+    parentPort?.postMessage({ setAside: { store: path, file, salvaged: { rows } } } satisfies StoreNotice);
+  };
+  return new Rescue({ path, setAside: () => setAsideOpen(events!.database, path), begin }, systemClock);
+}
+
+function useEvents(store: EventStore): void {
+  events = store;
+  rooms.inbox = store.inbox as never;
+  rooms.holds = store.holds as never;
+}
+
+/** Opens both stores. Where one fails, none stays open. */
+function openStores(options: StoreThreadOptions): OpenedStore {
+  const { stateDir, values } = options;
+  const setAside: SetAside[] = [];
+  const boot = bootId();
+  const now = { ...timeNow(), boot };
+  const path = bufferPath(stateDir);
+  try {
+    const opened = openOrSetAside(path, setAside, {
+      checkWal: true,
+      make(database) {
+        const store = new ValueStore(database, path, values);
+        const result = store.open(now);
+        buffer = { database, store, options };
+        rooms.values = store as never;
+        return result;
+      },
+      carryOver: (from, into) => salvage(from, into, new SeriesCopy(path)),
+    });
+    const inboxPath = eventStorePath(stateDir);
+    const lostEvents = walLostCommits(inboxPath, PAGE_BYTES);
+    if (lostEvents) {
+      setAside.push({ store: inboxPath, file: setAsideWal(inboxPath, now.wallMs), salvaged: undefined });
+    }
+    openOrSetAside(inboxPath, setAside, {
+      checkWal: false,
+      make(database) {
+        const store = openEventStore(database, boot);
+        // The platform has them still, and those that are here are known.
+        if (lostEvents) store.inbox.setNote(WATERMARK_NOTE, '');
+        useEvents(store);
+      },
+      carryOver: (from, into) => ({ rows: carryEvents(from, into) }),
+    });
+    rescues.values = rescueOfBuffer(path);
+    rescues.inbox = rescueOfEvents(inboxPath);
+    rescues.holds = rescues.inbox;
+    return { ...opened, setAside };
+  } catch (error) {
+    closeStores();
+    throw error;
+  }
+}
+
+function closeStores(): void {
+  if (buffer?.database.open) buffer.store.close();
+  if (events?.database.open) events.database.close();
+  buffer = undefined;
+  events = undefined;
+}
+
 const rooms: Record<string, Record<string, (...args: unknown[]) => unknown>> = {
   thread: {
     open(given) {
       const options = given as StoreThreadOptions;
-      const { stateDir, values } = options;
-      lock = lockState(stateDir);
-      const setAside: SetAside[] = [];
-      const boot = bootId();
-      const now = { ...timeNow(), boot };
-      const buffer = join(stateDir, 'buffer.db');
-      const opened = openOrSetAside(
-        buffer,
-        setAside,
-        (database) => {
-          const store = new ValueStore(database, buffer, values);
-          const result = store.open(now);
-          current = { database, store, options };
-          rooms.values = store as never;
-          return result;
-        },
-        (from, into) => salvage(from, into, new SeriesCopy(buffer)),
-      );
-      const events = join(stateDir, 'inbox.db');
-      const lostEvents = walLostCommits(events, PAGE_BYTES);
-      if (lostEvents) setAside.push({ store: events, file: setAsideWal(events, now.wallMs), salvaged: undefined });
-      openOrSetAside(events, setAside, (database) => {
-        const inbox = new Inbox(database, systemClock);
-        inbox.open(boot);
-        // The platform has them still, and those that are here are known.
-        if (lostEvents) inbox.setNote(WATERMARK_NOTE, '');
-        const holds = new HoldTable(database);
-        holds.open();
-        databases.push(database);
-        rooms.inbox = inbox as never;
-        rooms.holds = holds as never;
-      });
-      return { ...opened, setAside } satisfies OpenedStore;
+      lock = lockState(options.stateDir);
+      try {
+        return openStores(options);
+      } catch (error) {
+        // On a full disk even opening takes some space. The store then finds that the reserve is owed.
+        if (!saysFull(error) || !giveUpReserve(reservePath(bufferPath(options.stateDir)))) throw error;
+        return openStores(options);
+      }
     },
     close() {
-      current?.database.close();
-      for (const database of databases.splice(0)) database.close();
+      closeStores();
       lock?.release();
     },
   },
@@ -175,18 +235,12 @@ function perform(call: StoreCall): unknown {
     if (!room || !method) throw new Error(`the store thread has no ${call.room}.${call.method}`);
     return method.apply(room, call.args);
   };
-  try {
-    return run();
-  } catch (error) {
-    if (call.room !== 'values' || !saysCorrupt(error) || ++rescues > MOST_RESCUES) throw error;
-    rescueValues();
-    return run();
-  }
+  const rescue = rescues[call.room];
+  return rescue ? rescue.perform(run) : run();
 }
 
 function answer(call: StoreCall): StoreAnswer {
   try {
-    if (call.room === 'values' && mustRescue) rescueValues();
     return { id: call.id, result: perform(call) };
   } catch (error) {
     return { id: call.id, failure: failureOf(error) };

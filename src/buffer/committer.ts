@@ -46,8 +46,6 @@ const MOST_WAITING = 500_000;
 const QUIET_COMMIT_MS = 2_000;
 /** After a failed commit the next one waits: a full disk is not asked in a loop. */
 const AFTER_FAILURE_MS = 1_000;
-/** Free pages above this, and above a tenth of the file, are given back in quiet moments. */
-const SPARE_BYTES = 1_000_000;
 
 export class Committer {
   readonly #port: CommitPort;
@@ -61,6 +59,7 @@ export class Committer {
   #dirtySinceMs: number | undefined;
   #untidy = false;
   #spare = false;
+  #short = false;
   #cancelTimer: (() => void) | undefined;
   #idle: (() => void)[] = [];
   #failure: StoreError | undefined;
@@ -108,17 +107,21 @@ export class Committer {
     if (facts.dirty) this.#dirtySinceMs ??= this.#options.clock.monotonicMs();
     else this.#dirtySinceMs = undefined;
     this.#untidy = facts.untidy;
-    this.#spare = facts.disk.reusableBytes > Math.max(SPARE_BYTES, facts.disk.bytes / 10);
+    this.#short = facts.short;
+    this.#spare = facts.spare;
     this.#options.onFacts(facts);
     this.#schedule();
   }
 
-  /** Commits what waits and what is pending now, whatever the pace. Rejects with the `StoreError` of a commit that failed. */
+  /**
+   * Commits what waits and what is pending now, whatever the pace. Rejects with the `StoreError` of a commit that failed;
+   * one that only refused the values that waited with it has written what was pending, and is none.
+   */
   async flush(): Promise<void> {
     while (this.#busy) await new Promise<void>((resolve) => this.#idle.push(resolve));
     this.#cancelTimer?.();
     await this.#commit();
-    if (this.#lastFailure) throw this.#lastFailure;
+    if (this.#lastFailure && !isRefusal(this.#lastFailure)) throw this.#lastFailure;
   }
 
   /** Commits everything that waits, with all that is pending, and takes nothing more. */
@@ -143,8 +146,9 @@ export class Committer {
       void this.#tidy(() => this.#port.tidy({ monotonicMs: this.#options.clock.monotonicMs() }));
       return;
     }
-    // Giving space back costs a sync, so it waits for a moment in which nothing else does.
-    if (this.#spare && dueMs === Number.POSITIVE_INFINITY) {
+    // Giving space back costs a sync, so it waits for a moment in which nothing else does; not so where nothing
+    // is taken in before there is space.
+    if (this.#spare && (this.#short || dueMs === Number.POSITIVE_INFINITY)) {
       void this.#tidy(() => this.#port.giveSpaceBack());
       return;
     }
@@ -205,8 +209,13 @@ export class Committer {
     catalogue.returnNew(newSeries);
     const failure = error instanceof StoreError ? error : unwritable(error);
     this.#lastFailure = failure;
-    // A refusal by a bound is an answer, not a fault: the next who comes may be asked at once.
-    if (!failure.code.startsWith('buffer.')) {
+    if (isRefusal(failure)) {
+      // An answer, not a fault: the next who comes may be asked at once. What was pending is on disk, and the store is asked
+      // how it stands, though values keep coming.
+      this.#failure = undefined;
+      this.#dirtySinceMs = undefined;
+      this.#untidy = true;
+    } else {
       this.#failure = failure;
       this.#notBeforeMs = clock.monotonicMs() + AFTER_FAILURE_MS;
     }
@@ -231,6 +240,11 @@ export class Committer {
     }
     this.#schedule();
   }
+}
+
+/** By a bound or for want of space: nothing is broken, and what was pending was written (`ValueStore.commit`). */
+function isRefusal(failure: StoreError): boolean {
+  return failure.code.startsWith('buffer.');
 }
 
 /** The columns without their methods: what crosses to the other thread. */

@@ -10,12 +10,14 @@ import type { DropReason } from './store-facts.ts';
 const BYTES_A_VALUE = 2;
 const BYTES_A_SEGMENT = 16;
 
-/** Keeps the configured bounds by dropping the oldest spans whole; counts what it dropped, by reason. */
+/** Keeps the configured bounds by dropping the oldest spans whole; counts what was dropped, by reason, once that is committed. */
 export class Dropping {
   readonly #state: StoreState;
   readonly #pending: Pending;
   readonly #bounds: BufferBounds;
   #dropped: { reason: DropReason; values: number }[] = [];
+  /** Gone in memory, and not on disk yet: a commit that fails leaves them here, and nothing is said of them. */
+  #uncommitted: { reason: DropReason; values: number }[] = [];
   /** What the deletions that wait for the next commit will free, about. */
   #freedLater = 0;
 
@@ -27,8 +29,10 @@ export class Dropping {
 
   /** The deletions are on disk. `true` where there were any: the disk is to be looked at before more is dropped. */
   committed(): boolean {
-    const any = this.#freedLater > 0;
+    const any = this.#freedLater > 0 || this.#uncommitted.length > 0;
     this.#freedLater = 0;
+    this.#dropped.push(...this.#uncommitted);
+    this.#uncommitted = [];
     return any;
   }
 
@@ -50,16 +54,16 @@ export class Dropping {
     }
     this.#freedLater += span.left * BYTES_A_SEGMENT;
     for (let i = 0; i < span.count.length; i++) if (!span.gone[i]) this.#freedLater += span.count[i]! * BYTES_A_VALUE;
-    this.#dropped.push({ reason, values: removeSpan(this.#state, this.#pending, span) });
+    this.#uncommitted.push({ reason, values: removeSpan(this.#state, this.#pending, span) });
     return true;
   }
 
-  /** Counts what something else dropped. */
+  /** Counts what something else dropped, once it is on disk. */
   count(reason: DropReason, values: number): void {
-    if (values > 0) this.#dropped.push({ reason, values });
+    if (values > 0) this.#uncommitted.push({ reason, values });
   }
 
-  /** What was dropped since this was last asked. */
+  /** What was dropped for good since this was last asked. */
   take(): { reason: DropReason; values: number }[] {
     const dropped = this.#dropped;
     this.#dropped = [];

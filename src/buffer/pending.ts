@@ -85,8 +85,10 @@ export class Pending {
     this.changedSpans.add(span);
   }
 
-  /** Runs inside the transaction of a commit. */
+  /** Runs inside the transaction of a commit. What goes, goes first: what comes takes its pages, and the file need not grow. */
   write(statements: Statements): void {
+    for (const id of this.droppedRows) statements.dropRow.run(id);
+    if (this.dropRowsThrough > 0) statements.dropRows.run(this.dropRowsThrough);
     for (const id of this.droppedSeries) statements.dropSeries.run(id);
     for (const series of this.newSeries.values()) writeSeries(statements, series);
     for (const span of this.droppedSpans) {
@@ -116,8 +118,6 @@ export class Pending {
     }
     for (const id of this.releasedQuarantine) statements.dropQuarantine.run(id);
     for (const { what, place, atMs, bytes } of this.aside) statements.setAside.run(what, place, atMs, bytes ?? null);
-    for (const id of this.droppedRows) statements.dropRow.run(id);
-    if (this.dropRowsThrough > 0) statements.dropRows.run(this.dropRowsThrough);
   }
 
   /** The commit is on disk. */

@@ -34,6 +34,12 @@ export interface StoreFacts {
   quarantined: number;
   spans: number;
   disk: DiskUse;
+  /** The disk was full and has no room yet for the reserve: new values go into free pages alone, deleting in small steps. */
+  short: boolean;
+  /** Nor are there such pages: new values are refused. */
+  full: boolean;
+  /** Free pages had better go back to the file system. */
+  spare: boolean;
   /** Age of the oldest value in milliseconds, as far as it is known without trusting the wall clock. */
   oldestAgeMs: number;
   /** Something waits for a commit beside new values. */

@@ -20,6 +20,14 @@ export interface FoldLimits {
   foldValues: number;
 }
 
+/** On a disk that has little room: what a step may take of it. */
+export interface FoldRoom {
+  /** Values in the rows that are folded at once. */
+  mostValues: number;
+  /** Rows of which some values are settled do not wait to grow old: folding frees what those took. */
+  atOnce: boolean;
+}
+
 /** What can wait for a moment without a commit: folding, merging, letting settled rows fall away. One step at a time. */
 export class Tidying {
   readonly #state: StoreState;
@@ -39,8 +47,8 @@ export class Tidying {
     this.#limits = limits;
   }
 
-  isDue(nowMs: number): boolean {
-    return this.#rowsToFold(nowMs) > 0 || this.#mayMerge(nowMs);
+  isDue(nowMs: number, room?: FoldRoom): boolean {
+    return this.#rowsToFold(nowMs, room) > 0 || (!room && this.#mayMerge(nowMs));
   }
 
   /**
@@ -51,14 +59,28 @@ export class Tidying {
     this.#noMergeUntilMs = untilMs;
   }
 
-  /** Some milliseconds at most. */
-  step(nowMs: number): void {
-    const rows = this.#rowsToFold(nowMs);
+  /** Some milliseconds at most. With little room nothing is merged, and folded only what fits. */
+  step(nowMs: number, room?: FoldRoom): void {
+    const rows = this.#rowsToFold(nowMs, room);
     if (rows > 0) foldRows(this.#state, this.#pending, rows);
-    else if (this.#mayMerge(nowMs)) this.#mergeStep();
+    else if (!room && this.#mayMerge(nowMs)) this.#mergeStep();
   }
 
-  #rowsToFold(nowMs: number): number {
+  #rowsToFold(nowMs: number, room?: FoldRoom): number {
+    if (!room) return this.#rowsDue(nowMs);
+    // What the step before folded is written first.
+    if (this.#pending.newSpans.size > 0) return 0;
+    const { rows } = this.#state;
+    const due = room.atOnce && rows.some((row) => row.left < row.count) ? rows.length : this.#rowsDue(nowMs);
+    let fitting = 0;
+    for (let values = 0; fitting < due; fitting++) {
+      values += rows[fitting]!.left;
+      if (values > room.mostValues) break;
+    }
+    return rowsOfOneRun(rows, fitting);
+  }
+
+  #rowsDue(nowMs: number): number {
     const { rows } = this.#state;
     const { foldAfterMs, foldValues } = this.#limits;
     const ageMs = rows.length > 0 ? nowMs - rows[0]!.monotonicMs : 0;

@@ -11,9 +11,8 @@
  * A crash at any point leaves the last commit: posts under way and those answered since are posted again.
  */
 import type { Database } from '../database.ts';
-import { StoreError } from '../errors.ts';
 import { BodyWriter } from './body-writer.ts';
-import { DiskGauge, type DiskUse, minFreeBytes, overfull } from './bounds.ts';
+import { DiskRoom, full } from './disk-room.ts';
 import { Dropping } from './dropping.ts';
 import { type ExportPage, type ExportRequest, Exports } from './exporting.ts';
 import { type Handover, handOver, takeOver } from './handover.ts';
@@ -23,7 +22,7 @@ import { LogRowWriter } from './log-row.ts';
 import { Pending } from './pending.ts';
 import { type RunHead, recoverState } from './recovery.ts';
 import { type QuarantinedValues, type Requeueing, type RequeueStep, requeue, showQuarantine } from './requeueing.ts';
-import { Reserve, saysFull } from './reserve.ts';
+import { saysFull } from './reserve.ts';
 import { SegmentReader } from './segment-reader.ts';
 import type { Series } from './series.ts';
 import { SeriesCopy } from './series-copy.ts';
@@ -33,7 +32,7 @@ import { StoreState } from './state.ts';
 import type { CommitRequest, StoreFacts, ValueStoreOptions } from './store-facts.ts';
 import { prepareStatements, type Statements, writeSeries } from './tables.ts';
 import { divideBatch, leaveLanes, takeBatch } from './take.ts';
-import { Tidying } from './tidying.ts';
+import { type FoldRoom, Tidying } from './tidying.ts';
 import { type Columns, NO_VALUES, ValueColumns } from './value-columns.ts';
 import { type Retargeting, type Withdrawal, type WithdrawalStep, withdraw } from './withdrawing.ts';
 
@@ -48,17 +47,13 @@ export class ValueStore {
   readonly #segments: SegmentReader;
   readonly #tidying: Tidying;
   readonly #dropping: Dropping;
-  readonly #reserve: Reserve;
   readonly #exports: Exports;
   readonly #copy: SeriesCopy;
   #statements!: Statements;
   #run!: RunHead;
   #quarantined = 0;
-  #gauge!: DiskGauge;
-  #bytesSinceGauge = 0;
-  #gaugedMs = Number.NEGATIVE_INFINITY;
+  #disk!: DiskRoom;
   #transaction!: (request: CommitRequest, hasRow: boolean) => void;
-  #disk!: DiskUse;
   #monotonicMs = 0;
   #damaged: StoreFacts['damaged'] = [];
 
@@ -73,7 +68,6 @@ export class ValueStore {
     );
     this.#tidying = new Tidying(this.#state, this.#pending, this.#segments, this.#options);
     this.#dropping = new Dropping(this.#state, this.#pending, this.#options.bounds);
-    this.#reserve = new Reserve(path, options.bounds);
     this.#exports = new Exports(this.#state, this.#segments, this.#tidying);
     this.#copy = new SeriesCopy(path);
   }
@@ -90,9 +84,7 @@ export class ValueStore {
     this.#run = recovered.run;
     this.#damaged.push(...recovered.damaged);
     this.#quarantined = this.#statements.countQuarantine.get() ?? 0;
-    this.#gauge = new DiskGauge(this.#database, this.#path);
-    this.#disk = this.#gauge.read();
-    this.#reserve.ensure(this.#disk.freeBytes);
+    this.#disk = new DiskRoom(this.#database, this.#path, this.#options.bounds);
     return { series: recovered.series, facts: this.facts() };
   }
 
@@ -116,38 +108,30 @@ export class ValueStore {
 
   /**
    * Takes values in, with all that is pending, in one transaction. When it returns they are on disk.
-   * Throws `buffer.full` (by `refuse-new`), `buffer.low-space` (too little space free) or the driver's error: then no value
-   * was taken in. What was pending is written all the same where it can be, because it is what makes room.
+   * Throws `buffer.full` (by `refuse-new`), `buffer.low-space` (too little space free), `buffer.disk-full` or the driver's
+   * error: then no value was taken in. By a code that begins with `buffer.` what was pending is on disk all the same,
+   * because it is what makes room.
    *
    * A sync that failed leaves nothing behind that is trusted: SQLite keeps its place in the WAL, so the next commit
    * writes the same frames anew, and a checkpoint starts again with the first page that was not synced. So no page is
    * relied on that a failed sync may have dropped from the kernel's cache.
    */
   commit(request: CommitRequest): StoreFacts {
-    const brings = (request.columns?.length ?? 0) > 0;
+    const brings = request.columns?.length ?? 0;
     this.#monotonicMs = request.monotonicMs;
-    const refusal = brings ? this.#refusal() : undefined;
+    const refusal = brings > 0 ? this.#disk.refusal(brings) : undefined;
+    const pendingOnly = { ...request, columns: undefined };
     try {
-      this.#write(refusal ? { ...request, columns: undefined } : request);
+      this.#write(refusal ? pendingOnly : request);
     } catch (error) {
       if (!saysFull(error)) throw error;
-      this.#reserve.giveUp();
-      this.#write({ ...request, columns: undefined });
-      if (brings) throw error;
+      this.#disk.makeRoom();
+      this.#write(pendingOnly);
+      this.#disk.lookNow(request.monotonicMs);
+      if (brings > 0) throw full();
     }
     if (refusal) throw refusal;
     return this.facts();
-  }
-
-  #refusal(): StoreError | undefined {
-    const { bounds } = this.#options;
-    if (overfull(this.#disk, bounds) && bounds.full === 'refuse-new') {
-      return new StoreError('the buffer is full', { code: 'buffer.full', retryable: true });
-    }
-    if (this.#disk.freeBytes < minFreeBytes(this.#disk, bounds)) {
-      return new StoreError('the file system has too little space left', { code: 'buffer.low-space', retryable: true });
-    }
-    return undefined;
   }
 
   /** One transaction, then memory follows. */
@@ -157,6 +141,7 @@ export class ValueStore {
     const hasRow = columns.length > 0 || this.#pending.settled.length > 0;
     if (hasRow || !this.#pending.isEmpty || request.newSeries.length > 0) {
       this.#transaction({ ...request, columns }, hasRow);
+      this.#disk.committed();
       this.#run.isNew = false;
     }
     for (const series of request.newSeries) state.addSeries(series);
@@ -166,10 +151,11 @@ export class ValueStore {
       state.rows.push({ ...row, run: this.#run.id, monotonicMs: request.monotonicMs });
     }
     this.#pending.clear();
-    if (this.#dropping.committed()) this.#gaugedMs = Number.NEGATIVE_INFINITY;
+    const hasDropped = this.#dropping.committed();
     state.takeIn(columns);
-    this.#gaugeDisk(request.monotonicMs);
-    this.#dropping.keep(this.#disk, (span) => this.#ageOf(span.run, span.acceptedMs));
+    if (hasDropped) this.#disk.lookNow(request.monotonicMs);
+    else this.#disk.look(request.monotonicMs);
+    this.#dropping.keep(this.#disk.use, (span) => this.#ageOf(span.run, span.acceptedMs));
   }
 
   /** What changes its place goes before what is new. */
@@ -196,17 +182,9 @@ export class ValueStore {
       };
       const row = this.#writer.write(head, columns ?? NO_VALUES, this.#pending.settled);
       statements.addRow.run(this.#state.nextRow, row);
-      this.#bytesSinceGauge += row.length;
+      this.#disk.note(row.length);
     }
     if (this.#run.isNew) statements.addRun.run(this.#run.id, this.#run.boot, wallMs, monotonicMs, 0);
-  }
-
-  /** Looks at the disk after so many bytes or so much time: cheap, but not as cheap as a small commit. */
-  #gaugeDisk(monotonicMs: number): void {
-    if (this.#bytesSinceGauge < GAUGE_BYTES && monotonicMs - this.#gaugedMs < GAUGE_MS) return;
-    this.#disk = this.#gauge.read();
-    this.#bytesSinceGauge = 0;
-    this.#gaugedMs = monotonicMs;
   }
 
   take(request: TakeRequest): { batch: Batch | undefined; facts: StoreFacts } {
@@ -262,17 +240,20 @@ export class ValueStore {
   /** One step of what can wait: a fold, some of a merge, some space given back. Some milliseconds at most. */
   tidy(now: { monotonicMs: number }): StoreFacts {
     this.#monotonicMs = now.monotonicMs;
-    this.#reserve.ensure(this.#disk.freeBytes - minFreeBytes(this.#disk, this.#options.bounds));
-    this.#tidying.step(now.monotonicMs);
+    this.#disk.keepReserve(now.monotonicMs);
+    this.#tidying.step(now.monotonicMs, this.#foldRoom());
     return this.facts();
+  }
+
+  /** On a full disk folding is what frees what was deleted of the log, so it does not wait; merging does. */
+  #foldRoom(): FoldRoom | undefined {
+    const mostValues = this.#disk.mostToFold;
+    return mostValues === undefined ? undefined : { mostValues, atOnce: this.#disk.isFull };
   }
 
   /** Gives free pages back to the file system, some hundred at a time. Costs a transaction: for quiet moments. */
   giveSpaceBack(): StoreFacts {
-    // By `exec`: a prepared statement would step once and give back a single page.
-    this.#database.exec(`PRAGMA incremental_vacuum(${PAGES_GIVEN_BACK})`);
-    this.#gaugedMs = this.#monotonicMs;
-    this.#disk = this.#gauge.read();
+    this.#disk.giveBack(this.#monotonicMs);
     return this.facts();
   }
 
@@ -305,10 +286,13 @@ export class ValueStore {
       segmentValues: state.segmentValues,
       quarantined: this.#quarantined,
       spans: state.spans.length,
-      disk: this.#disk,
+      disk: this.#disk.use,
+      short: this.#disk.isShort,
+      full: this.#disk.isFull,
+      spare: this.#disk.hasSpare,
       oldestAgeMs: oldest ? this.#ageOf(oldest.run, oldestMs!) : 0,
       dirty: !this.#pending.isEmpty,
-      untidy: this.#tidying.isDue(this.#monotonicMs),
+      untidy: this.#disk.mayRecover(this.#monotonicMs) || this.#tidying.isDue(this.#monotonicMs, this.#foldRoom()),
       dropped: this.#dropping.take(),
       damaged: this.#damaged,
     };
@@ -383,11 +367,6 @@ export class ValueStore {
 
   close(): void {
     this.#database.close();
+    this.#disk?.close();
   }
 }
-
-/** Well below the headroom that the bound on bytes keeps. */
-const GAUGE_BYTES = 128 * 1024;
-const GAUGE_MS = 500;
-/** 512 KiB: some milliseconds, and the WAL stays below its automatic checkpoint. */
-const PAGES_GIVEN_BACK = 512;

@@ -21,8 +21,8 @@ export interface Withdrawal {
   beforeMs?: number | undefined;
   /** Where the last step ended; left out for the first. */
   cursor?: WithdrawalCursor | undefined;
-  /** Segments read in one step. */
-  stepSegments?: number;
+  /** Segments of one step, read or not; left out, what takes some milliseconds. */
+  stepSegments?: number | undefined;
 }
 
 /** Values of series go to others: each number to a series that may be new. */
@@ -64,7 +64,7 @@ export function withdraw(
   const step = { values: 0, read: 0, lost: 0 };
   const isFull = () =>
     step.read >= (request.stepSegments ?? SEGMENTS_READ) ||
-    step.lost >= SEGMENTS_LOST ||
+    step.lost >= (request.stepSegments ?? SEGMENTS_LOST) ||
     (receive !== undefined && step.values >= VALUES_MOVED);
   const start = request.cursor ?? { place: Number.NEGATIVE_INFINITY, entry: 0 };
   // Spans that end here leave the list.

@@ -18,6 +18,8 @@ import { askDaemon, type DaemonPlace, daemonPlace, NoDaemonError, streamFromDaem
 
 /** Asks the buffer, whoever has it: the running daemon, or this process, which then opens the state folder itself. */
 export interface BufferDoor {
+  /** A running daemon answers: what it could not end it goes on with. */
+  readonly isDaemon: boolean;
   ask<Result>(operation: string, params?: Record<string, unknown>): Promise<Result>;
   /** For an answer in pieces: each is given to `write`, which may let it wait. */
   stream(operation: string, params: Record<string, unknown>, write: (text: string) => Promise<void>): Promise<void>;
@@ -39,6 +41,7 @@ export async function openBufferDoor(config: string | undefined, environment: No
 
 function daemonDoor(place: DaemonPlace): BufferDoor {
   return {
+    isDaemon: true,
     ask: (operation, params) => askDaemon(place, operation, params),
     async stream(operation, params, write) {
       const answer = await streamFromDaemon(place, operation, params);
@@ -74,7 +77,8 @@ async function openFolder(config: string | undefined, environment: NodeJS.Proces
       hint: 'Name the configuration with --config, or set STATE_DIR.',
     });
   }
-  const log = createLogger({ level: 'warn', format: 'auto', fd: 2 });
+  // The verb itself says what it did; what a daemon warns of while it does the same is not for who asked.
+  const log = createLogger({ level: 'error', format: 'auto', fd: 2 });
   const metrics = createMetrics(() => {
     throw new Error('nobody scrapes a verb');
   });
@@ -85,8 +89,8 @@ async function openFolder(config: string | undefined, environment: NodeJS.Proces
     metrics,
     onDeath: (error) => log.fatal({ event: 'store.dead', error: messageOf(error) }, 'the store thread ended'),
   });
-  await flow.start();
   const tags = tagsOf(directory);
+  await flow.start();
   const intake = new Intake({
     catalogue: flow.catalogue,
     tags,
@@ -112,6 +116,7 @@ function localDoor(routes: ControlRoutes, signal: AbortSignal, close: () => Prom
     return route(params, { signal, write });
   };
   return {
+    isDaemon: false,
     ask: async <Result>(operation: string, params = {}) => (await call(operation, params, async () => {})) as Result,
     stream: async (operation, params, write) => {
       await call(operation, params, write);

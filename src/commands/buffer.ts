@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { createReadStream, createWriteStream } from 'node:fs';
+import { createReadStream } from 'node:fs';
 import { createInterface } from 'node:readline/promises';
 import type { Command } from 'commander';
 import { systemClock } from '../clock.ts';
@@ -7,16 +7,11 @@ import { readDuration } from '../config/quantity.ts';
 import { codeOf, TagferryError, UsageError } from '../errors.ts';
 import { readCsv } from '../sources/csv.ts';
 import { parseIsoTime } from '../sources/iso-time.ts';
+import { type Choice, choiceOf, chosen, numberOf } from './buffer-choice.ts';
 import { type BufferDoor, openBufferDoor } from './buffer-door.ts';
+import { type ExportFlags, exportValues } from './buffer-export.ts';
 import { type ListedSeries, listingText, type QuarantinedRow, quarantineText } from './buffer-tables.ts';
 import { ProgressBar } from './progress-bar.ts';
-
-interface Choice {
-  tag?: string;
-  asset?: string;
-  key?: string;
-  json?: boolean;
-}
 
 /** Records in one piece of an import: some hundred kilobytes of text. */
 const RECORDS_A_PIECE = 5_000;
@@ -48,10 +43,10 @@ export function define(program: Command): void {
       }),
     );
 
-  chosen(buffer.command('export').description('copy values out; the buffer keeps them'), { json: false })
-    .option('--format <csv|ndjson>', 'a CSV comes back in by `buffer import`', 'csv')
+  chosen(buffer.command('export').description('copy values out; the buffer keeps them'))
+    .option('--format <csv|ndjson>', 'csv unless told; a CSV comes back in by `buffer import`')
     .option('--output <file>', 'a file in place of standard output')
-    .action((flags: Choice & { format: string; output?: string }) => door((to) => exportValues(to, flags)));
+    .action((flags: ExportFlags) => door((to) => exportValues(to, flags)));
 
   buffer
     .command('import')
@@ -105,54 +100,6 @@ export function define(program: Command): void {
         if (answer.under_way > 0) process.exitCode = 1;
       }),
     );
-}
-
-function chosen(command: Command, { json = true } = {}): Command {
-  command
-    .option('--tag <name>', 'only this tag of tags.yaml')
-    .option('--asset <number>', 'only this asset')
-    .option('--key <key>', 'only this key');
-  return json ? command.option('--json', 'print JSON') : command;
-}
-
-function choiceOf({ tag, asset, key }: Choice): Record<string, unknown> {
-  return { tag, key, asset: asset === undefined ? undefined : numberOf('--asset', asset) };
-}
-
-function numberOf(flag: string, text: string): number {
-  if (!/^[1-9]\d{0,15}$/.test(text))
-    throw new UsageError(`${flag} is the number of an asset, not ${JSON.stringify(text)}`);
-  return Number(text);
-}
-
-async function exportValues(door: BufferDoor, flags: Choice & { format: string; output?: string }): Promise<void> {
-  if (flags.format !== 'csv' && flags.format !== 'ndjson') throw new UsageError('--format is csv or ndjson');
-  const choice = choiceOf(flags);
-  const { series } = await door.ask<{ series: ListedSeries[] }>('buffer/ls', choice);
-  const output = flags.output === undefined ? process.stdout : createWriteStream(flags.output, { mode: 0o640 });
-  let failure: unknown;
-  output.on('error', (error) => {
-    failure = error;
-  });
-  // Beside an export on the terminal a bar would only be in the way.
-  const isSeen = flags.output !== undefined || !process.stdout.isTTY;
-  const bar = new ProgressBar(isSeen ? series.reduce((sum, row) => sum + row.values, 0) : 0, systemClock);
-  let lines = flags.format === 'csv' ? -1 : 0;
-  await door.stream('buffer/export', { ...choice, format: flags.format }, async (text) => {
-    if (failure !== undefined) throw writeFailure(failure, flags.output);
-    for (let at = text.indexOf('\n'); at >= 0; at = text.indexOf('\n', at + 1)) lines++;
-    if (isSeen) bar.show(lines);
-    // Whichever comes first; a reader that went away (`| head`) ends the wait too.
-    if (!output.write(text)) await Promise.race([once(output, 'drain'), once(output, 'close')]);
-  });
-  if (flags.output !== undefined) await new Promise<void>((resolve) => output.end(resolve));
-  if (failure !== undefined) throw writeFailure(failure, flags.output);
-  if (isSeen) bar.end(lines);
-}
-
-function writeFailure(error: unknown, file: string | undefined): TagferryError {
-  const code = codeOf(error) ?? 'unknown';
-  return new TagferryError(`${file ?? 'standard output'} cannot be written (${code})`, { code: 'export.unwritable' });
 }
 
 interface ImportAnswer {
@@ -249,8 +196,28 @@ async function purgeValues(door: BufferDoor, flags: PurgeFlags): Promise<void> {
     print(flags.json ? JSON.stringify({ purged: 0 }) : 'Nothing is deleted.');
     return;
   }
-  const answer = await door.ask<{ purged: number }>('buffer/purge', { ...choice, before_ms: beforeMs, all: flags.all });
+  const answer = await door.ask<PurgeAnswer>('buffer/purge', { ...choice, before_ms: beforeMs, all: flags.all });
   print(flags.json ? JSON.stringify(answer) : `${counted(answer.purged)} are deleted.`);
+  const { failure, waiting = 0 } = answer;
+  if (!failure) return;
+  const rest =
+    waiting === 0
+      ? 'The rest was not looked at.'
+      : door.isDaemon
+        ? `${counted(waiting)} more are being deleted: the daemon tries again until they are. The rest was not looked at.`
+        : `${counted(waiting)} more, and the rest, still stand.`;
+  throw new TagferryError(`not everything could be deleted: ${failure.message}. ${rest}`, {
+    code: failure.code,
+    hint: failure.hint ?? 'Free some space on the file system of STATE_DIR, then purge again.',
+  });
+}
+
+interface PurgeAnswer {
+  /** Deleted for good. */
+  purged: number;
+  /** Deleted in memory; the disk refused to record it. */
+  waiting?: number;
+  failure?: { message: string; code: string; hint?: string };
 }
 
 async function isSure(

@@ -7,6 +7,7 @@ import { listen } from '../listen.ts';
 import type { Logger } from '../logger.ts';
 import { createServer } from '../node-http.ts';
 import { textOf } from './body-text.ts';
+import { Connections } from './connections.ts';
 import { IngestToken } from './ingest-token.ts';
 import type { Intake } from './intake.ts';
 import { answerQuery, ENDPOINTS, type Endpoint, HEALTH, INFLUX_HEADERS, type ReadBody } from './push-endpoints.ts';
@@ -56,6 +57,7 @@ const LIMITS: PushLimits = {
   stopMs: 10_000,
 };
 
+const SPARE_CONNECTIONS = 64;
 /** What a request costs while it waits, beside its values: sockets, headers, promises. */
 const BYTES_OF_REQUEST = 4_096;
 const BYTES_OF_VALUE = 21;
@@ -77,6 +79,7 @@ export class HttpPush {
   readonly #held: HeldBytes;
   readonly #inflater: Inflater;
   readonly #trouble: TroubleLog;
+  readonly #connections: Connections;
   #server: Server | undefined;
   #stopping: Promise<void> | undefined;
 
@@ -87,6 +90,12 @@ export class HttpPush {
     this.#held = new HeldBytes(this.#limits.heldBytes);
     this.#inflater = new Inflater(this.#limits.bodyBytes);
     this.#trouble = new TroubleLog(options.log, options.clock);
+    this.#connections = new Connections(this.#limits.connections, options.clock, (why) =>
+      this.#trouble.again(
+        { event: 'ingest.connection_ended', why },
+        'A connection that sent too slowly, or nothing, was ended',
+      ),
+    );
   }
 
   /** A reload's `INGEST_TOKEN`, for every request from now on; `undefined` asks for none. */
@@ -104,10 +113,17 @@ export class HttpPush {
       connectionsCheckingInterval: checkEveryMs,
       keepAliveTimeout: keepAliveMs,
     });
-    server.maxConnections = connections;
-    server.on('drop', () =>
-      this.#trouble.again({ event: 'ingest.too_many_connections' }, 'A connection was refused: too many are open'),
-    );
+    // Beyond those that keep a place, for newcomers that wait for one to be given up.
+    server.maxConnections = connections + SPARE_CONNECTIONS;
+    const tooMany = () =>
+      this.#trouble.again({ event: 'ingest.too_many_connections' }, 'A connection was refused: too many are open');
+    server.on('drop', tooMany);
+    server.on('connection', (socket) => {
+      if (this.#connections.open(socket)) return;
+      socket.destroy();
+      tooMany();
+    });
+    this.#connections.start();
     server.on('request', (request, response) => void this.#serve(request, response, false));
     // A client that asks before it sends gets its refusal before it has sent.
     server.on('checkContinue', (request, response) => void this.#serve(request, response, true));
@@ -132,6 +148,11 @@ export class HttpPush {
     return this.#stopping;
   }
 
+  /** Open connections. */
+  get connections(): number {
+    return this.#connections.size;
+  }
+
   /** What is under way: requests hold so many bytes. */
   get heldBytes(): number {
     return this.#held.held;
@@ -142,6 +163,7 @@ export class HttpPush {
     if (server === undefined) return Promise.resolve();
     return new Promise((resolve) => {
       const cancel = this.#options.clock.after(this.#limits.stopMs, () => server.closeAllConnections());
+      this.#connections.stop();
       server.close(() => {
         cancel();
         resolve();
@@ -152,6 +174,7 @@ export class HttpPush {
 
   async #serve(request: IncomingMessage, response: ServerResponse, asksFirst: boolean): Promise<void> {
     const hold = new Hold(this.#held);
+    this.#connections.sending(request.socket);
     const [path = '', search] = splitOnce(request.url ?? '', '?');
     const endpoint = ENDPOINTS.get(path);
     if (this.#stopping !== undefined) response.setHeader('Connection', 'close');
@@ -170,6 +193,7 @@ export class HttpPush {
       this.#refuse(request, response, endpoint, error);
     } finally {
       hold.set(0);
+      this.#connections.answered(request.socket);
     }
   }
 
@@ -208,6 +232,7 @@ export class HttpPush {
     hold.take(BYTES_OF_REQUEST);
     askedBy?.writeContinue();
     let bytes = await readBody(request, this.#limits.bodyBytes, hold);
+    this.#connections.waiting(request.socket);
     if (encoding !== undefined) {
       bytes = await this.#inflater.inflate(bytes, encoding);
       hold.set(BYTES_OF_REQUEST + bytes.length);

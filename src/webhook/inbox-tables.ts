@@ -62,6 +62,9 @@ export function prepareStatements(database: Database) {
        VALUES (?, ?, ?, ?, ?, ?, 'received', ?, ?, ?)`,
     ),
     get: database.prepare<[number], EventRow>('SELECT * FROM inbox_event WHERE id = ?'),
+    lastId: database.prepare<[], number>(`SELECT seq FROM sqlite_sequence WHERE name = 'inbox_event'`).pluck(),
+    dropLastId: database.prepare(`DELETE FROM sqlite_sequence WHERE name = 'inbox_event'`),
+    setLastId: database.prepare<[number]>(`INSERT INTO sqlite_sequence (name, seq) VALUES ('inbox_event', ?)`),
     due: database.prepare<[number, number, number, number], EventRow>(
       `SELECT * FROM inbox_event WHERE id > ? AND ${OPEN}
          AND (state = 'received' OR (state = 'failed' AND (retry_ms <= ? OR retry_ms > ?))) ORDER BY id LIMIT ?`,

@@ -68,6 +68,7 @@ export class Inbox {
   #bytes = 0;
   #events = 0;
   #damaged = 0;
+  #lastId = 0;
 
   constructor(database: Database, clock: Clock, limits: Partial<InboxLimits> = {}) {
     this.#database = database;
@@ -89,6 +90,22 @@ export class Inbox {
       this.#bytes = totals?.bytes ?? 0;
       this.#events = totals?.events ?? 0;
       this.#seen = new SeenMemory(this.#database);
+      this.#lastId = this.#statements.lastId.get() ?? 0;
+    });
+  }
+
+  /** The highest number that an event was given. */
+  get lastId(): number {
+    return this.#lastId;
+  }
+
+  /** Numbers up to this one are never given: events of an inbox whose place this one takes may still be under way. */
+  startAfter(id: number): void {
+    this.#guard(() => {
+      if (id <= this.#lastId) return;
+      this.#statements.dropLastId.run();
+      this.#statements.setLastId.run(id);
+      this.#lastId = id;
     });
   }
 
@@ -105,13 +122,14 @@ export class Inbox {
       const ageMs = this.#ageMs();
       let taken = 0;
       let takenBytes = 0;
+      let lastId = this.#lastId;
       const outcomes = this.#database.transaction(() =>
         events.map((event) => {
           const known = [event.identity, ...(event.delivery ? [event.delivery] : [])].map((digest) =>
             this.#seen.see(digest, ageMs),
           );
           if (known.includes(true)) return 'seen' as const;
-          this.#statements.add.run(
+          const { lastInsertRowid } = this.#statements.add.run(
             event.eventType,
             event.occurredAtMs ?? null,
             event.receivedAtMs,
@@ -122,11 +140,13 @@ export class Inbox {
             event.payload.length,
             event.payload,
           );
+          lastId = Number(lastInsertRowid);
           taken++;
           takenBytes += event.payload.length;
           return 'new' as const;
         }),
       )();
+      this.#lastId = lastId;
       this.#events += taken;
       this.#bytes += takenBytes;
       return outcomes;

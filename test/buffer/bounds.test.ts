@@ -7,11 +7,12 @@ import { SeriesCatalogue } from '../../src/buffer/series.ts';
 import type { StoreFacts } from '../../src/buffer/store-facts.ts';
 import { ValueColumns } from '../../src/buffer/value-columns.ts';
 import { ValueStore } from '../../src/buffer/value-store.ts';
-import { openDatabase } from '../../src/database.ts';
+import { type Database, openDatabase } from '../../src/database.ts';
 import { seeded } from '../sources/sink-double.ts';
 
 let folder: string;
 let store: ValueStore;
+let database: Database;
 let catalogue: SeriesCatalogue;
 let nowMs = 0;
 let value = 0;
@@ -31,7 +32,8 @@ afterEach(() => {
 
 function open(bounds: Partial<BufferBounds>): void {
   const path = join(folder, 'buffer.db');
-  store = new ValueStore(openDatabase(path), path, {
+  database = openDatabase(path);
+  store = new ValueStore(database, path, {
     bounds: { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest', ...bounds },
     foldAfterMs: 5_000,
     foldValues: 20_000,
@@ -153,5 +155,42 @@ describe('space', () => {
     store.close();
     expect(statSync(join(folder, 'buffer.db')).size).toBeLessThan(full / 10);
     open({});
+  });
+});
+
+describe('what an operator deletes', () => {
+  it('counts once it is on disk: a commit that fails leaves it for the next, and says nothing of it', () => {
+    open({});
+    for (let i = 0; i < 10; i++) second(400);
+    const asset = catalogue.ofAsset(2).map((series) => series.id);
+    database.pragma('query_only = 1');
+    const { values, facts } = store.purge({ series: asset });
+    expect(values).toBe(1000);
+    expect(facts).toMatchObject({ dropped: [], dirty: true });
+    expect(commit).toThrow(expect.objectContaining({ code: 'SQLITE_READONLY' }));
+    expect(store.facts()).toMatchObject({ dropped: [], dirty: true });
+    database.pragma('query_only = 0');
+    expect(commit()).toMatchObject({ dropped: [{ reason: 'purge', values: 1000 }], dirty: false });
+    expect(standing()).toBe(3000);
+    store.close();
+    open({});
+    expect(standing()).toBe(3000);
+  });
+
+  it('is the same for what a bound drops', () => {
+    open({ maxAgeMs: 60_000 });
+    for (let i = 0; i < 100; i++) second(20);
+    commit();
+    dropped = [];
+    nowMs += 120_000;
+    // The bound is looked at with a commit; what it drops goes with the next.
+    second(20);
+    expect(dropped).toEqual([]);
+    database.pragma('query_only = 1');
+    expect(commit).toThrow();
+    expect(store.facts().dropped).toEqual([]);
+    database.pragma('query_only = 0');
+    commit();
+    expect(dropped.reduce((sum, one) => sum + one.values, 0)).toBeGreaterThan(0);
   });
 });

@@ -176,6 +176,34 @@ describe.each([
     expect(parsed[0]).toMatchObject({ tag: 'FT-101', asset: 881, unit: { code: 'degree_celsius' } });
   });
 
+  it('exports one JSON array with --json, and refuses a format beside it', async () => {
+    await arrange(daemon);
+    const { stdout, code } = await tagferry('export', '--json', '--tag', 'FT-101');
+    expect(code).toBe(0);
+    const values = JSON.parse(stdout) as Record<string, unknown>[];
+    expect(values.length).toBe(150);
+    expect(values[0]).toMatchObject({ tag: 'FT-101', asset: 881 });
+    expect((await tagferry('export', '--json', '--key', 'nothing')).stdout).toBe('[]\n');
+    const both = await tagferry('export', '--json', '--format', 'csv');
+    expect([both.code, both.stdout]).toEqual([2, '']);
+    expect(both.stderr).toContain('exclude each other');
+  });
+
+  it('says which file it cannot write, and why, before anything is exported', async () => {
+    await arrange(daemon);
+    const { code, stderr } = await tagferry('export', '--output', join(folder, 'nowhere', 'out.csv'));
+    expect(code).toBe(1);
+    expect(stderr).toBe(
+      `tagferry: ${join(folder, 'nowhere', 'out.csv')} cannot be written (ENOENT)\nIts folder does not exist: create it, or correct the path.\n`,
+    );
+    expect((await tagferry('export', '--output', folder)).stderr).toContain('Name a file, not a folder.');
+    // A slip of the keyboard costs no file.
+    const file = join(folder, 'kept.csv');
+    writeFileSync(file, 'kept');
+    expect((await tagferry('export', '--tag', 'FT-999', '--output', file)).code).not.toBe(0);
+    expect(readFileSync(file, 'utf8')).toBe('kept');
+  });
+
   it('names the lines of a CSV that is wrong and stores nothing of it', async () => {
     await arrange(daemon);
     const file = join(folder, 'in.csv');

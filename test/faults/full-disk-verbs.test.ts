@@ -1,0 +1,138 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { runVerb, type VerbOutcome } from '../commands/verb-run.ts';
+import { AgentProcess } from '../process/agent-process.ts';
+import { seeded } from '../sources/sink-double.ts';
+import { SmallDisk } from './small-disk.ts';
+
+const TAGS = `tags:
+  FT-101: { asset: 881, values: { flow: { unit: 12 } } }
+  FT-102: { asset: 882, values: { flow: { unit: 12 } } }
+  FT-103: { asset: 883, values: { flow: { unit: 12 } } }
+`;
+const NAMES = ['FT-101', 'FT-102', 'FT-103'] as const;
+/** Nobody listens there: what is taken in stays. */
+const NO_PLATFORM = 'http://127.0.0.1:9';
+const FROM_MS = Date.UTC(2026, 10, 21);
+
+let disk: SmallDisk;
+let agent: AgentProcess;
+let pushed = new Map<string, number>();
+const random = seeded(11);
+
+beforeEach(() => {
+  disk = new SmallDisk(24);
+  pushed = new Map();
+  agent = new AgentProcess(NO_PLATFORM, {
+    tags: TAGS,
+    env: { STATE_DIR: disk.state, BUFFER_MIN_FREE: '0', COMMIT_INTERVAL: '1ms', COMMIT_VALUES: '1' },
+  });
+});
+afterEach(async () => {
+  await agent.dispose();
+  disk.dispose();
+});
+
+/** Gives the answer; counts what was acknowledged. A value a second of each tag. */
+async function push(tag: string, count: number): Promise<{ status: number; headers: Record<string, unknown> }> {
+  const from = pushed.get(tag) ?? 0;
+  const values = Array.from({ length: count }, (_, i) => ({
+    tag,
+    key: 'flow',
+    value: random(),
+    timestamp: FROM_MS + (from + i) * 1000,
+  }));
+  const answer = await agent.push(values);
+  if (answer.status === 204) pushed.set(tag, from + count);
+  return answer;
+}
+
+/** Twelve thousand values of each, then the rest of the disk is somebody else's, then whatever still fits. */
+async function fillUp(): Promise<void> {
+  for (let i = 0; i < 6; i++) for (const tag of NAMES) expect((await push(tag, 2000)).status).toBe(204);
+  disk.fill();
+  await agent.until(async () => {
+    const { status, headers } = await push('FT-103', 500);
+    if (status === 204) return false;
+    expect(status).toBe(503);
+    expect(Number(headers['retry-after'])).toBeGreaterThan(0);
+    return ((await agent.status()).buffer as { problems: string[] }).problems.join().includes('the disk is full');
+  }, 'the disk is full for the agent too');
+}
+
+const verb = (...args: string[]): Promise<VerbOutcome> => runVerb([...args, '--config', agent.config]);
+
+async function standing(): Promise<Map<string, number>> {
+  const { stdout, stderr, status } = await verb('buffer', 'ls', '--json');
+  expect({ stderr, status }).toEqual({ stderr: '', status: 0 });
+  return new Map((JSON.parse(stdout) as { tag: string; values: number }[]).map(({ tag, values }) => [tag, values]));
+}
+
+async function purged(...args: string[]): Promise<number> {
+  const { stdout, stderr, status } = await verb('buffer', 'purge', '--yes', '--json', ...args);
+  expect({ stderr, status }).toEqual({ stderr: '', status: 0 });
+  return (JSON.parse(stdout) as { purged: number }).purged;
+}
+
+describe('tagferry buffer purge on a full disk', () => {
+  it('makes a running daemon take values again by tag and by age, and nothing else is lost', async () => {
+    await agent.start();
+    await fillUp();
+    expect(await purged('--tag', 'FT-101')).toBe(12_000);
+    expect(await purged('--tag', 'FT-102', '--older-than', new Date(FROM_MS + 9_000_000).toISOString())).toBe(9_000);
+    await agent.until(async () => (await push('FT-101', 10)).status === 204, 'values are taken again');
+    const health = async () => (await agent.call(agent.ops, '/healthz')).status;
+    await agent.until(async () => (await health()) === 200, 'the agent is healthy again');
+    expect(await agent.metric('tagferry_values_dropped_total{reason="purge"}')).toBe(21_000);
+    const kept = { 'FT-101': 10, 'FT-102': 3_000, 'FT-103': pushed.get('FT-103') };
+    expect(Object.fromEntries(await standing())).toEqual(kept);
+    // All of it is on disk, not in memory alone.
+    await agent.end('SIGKILL');
+    expect(Object.fromEntries(await standing())).toEqual(kept);
+  }, 120_000);
+
+  it('says what it could not delete and who goes on with it, where there is no room even for that', async () => {
+    await agent.start();
+    await fillUp();
+    // What the reserve gave is somebody else's too, to the last block.
+    disk.fill();
+    const { status, stdout, stderr } = await verb('buffer', 'purge', '--yes', '--tag', 'FT-101');
+    expect([status, stdout]).toEqual([1, '0 values are deleted.\n']);
+    expect(stderr).toContain('not everything could be deleted: the disk refuses writes (SQLITE_FULL).');
+    expect(stderr).toMatch(/12,000 values more are being deleted: the daemon tries again/);
+    expect(stderr).toContain('Free space on the file system of STATE_DIR');
+    const dropped = () => agent.metric('tagferry_values_dropped_total{reason="purge"}');
+    expect(await dropped()).toBe(0);
+    disk.free();
+    await agent.until(async () => (await dropped()) === 12_000, 'the deletion goes through');
+    expect((await standing()).get('FT-101') ?? 0).toBe(0);
+  }, 120_000);
+
+  it('works on the folder of a stopped daemon too, which then starts and takes values', async () => {
+    await agent.start();
+    await fillUp();
+    expect(await agent.end('SIGTERM')).toBe(0);
+    disk.fill();
+    expect(disk.freeBytes).toBeLessThan(10_000);
+    expect(await purged('--tag', 'FT-101')).toBe(12_000);
+    expect(await purged('--tag', 'FT-102', '--older-than', new Date(FROM_MS + 9_000_000).toISOString())).toBe(9_000);
+    await agent.start();
+    await agent.until(async () => (await push('FT-101', 10)).status === 204, 'values are taken again');
+    expect(Object.fromEntries(await standing())).toEqual({
+      'FT-101': 12_010 - 12_000,
+      'FT-102': 3_000,
+      'FT-103': pushed.get('FT-103'),
+    });
+  }, 120_000);
+
+  it('starts on a disk that is full to the last block, and says so instead of ending', async () => {
+    await agent.start();
+    for (const tag of NAMES) await push(tag, 1000);
+    await agent.end('SIGKILL');
+    disk.fill();
+    await agent.start();
+    expect((await push('FT-101', 10)).status).toBe(503);
+    expect((await agent.call(agent.ops, '/healthz')).text).toContain('the disk is full');
+    disk.free();
+    await agent.until(async () => (await push('FT-101', 10)).status === 204, 'values are taken again');
+  }, 120_000);
+});

@@ -1,0 +1,66 @@
+import { execFileSync } from 'node:child_process';
+import { closeSync, mkdirSync, mkdtempSync, openSync, rmSync, statfsSync, writeSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect } from 'vitest';
+
+const TOOLS = { env: { ...process.env, PATH: `${process.env.PATH}:/usr/sbin:/sbin` }, stdio: 'pipe' } as const;
+
+/** A small file system in a file, for tests that fill it or take its writing away: only root may mount it. */
+export class SmallDisk {
+  readonly folder: string;
+  readonly mount: string;
+
+  constructor(megabytes: number) {
+    this.folder = mkdtempSync(join(tmpdir(), 'tagferry-full-'));
+    this.mount = join(this.folder, 'disk');
+    mkdirSync(this.mount);
+    const image = join(this.folder, 'disk.img');
+    try {
+      execFileSync('truncate', ['-s', `${megabytes}M`, image], TOOLS);
+      execFileSync('mkfs.ext4', ['-q', '-m', '0', image], TOOLS);
+      execFileSync('mount', ['-o', 'loop', image, this.mount], TOOLS);
+    } catch (error) {
+      throw new Error(
+        `the test of a small disk mounts one: it needs root, e2fsprogs and loop devices (${String(error)})`,
+      );
+    }
+  }
+
+  get state(): string {
+    return join(this.mount, 'state');
+  }
+
+  get freeBytes(): number {
+    const { bavail, bsize } = statfsSync(this.mount);
+    return bavail * bsize;
+  }
+
+  /** Somebody else's file takes all that is left, but for so much. */
+  fill(leaveBytes = 0): void {
+    const file = openSync(join(this.mount, 'ballast'), 'a');
+    for (const size of [1 << 20, 1 << 16, 1 << 12, 1 << 10]) {
+      const piece = Buffer.alloc(size, 1);
+      try {
+        while (leaveBytes === 0 || this.freeBytes > leaveBytes) writeSync(file, piece);
+      } catch (error) {
+        expect((error as NodeJS.ErrnoException).code).toBe('ENOSPC');
+      }
+    }
+    closeSync(file);
+  }
+
+  /** That file goes. */
+  free(): void {
+    rmSync(join(this.mount, 'ballast'));
+  }
+
+  remount(mode: 'ro' | 'rw'): void {
+    execFileSync('mount', ['-o', `remount,${mode}`, this.mount], TOOLS);
+  }
+
+  dispose(): void {
+    execFileSync('umount', ['-l', this.mount], TOOLS);
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+}

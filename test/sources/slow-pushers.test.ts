@@ -1,0 +1,159 @@
+import { once } from 'node:events';
+import { request as httpRequest } from 'node:http';
+import { connect, type Socket } from 'node:net';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { silentLogger } from '../../src/logger.ts';
+import { type Line, rateOf, slowestOf } from '../../src/sources/connections.ts';
+import { HttpPush, type PushLimits } from '../../src/sources/http-push.ts';
+import { type Door, makeDoor, until } from './sink-double.ts';
+
+const BODY = JSON.stringify({ values: [{ tag: 'FT-101', key: 'flow', value: 12.5 }] });
+/** As many as the listener has places (INTERFACE.md names no number; the default is 1,024). */
+const PLACES = 1_024;
+
+let door: Door;
+let push: HttpPush;
+let port = 0;
+const sockets: { socket: Socket; received: string; closed: boolean }[] = [];
+
+async function listen(limits: Partial<PushLimits> = {}): Promise<void> {
+  push = new HttpPush({
+    listen: { host: '127.0.0.1', port: 0 },
+    token: undefined,
+    intake: door.intake,
+    clock: door.clock,
+    log: silentLogger(),
+    limits,
+  });
+  const at = await push.start();
+  port = 'port' in at ? at.port : 0;
+}
+
+async function open(text: string) {
+  const line = { socket: connect(port, '127.0.0.1'), received: '', closed: false };
+  sockets.push(line);
+  line.socket.on('data', (chunk) => {
+    line.received += String(chunk);
+  });
+  line.socket.on('error', () => {});
+  line.socket.on('close', () => {
+    line.closed = true;
+  });
+  await once(line.socket, 'connect');
+  line.socket.write(text);
+  return line;
+}
+
+const head = (length: number) =>
+  `POST /v1/values HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\n\r\n`;
+
+function send(body: string, headers: Record<string, string> = { 'Content-Type': 'application/json' }): Promise<number> {
+  return new Promise((resolve) => {
+    const request = httpRequest(
+      { host: '127.0.0.1', port, path: '/v1/values', method: 'POST', headers, agent: false },
+      (response) => {
+        response.resume();
+        resolve(response.statusCode!);
+      },
+    );
+    request.on('error', () => resolve(0));
+    request.end(body);
+  });
+}
+
+beforeEach(() => {
+  door = makeDoor();
+});
+afterEach(async () => {
+  for (const { socket } of sockets.splice(0)) socket.destroy();
+  await push.stop();
+});
+
+describe('pushers that send a byte a second', () => {
+  it('do not keep the others out, though they have every place: the slowest give theirs', async () => {
+    await listen();
+    const slow = await Promise.all(Array.from({ length: PLACES }, () => open(`${head(1000)}{`)));
+    await until(() => push.connections === PLACES);
+    await door.clock.advance(2_000);
+    for (const { socket } of slow) socket.write(' ');
+    for (let i = 0; i < 50; i++) expect(await send(BODY)).toBe(204);
+    await until(() => slow.some(({ closed }) => closed));
+    const ended = slow.filter(({ closed }) => closed);
+    expect(ended.every(({ received }) => received.startsWith('HTTP/1.1 408 '))).toBe(true);
+    // Each newcomer has the place of one, and gives it up with its own end.
+    expect(ended.length).toBeLessThanOrEqual(50);
+    expect(door.counted.get('http')).toBe(50);
+  }, 60_000);
+
+  it('are ended after a while though there is place, and give back the memory that they hold', async () => {
+    await listen();
+    const slow = await open(`${head(100_000)}${' '.repeat(50_000)}`);
+    const honest = await open(`${head(100_000)}${' '.repeat(1_000)}`);
+    await until(() => push.heldBytes > 50_000);
+    for (let second = 0; second < 16; second++) {
+      slow.socket.write(' ');
+      honest.socket.write(' '.repeat(500));
+      const sent = 51_000 + 500 * (second + 1);
+      await until(() => push.heldBytes >= sent || slow.closed);
+      await door.clock.advance(1_000);
+    }
+    await until(() => slow.closed);
+    expect(slow.received).toContain(' 408 ');
+    expect(honest.closed).toBe(false);
+    await until(() => push.heldBytes < 20_000);
+  });
+
+  it('do not cost those their place who wait for the disk, or came this moment', async () => {
+    await listen({ connections: 3 });
+    door.sink.holds = true;
+    const waiting = [send(BODY), send(BODY)];
+    await until(() => door.sink.waiting === 2);
+    await open(`${head(1000)}{`);
+    await until(() => push.connections === 3);
+    expect(await send(BODY)).toBe(0);
+    await door.clock.advance(5_000);
+    const late = send(BODY);
+    await until(() => door.sink.waiting === 3);
+    door.sink.commit();
+    expect(await Promise.all([...waiting, late])).toEqual([204, 204, 204]);
+  });
+});
+
+describe('a body that is one huge line', () => {
+  it('is answered, whatever it is made of, and holds no memory after that', async () => {
+    await listen();
+    const size = 8 * 1024 * 1024 - 1;
+    const json = { 'Content-Type': 'application/json' };
+    const lines = { 'Content-Type': 'application/x-ndjson' };
+    expect(await send('['.repeat(size), json)).toBe(400);
+    expect(await send('{"a":'.repeat(size / 5), lines)).toBe(400);
+    expect(await send('x'.repeat(size), lines)).toBe(400);
+    expect(await send(`{"values":[${'1,'.repeat(size / 2 - 10)}1]}`, json)).toBe(422);
+    expect(await send(`{"tag":"${'F'.repeat(size - 100)}","key":"flow","value":1}`, lines)).toBe(422);
+    expect(await send(`${' '.repeat(size + 2)}`, lines)).toBe(413);
+    expect(push.heldBytes).toBe(0);
+    expect(await send(BODY)).toBe(204);
+  }, 60_000);
+});
+
+describe('who makes place', () => {
+  const line = (state: Line['state'], sinceMs: number, bytesRead = 0): Line => ({
+    state,
+    sinceMs,
+    bytesRead,
+    marks: [{ atMs: sinceMs, bytes: 0 }],
+  });
+
+  it('is the slowest sender, then who is idle longest, never who waits for its answer or sends well', () => {
+    const slow = line('sending', 0, 100);
+    const slower = line('sending', 0, 10);
+    const fast = line('sending', 0, 1_000_000);
+    const idle = line('idle', 5_000);
+    const idler = line('idle', 1_000);
+    const waiting = line('waiting', 0);
+    expect(slowestOf([slow, slower, fast, idle, idler, waiting], 10_000)).toBe(slower);
+    expect(slowestOf([fast, idle, waiting, idler], 10_000)).toBe(idler);
+    expect(slowestOf([fast, waiting, line('idle', 9_500), line('sending', 9_500)], 10_000)).toBeUndefined();
+    expect(rateOf(slow, 10_000)).toBe(10);
+  });
+});
