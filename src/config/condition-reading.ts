@@ -13,6 +13,8 @@ export type RawCondition = Scalar | Scalar[] | { above?: number; below?: number 
 interface Obstacle {
   reason: string;
   instead: string;
+  /** It is about a member that the spec does not show beside others: the platform may send it all the same. */
+  mayBeSent?: true;
 }
 
 /**
@@ -48,7 +50,8 @@ export function readConditions(
     const [first] = obstacles.values();
     if (types.length > 0 && [...obstacles.values()].every((obstacle) => obstacle !== undefined)) {
       const place = condition.kind === 'tag' ? file.placeOf(pointer) : placeOfFault(condition, types, pointer, file);
-      problems.warning(place, `the rule can never match: ${first!.reason}`, first!.instead, path);
+      const never = first!.mayBeSent ? 'the rule will hardly match' : 'the rule can never match';
+      problems.warning(place, `${never}: ${first!.reason}`, first!.instead, path);
       explained = true;
     } else if (Array.isArray(written)) {
       explainMembers(condition, types, pointer, file, problems);
@@ -178,10 +181,31 @@ function unknownPath(path: string, type: EventType, types: readonly EventType[])
   if (within !== undefined && paths.includes(within)) {
     return { reason: `${whose} no "${path}", paths start in content`, instead: `write "${within}"` };
   }
+  const beside = membersBeside(path, type);
+  if (beside.length > 0) {
+    const where = types.length === 1 ? type : 'these events';
+    const names = beside.map((member) => `"${member}"`);
+    const instead = names.length === 1 ? `write ${names[0]}` : `write one of ${names.join(', ')}`;
+    return { reason: `the spec does not show "${path}" in ${where}`, instead, mayBeSent: true };
+  }
   const nearest = nearestName(path, paths);
   const example = types.includes('threshold_reached') ? 'data.value' : paths[0];
   const instead = nearest?.likely ? `write "${nearest.name}"` : `write a path of the event, for example "${example}"`;
   return { reason: `${whose} no "${path}"`, instead };
+}
+
+/**
+ * What the spec shows in place of the last name of a path, where the rest is right and the name no slip of one of these. Nobody
+ * compares an `href`, so it is named only where nothing else is.
+ */
+function membersBeside(path: string, type: EventType): string[] {
+  const end = path.lastIndexOf('.');
+  const object = end < 0 ? undefined : outlineAt(type, path.slice(0, end));
+  if (object === undefined || !isMembers(object)) return [];
+  const all = Object.keys(object);
+  if (nearestName(path.slice(end + 1), all)?.likely) return [];
+  const members = all.filter((member) => member !== 'href');
+  return (members.length > 0 ? members : all).map((member) => `${path.slice(0, end)}.${member}`);
 }
 
 function rangeObstacle(condition: Condition & { kind: 'range' }, outline: Outline): Obstacle | undefined {

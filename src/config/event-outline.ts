@@ -1,30 +1,46 @@
 import { EVENT_TYPES, type EventType } from '../contract/events.ts';
 
+const LIST = Symbol('list');
+
 /**
- * What the `content` of each event type holds (spec 6.3), as far as it can be told beforehand: so that `check` can explain a
- * rule that can never match. Lists, and what the spec leaves open, are `open`: anything may stand there.
+ * What the `content` of each event type holds (spec 6.3), exactly as the spec shows it: so that `check` can tell of a rule that needs
+ * more. What the spec names but leaves the form of is `open`: anything may stand there.
  */
-export type Outline = 'number' | 'text' | 'open' | readonly string[] | { readonly [member: string]: Outline };
+export type Outline = 'number' | 'text' | 'open' | readonly string[] | Members;
+/** `LIST`: a list, and these are the members of each one in it. */
+export type Members = { readonly [member: string]: Outline; readonly [LIST]?: true };
 
 const REFERENCE = { id: 'number', href: 'text' } as const;
-/** Where a platform may send more than the spec shows. */
-const LOOSE = { ...REFERENCE, code: 'text', name: 'text' } as const;
+const NAMED = { id: 'number', code: 'text', name: 'text', description: 'text', tenant: REFERENCE } as const;
 const UNIT = { code: 'text', symbol: 'text' } as const;
-const CODED = { ...REFERENCE, code: 'text', name: 'text', description: 'text', tenant: 'open' } as const;
+/** The number comes as text. */
+const VALUE = { timestamp: 'text', value: 'text' } as const;
+const VALUES = { key: 'text', group: 'text', unit: REFERENCE, data: { [LIST]: true, ...VALUE }, [LIST]: true } as const;
+/** Of what changed only a status is shown; the other attributes are those that the filter knows. */
 const UPDATED = {
   ...REFERENCE,
   serial_number: 'text',
   description: 'text',
   last_seen_at: 'text',
   tenant: 'open',
-  status: CODED,
+  status: REFERENCE,
 } as const;
 const PAIR = { asset: REFERENCE, instrumentation: REFERENCE } as const;
-const ASSET_ACCESS = { asset: { ...REFERENCE, serial_number: 'text' }, user: LOOSE } as const;
-const INSTRUMENTATION_ACCESS = { instrumentation: { ...REFERENCE, tag: 'text' }, user: LOOSE } as const;
-const NODE_ACCESS = { node: { ...REFERENCE, tag: 'text', name: 'text' }, user: LOOSE } as const;
+const ASSET_ACCESS = { asset: { ...REFERENCE, serial_number: 'text' }, user: REFERENCE } as const;
+const INSTRUMENTATION_ACCESS = { instrumentation: { ...REFERENCE, tag: 'text' }, user: REFERENCE } as const;
+const CODED = { ...REFERENCE, code: 'text' } as const;
+const REFERENCES = { ...REFERENCE, [LIST]: true } as const;
+const HEALTH_CONDITIONS = {
+  id: 'number',
+  diagnosis_code: 'text',
+  asset_status: REFERENCE,
+  channel: 'open',
+  module: 'open',
+  links: { causes: { href: 'text' } },
+  [LIST]: true,
+} as const;
 const ADD_ON_NODE = {
-  add_on: REFERENCE,
+  add_on: { id: 'number' },
   node: REFERENCE,
   subscription: {
     ...REFERENCE,
@@ -42,14 +58,10 @@ const ADD_ON_NODE = {
   },
 } as const;
 
-const OUTLINES: Readonly<Record<EventType, { readonly [member: string]: Outline }>> = {
-  asset_value_created: {
-    asset: REFERENCE,
-    // The number comes as text, and some platforms send a number.
-    value: { key: 'text', group: 'text', unit: LOOSE, timestamp: 'text', value: 'open' },
-  },
-  asset_values_created: { asset: REFERENCE, values: 'open' },
-  instrumentation_values_created: { instrumentation: REFERENCE, values: 'open' },
+const OUTLINES: Readonly<Record<EventType, Members>> = {
+  asset_value_created: { asset: REFERENCE, value: { key: 'text', group: 'text', unit: REFERENCE, ...VALUE } },
+  asset_values_created: { asset: REFERENCE, values: VALUES },
+  instrumentation_values_created: { instrumentation: REFERENCE, values: VALUES },
   asset_updated: { asset: { ...UPDATED, production_date: 'text', product: 'open', parent: 'open' } },
   asset_software_added: { asset: REFERENCE, software: REFERENCE },
   asset_instrumentation_association_created: PAIR,
@@ -59,8 +71,9 @@ const OUTLINES: Readonly<Record<EventType, { readonly [member: string]: Outline 
   asset_disappeared: ASSET_ACCESS,
   instrumentation_appeared: INSTRUMENTATION_ACCESS,
   instrumentation_disappeared: INSTRUMENTATION_ACCESS,
-  node_appeared: NODE_ACCESS,
-  node_disappeared: NODE_ACCESS,
+  node_appeared: { node: { ...REFERENCE, tag: 'text' }, user: REFERENCE },
+  node_disappeared: { node: { ...REFERENCE, name: 'text' }, user: REFERENCE },
+  // A key may hold dots, and what it specifies has a value and a unit of any form.
   asset_specifications_updated: { asset: { ...REFERENCE, specifications: 'open' } },
   event_specifications_updated: { event: { ...REFERENCE, specifications: 'open' } },
   event_created: {
@@ -70,17 +83,17 @@ const OUTLINES: Readonly<Record<EventType, { readonly [member: string]: Outline 
       responsible: 'open',
       type: CODED,
       status: CODED,
-      assets: 'open',
-      instrumentations: 'open',
-      documents: 'open',
+      assets: REFERENCES,
+      instrumentations: REFERENCES,
+      documents: REFERENCES,
     },
   },
   event_document_created: { event: REFERENCE, document: REFERENCE },
   asset_health_condition_updated: {
     asset: REFERENCE,
-    asset_status: CODED,
-    health_conditions: 'open',
-    previous_health_conditions: 'open',
+    asset_status: NAMED,
+    health_conditions: HEALTH_CONDITIONS,
+    previous_health_conditions: HEALTH_CONDITIONS,
   },
   product_status_changed: {
     product: {
@@ -93,11 +106,12 @@ const OUTLINES: Readonly<Record<EventType, { readonly [member: string]: Outline 
       repair_until: 'text',
       calibration_until: 'text',
       name: 'text',
-      status: CODED,
+      status: { ...NAMED, href: 'text' },
     },
   },
   threshold_reached: {
     asset: REFERENCE,
+    // The row says no more than "instrumentation"; where the spec shows one whole, it has its tag.
     instrumentation: { ...REFERENCE, tag: 'text' },
     data: { value: 'number', key: 'text', timestamp: 'text', unit: UNIT },
     threshold: {
@@ -118,13 +132,16 @@ export function outlineAt(type: EventType, path: string): Outline | undefined {
   let outline: Outline = OUTLINES[type];
   for (const member of path.split('.')) {
     if (outline === 'open') return 'open';
-    if (!isMembers(outline) || !Object.hasOwn(outline, member)) return undefined;
+    if (!isMembers(outline)) return undefined;
+    // A place in a list, as `valuesAt` reads it.
+    if (outline[LIST] && /^\d{1,9}$/.test(member)) continue;
+    if (!Object.hasOwn(outline, member)) return undefined;
     outline = outline[member]!;
   }
   return outline;
 }
 
-export function isMembers(outline: Outline): outline is { readonly [member: string]: Outline } {
+export function isMembers(outline: Outline): outline is Members {
   return typeof outline === 'object' && !Array.isArray(outline);
 }
 

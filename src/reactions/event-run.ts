@@ -3,10 +3,11 @@ import type { Reaction } from '../config/reactions.ts';
 import { codeOf, messageOf } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import type { Repeats } from '../repeats.ts';
-import { type Backoff, fullJitterMs } from '../retry.ts';
+import { fullJitterMs } from '../retry.ts';
 import { type ActionResult, nameActions, type Perform } from './action.ts';
 import type { Cooldowns } from './cooldowns.ts';
 import type { EventFacts } from './event-facts.ts';
+import { backoffAfter, isGivenUp } from './giving-up.ts';
 import type { Attempt, InboxEvent, Journal } from './journal.ts';
 import type { Progress } from './progress.ts';
 import { judgeAge, matches } from './rules.ts';
@@ -33,14 +34,12 @@ export interface EventRunOptions {
   repeats: Repeats;
   /** A clock to judge age by; `undefined` while none can be trusted. See `judgeAge`. */
   trustedNowMs: () => number | undefined;
-  /** How often an action is tried. */
+  /** How often an action is tried that is given up by its count: see `isGivenUp`. */
   mostTries: number;
   /** Outcomes, for `tagferry_reactions_total{name,outcome}`. */
   onOutcome: (reaction: string, outcome: 'done' | 'failed' | 'dead' | 'expired' | 'cooldown') => void;
 }
 
-/** Between tries of an action: a dashboard that restarts is back in a minute or two. */
-const RETRY: Backoff = { baseMs: 2_000, capMs: 60_000 };
 const RETRY_FLOOR_MS = 500;
 /** How soon a reaction looks again whether its turn has come, or the clock. */
 const LOOK_AGAIN_MS = 2_000;
@@ -80,6 +79,10 @@ export class EventRun {
     if (over !== undefined) return over;
     const reason = await this.#reasonAgainst(reaction);
     if (reason === 'waiting') return 'waiting';
+    if (reason === 'expired' && this.#progress.hasBegun(reaction.name) && (await this.#endTries(reaction))) {
+      this.#options.onOutcome(reaction.name, 'dead');
+      return 'dead';
+    }
     if (reason !== undefined) {
       // Said once: a reaction that had begun and is now too old is over as well.
       await this.#record(reaction.name, '', { outcome: reason }, 0);
@@ -106,18 +109,29 @@ export class EventRun {
     if (!this.#progress.hasBegun(reaction.name)) return undefined;
     const names = nameActions(reaction.actions).filter((name) => !this.#progress.isDone(reaction.name, name));
     if (names.length === 0) return 'done';
-    return names.every((name) => this.#isGivenUp(reaction, name)) ? 'dead' : undefined;
+    return names.every((name) => this.#progress.isGivenUp(reaction.name, name)) ? 'dead' : undefined;
   }
 
-  #isGivenUp(reaction: Reaction, name: string): boolean {
-    return this.#progress.failures(reaction.name, name) >= this.#options.mostTries;
+  /** The event has become too old while an action of it failed: what is still to do is given up. Whether there was such an action. */
+  async #endTries(reaction: Reaction): Promise<boolean> {
+    const open = nameActions(reaction.actions).filter((name) => !this.#progress.isDone(reaction.name, name));
+    if (!open.some((name) => this.#progress.failures(reaction.name, name) > 0)) return false;
+    for (const name of open) {
+      if (this.#progress.isGivenUp(reaction.name, name)) continue;
+      const last = this.#progress.lastDetail(reaction.name, name);
+      await this.#giveUp(
+        reaction,
+        name,
+        `${last === undefined ? '' : `${last}; `}the event has become older than max_age`,
+      );
+    }
+    return true;
   }
 
   async #reasonAgainst(reaction: Reaction): Promise<'expired' | 'cooldown' | 'waiting' | undefined> {
     if (this.#event.replayed) return undefined;
-    const { clock, trustedNowMs } = this.#options;
-    const waitedMs = clock.monotonicMs() - this.#progress.firstSeenMs;
-    const age = judgeAge(reaction.maxAgeMs, this.#event.occurredAtMs, trustedNowMs(), waitedMs);
+    const { trustedNowMs } = this.#options;
+    const age = judgeAge(reaction.maxAgeMs, this.#event.occurredAtMs, trustedNowMs(), this.#waitedMs());
     if (age === 'too-old') return 'expired';
     if (age === 'unknown') return 'waiting';
     if (this.#progress.hasBegun(reaction.name)) return undefined;
@@ -139,7 +153,7 @@ export class EventRun {
     for (const [index, action] of reaction.actions.entries()) {
       const name = names[index]!;
       if (this.#progress.isDone(reaction.name, name)) continue;
-      if (this.#isGivenUp(reaction, name)) {
+      if (this.#progress.isGivenUp(reaction.name, name)) {
         worst = worseOf(worst, 'dead');
         continue;
       }
@@ -160,7 +174,7 @@ export class EventRun {
         turns.done(reaction.name, object, name, this.#event.id);
         continue;
       }
-      worst = worseOf(worst, this.#afterFailure(reaction, name, result));
+      worst = worseOf(worst, await this.#afterFailure(reaction, action, name, result));
     }
     return worst;
   }
@@ -177,38 +191,55 @@ export class EventRun {
     }
   }
 
-  #afterFailure(reaction: Reaction, name: string, result: ActionResult): 'failed' | 'dead' {
+  async #afterFailure(
+    reaction: Reaction,
+    action: Reaction['actions'][number],
+    name: string,
+    { detail }: ActionResult,
+  ): Promise<'failed' | 'dead'> {
+    const { clock, mostTries, repeats, turns } = this.#options;
     const tries = this.#progress.failures(reaction.name, name);
-    const fields = { action: name, detail: result.detail, tries };
-    const object = this.#facts.object;
-    if (tries >= this.#options.mostTries) {
-      this.#options.turns.done(reaction.name, object, name, this.#event.id);
-      this.#log('error', 'reaction.dead', reaction, fields, 'an action was given up; `tagferry events replay` runs it');
+    const replayed = this.#event.replayed ?? false;
+    if (isGivenUp(action, reaction, { tries, mostTries, waitedMs: this.#waitedMs(), replayed })) {
+      await this.#giveUp(reaction, name, detail);
       return 'dead';
     }
-    this.#options.turns.take(reaction.name, object, name, this.#event.id);
-    const count = this.#options.repeats.note(repeatKey(reaction, name), this.#options.clock.monotonicMs());
+    turns.take(reaction.name, this.#facts.object, name, this.#event.id);
+    const count = repeats.note(repeatKey(reaction, name), clock.monotonicMs());
     const level = count === undefined ? 'debug' : 'warn';
-    this.#log(level, 'reaction.failed', reaction, { ...fields, count }, 'an action failed and will be tried again');
+    const fields = { action: name, detail, tries, count };
+    this.#log(level, 'reaction.failed', reaction, fields, 'an action failed and will be tried again');
     return 'failed';
+  }
+
+  async #giveUp(reaction: Reaction, name: string, detail: string | undefined): Promise<void> {
+    const tries = this.#progress.failures(reaction.name, name);
+    await this.#record(reaction.name, name, { outcome: 'dead', ...(detail === undefined ? {} : { detail }) }, 0);
+    this.#options.turns.done(reaction.name, this.#facts.object, name, this.#event.id);
+    const fields = { action: name, detail, tries };
+    this.#log('error', 'reaction.dead', reaction, fields, 'an action was given up; `tagferry events replay` runs it');
+  }
+
+  #waitedMs(): number {
+    return this.#options.clock.monotonicMs() - this.#progress.firstSeenMs;
   }
 
   #retryInMs(reactions: readonly Reaction[]): number {
     let fewest = Number.POSITIVE_INFINITY;
-    for (const reaction of reactions) {
-      for (const name of nameActions(reaction.actions)) {
-        const failures = this.#progress.failures(reaction.name, name);
-        if (failures > 0 && !this.#progress.isDone(reaction.name, name)) fewest = Math.min(fewest, failures);
+    for (const { name: reaction, actions } of reactions) {
+      for (const name of nameActions(actions)) {
+        if (this.#progress.isDone(reaction, name) || this.#progress.isGivenUp(reaction, name)) continue;
+        const failures = this.#progress.failures(reaction, name);
+        if (failures > 0) fewest = Math.min(fewest, failures);
       }
     }
     const attempt = Number.isFinite(fewest) ? fewest - 1 : 0;
-    return fullJitterMs(attempt, RETRY, () => this.#options.clock.random(), RETRY_FLOOR_MS);
+    return fullJitterMs(attempt, backoffAfter(this.#waitedMs()), () => this.#options.clock.random(), RETRY_FLOOR_MS);
   }
 
   /** Soon at first, then less often: each look is two commits. */
   #lookAgainInMs(): number {
-    const waitedMs = this.#options.clock.monotonicMs() - this.#progress.firstSeenMs;
-    return Math.min(SLOWEST_LOOK_MS, LOOK_AGAIN_MS + waitedMs / 4);
+    return Math.min(SLOWEST_LOOK_MS, LOOK_AGAIN_MS + this.#waitedMs() / 4);
   }
 
   /** A journal that cannot be written stops no action: the event stays open, and runs again after a crash. */

@@ -10,6 +10,8 @@ export const REPLAY_MARK = { reaction: '', action: 'replay', outcome: 'begun' } 
 export class Progress {
   readonly #done = new Set<string>();
   readonly #failures = new Map<string, number>();
+  readonly #details = new Map<string, string>();
+  readonly #givenUp = new Set<string>();
   readonly #begun = new Set<string>();
   readonly #skipped = new Set<string>();
   /** Monotonic clock when this process first looked at the event. */
@@ -25,11 +27,15 @@ export class Progress {
     for (const attempt of journal.slice(replayedAt + 1)) this.note(attempt);
   }
 
-  note(attempt: Pick<Attempt, 'reaction' | 'action' | 'outcome'>): void {
+  note(attempt: Pick<Attempt, 'reaction' | 'action' | 'outcome' | 'detail'>): void {
     const key = keyOf(attempt.reaction, attempt.action);
     if (attempt.outcome === 'done') this.#done.add(key);
     if (attempt.outcome === 'expired' || attempt.outcome === 'cooldown') this.#skipped.add(attempt.reaction);
-    if (attempt.outcome === 'failed') this.#failures.set(key, this.failures(attempt.reaction, attempt.action) + 1);
+    if (attempt.outcome === 'dead') this.#givenUp.add(key);
+    if (attempt.outcome === 'failed') {
+      this.#failures.set(key, this.failures(attempt.reaction, attempt.action) + 1);
+      if (attempt.detail !== undefined) this.#details.set(key, attempt.detail);
+    }
     if (attempt.outcome === 'done' || attempt.outcome === 'failed') this.#begun.add(attempt.reaction);
   }
 
@@ -39,6 +45,15 @@ export class Progress {
 
   failures(reaction: string, action: string): number {
     return this.#failures.get(keyOf(reaction, action)) ?? 0;
+  }
+
+  /** How it failed last. */
+  lastDetail(reaction: string, action: string): string | undefined {
+    return this.#details.get(keyOf(reaction, action));
+  }
+
+  isGivenUp(reaction: string, action: string): boolean {
+    return this.#givenUp.has(keyOf(reaction, action));
   }
 
   /** It was too late for the reaction, or it rested: that does not change while the event comes back for another. */

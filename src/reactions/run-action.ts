@@ -73,8 +73,8 @@ export async function runCommand(
     if (!(end instanceof Error)) {
       const about = { reaction: context.reaction, inbox_id: context.event.id, digest: context.event.digest };
       const hasFailed = end.code !== 0 || cut !== undefined;
-      // What went well is told by `reaction.done`: one line a happening.
-      logger[hasFailed ? 'info' : 'debug'](
+      const written = { stdout: output.text() || undefined, stderr: errors.text() || undefined };
+      logger.info(
         {
           event: 'reaction.command',
           ...about,
@@ -84,13 +84,13 @@ export async function runCommand(
           cut,
           leftovers: cut === undefined ? leftovers : undefined,
           duration_ms: Math.round(clock.monotonicMs() - startedAtMs),
-          stderr: (hasFailed && errors.text()) || undefined,
+          // Many programs complain on standard output.
+          ...(hasFailed ? written : {}),
         },
         'a command of a reaction ended',
       );
-      // It may repeat the event, and with it names of people, so it is for whoever asks for it. A complaint is above.
-      const written = { stdout: output.text() || undefined, stderr: errors.text() || undefined };
-      if (written.stdout || written.stderr) {
+      // It may repeat the event, and with it names of people: of what went well it is for whoever asks for it.
+      if (!hasFailed && (written.stdout || written.stderr)) {
         logger.debug({ event: 'reaction.output', ...about, ...written }, 'what a command of a reaction wrote');
       }
     }

@@ -43,7 +43,7 @@ export interface ReactionRunnerOptions {
   onOutcome?: EventRunOptions['onOutcome'];
   /** Events under way at once; 16 unless told: most of a reaction is waiting, and an incident must not start 500 processes. */
   concurrency?: number;
-  /** Tries of one action; 8 unless told: about two minutes. */
+  /** Tries of one action that is given up by its count; 8 unless told: about two minutes. */
   mostTries?: number;
 }
 

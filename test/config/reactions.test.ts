@@ -1,5 +1,7 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { isMembers, type Outline, outlineAt } from '../../src/config/event-outline.ts';
+import { isMembers, type Outline, outlineAt, pathsOf } from '../../src/config/event-outline.ts';
 import { EVENT_TYPES, eventSchema, type JsonSchema } from '../../src/contract/events.ts';
 import { check } from './folder.ts';
 
@@ -159,6 +161,33 @@ describe('a rule that can never match is explained', () => {
     expect(warningsFor(on, condition)).toEqual([`${NEVER}${reason}`]);
   });
 
+  it.each([
+    ['asset_updated', 'asset.status.code: failure', '"asset.status.code"', 'write "asset.status.id"'],
+    [
+      'edge_device_updated',
+      'edge_device.status.code: offline',
+      '"edge_device.status.code"',
+      'write "edge_device.status.id"',
+    ],
+    [
+      'asset_health_condition_updated',
+      'health_conditions.asset_status.code: failure',
+      '"health_conditions.asset_status.code"',
+      'write "health_conditions.asset_status.id"',
+    ],
+    ['node_disappeared', 'node.tag: N-1', '"node.tag"', 'write one of "node.id", "node.name"'],
+    ['asset_value_created', 'value.unit.code: bar', '"value.unit.code"', 'write "value.unit.id"'],
+    ['asset_appeared', 'user.code: 5', '"user.code"', 'write "user.id"'],
+  ])('with what the spec does not show but may come, and stays valid: on %s if %s', (on, condition, path, instead) => {
+    const checked = checkReactions(
+      `reactions:\n  - { name: r, on: ${on}, if: { ${condition} }, do: [{ log: info }] }\n`,
+    );
+    expect(checked.lines).toEqual([
+      `DIR/reactions.yaml:2: warning: the rule will hardly match: the spec does not show ${path} in ${on}, ${instead}`,
+    ]);
+    expect(checked.configuration?.reactions).toHaveLength(1);
+  });
+
   it('with a list is explained as a whole, or by the one that can never be it', () => {
     expect(warningsFor('instrumentation_appeared', '{ tag: [PT-7, PT-8] }')).toEqual([
       `${NEVER}instrumentation_appeared names only an instrumentation, and none of the tags has one, add instrumentation: to the tags in tags.yaml`,
@@ -198,6 +227,11 @@ describe('a rule that can never match is explained', () => {
     ['asset_value_created', '{ value.value: { above: 3 }, value.key: flow }'],
     ['[asset_appeared, threshold_reached]', '{ data.value: 1 }'],
     ['"*"', '{ asset.id: 5 }'],
+    ['asset_updated', '{ asset.status.id: 4 }'],
+    ['[node_appeared, node_disappeared]', '{ node.tag: N-1 }'],
+    ['asset_values_created', '{ values.key: flow, values.0.data.value: { above: 3 } }'],
+    ['event_created', '{ event.assets.id: 881, event.type.code: calibration }'],
+    ['asset_health_condition_updated', '{ asset_status.code: failure, health_conditions.diagnosis_code: F825 }'],
   ])('and one that can is not: on %s if %s', (on, condition) => {
     expect(warningsFor(on, condition)).toEqual([]);
   });
@@ -216,6 +250,7 @@ describe('a rule that can never match is explained', () => {
     const compare = (type: (typeof EVENT_TYPES)[number], schema: JsonSchema, path: string): void => {
       const parts = (schema.anyOf as JsonSchema[] | undefined) ?? [];
       for (const part of [schema, ...parts]) {
+        if (part.items) compare(type, part.items as JsonSchema, path);
         for (const [member, below] of Object.entries(
           (part.properties as Record<string, JsonSchema> | undefined) ?? {},
         )) {
@@ -230,5 +265,26 @@ describe('a rule that can never match is explained', () => {
       compare(type, (eventSchema(type).properties as Record<string, JsonSchema>).content!, '');
     }
     expect(missing).toEqual([]);
+  });
+
+  it('by an outline that has each member of the fixtures, which are built from the spec’s words, and no other', () => {
+    // Of these attributes the spec names only that they may change.
+    const onlyFilters =
+      /^(asset|edge_device)_updated .*\.(serial_number|description|last_seen_at|production_date|software_version)$/;
+    const found = new Set<string>();
+    const collect = (value: unknown, path: string): void => {
+      if (Array.isArray(value)) for (const one of value) collect(one, path);
+      else if (typeof value !== 'object' || value === null) found.add(path);
+      else for (const [name, member] of Object.entries(value)) collect(member, path === '' ? name : `${path}.${name}`);
+    };
+    for (const type of EVENT_TYPES) {
+      found.clear();
+      const file = join(import.meta.dirname, `../fixtures/events/${type}.json`);
+      collect(JSON.parse(readFileSync(file, 'utf8')).content, '');
+      const shown = pathsOf([type]).filter(
+        (path) => outlineAt(type, path) !== 'open' && !onlyFilters.test(`${type} ${path}`),
+      );
+      expect([...found].filter((path) => outlineAt(type, path) !== 'open').sort(), type).toEqual(shown.sort());
+    }
   });
 });

@@ -1,7 +1,15 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { EVENT_TYPES, occurredAtMs, recognise, timestampMs, type WebhookEvent } from '../../src/contract/events.ts';
+import {
+  EVENT_TYPES,
+  type EventContents,
+  type EventType,
+  occurredAtMs,
+  recognise,
+  timestampMs,
+  type WebhookEvent,
+} from '../../src/contract/events.ts';
 
 const FIXTURES = join(import.meta.dirname, '../fixtures/events');
 
@@ -59,7 +67,8 @@ describe('the 23 event types of spec 6.3', () => {
 
   it.each(EVENT_TYPES)('%s is unrecognised when the object that it is about has no integer id', (eventType) => {
     const payload = fixture(eventType);
-    for (const subject of Object.keys(payload.content).filter((key) => key !== 'user' && key !== 'subscription')) {
+    const beside = ['user', 'subscription', 'asset_status'];
+    for (const subject of Object.keys(payload.content).filter((key) => !beside.includes(key))) {
       const value = payload.content[subject] as { id?: number };
       if (typeof value.id !== 'number') continue;
       expect(recognise(changed(eventType, `content.${subject}.id`, 'x')), subject).toBe('unrecognised');
@@ -95,6 +104,83 @@ describe('what reactions compare', () => {
     const neither = changed('threshold_reached', 'content.asset', undefined) as { content: Record<string, unknown> };
     neither.content.instrumentation = null;
     expect(recognise(neither)).toBe('unrecognised');
+  });
+});
+
+/** The least that the types let a content be: whoever reads more of it has to ask whether it is there. */
+const LEAST: { [Type in EventType]: EventContents[Type] } = {
+  asset_value_created: { asset: { id: 1 } },
+  asset_values_created: { asset: { id: 1 } },
+  instrumentation_values_created: { instrumentation: { id: 1 } },
+  asset_updated: { asset: { id: 1 } },
+  asset_software_added: { asset: { id: 1 }, software: { id: 2 } },
+  asset_instrumentation_association_created: { asset: { id: 1 }, instrumentation: { id: 2 } },
+  asset_instrumentation_association_destroyed: { asset: { id: 1 }, instrumentation: { id: 2 } },
+  edge_device_updated: { edge_device: { id: 1 } },
+  asset_appeared: { asset: { id: 1 } },
+  asset_disappeared: { asset: { id: 1 } },
+  instrumentation_appeared: { instrumentation: { id: 1 } },
+  instrumentation_disappeared: { instrumentation: { id: 1 } },
+  node_appeared: { node: { id: 1 } },
+  node_disappeared: { node: { id: 1 } },
+  asset_specifications_updated: { asset: { id: 1 } },
+  event_specifications_updated: { event: { id: 1 } },
+  event_created: { event: { id: 1 } },
+  event_document_created: { event: { id: 1 }, document: { id: 2 } },
+  asset_health_condition_updated: { asset: { id: 1 } },
+  product_status_changed: { product: { id: 1 } },
+  threshold_reached: { asset: { id: 1 }, data: { value: 1 }, threshold: { type: 'high' } },
+  add_on_node_association_created: { add_on: { id: 1 }, node: { id: 2 } },
+  add_on_node_association_destroyed: { add_on: { id: 1 }, node: { id: 2 } },
+};
+
+describe('what the types promise', () => {
+  const payloadOf = (event_type: string, content: unknown) => ({ event_type, occurred_at: '2026-11-21', content });
+
+  it.each(EVENT_TYPES)('%s: the schema lets through the least that they do, and nothing less', (eventType) => {
+    expect(recognise(payloadOf(eventType, LEAST[eventType]))).toMatchObject({ eventType });
+    for (const [member, value] of Object.entries(LEAST[eventType])) {
+      expect(recognise(payloadOf(eventType, { ...LEAST[eventType], [member]: undefined })), member).toBe(
+        'unrecognised',
+      );
+      expect(recognise(payloadOf(eventType, { ...LEAST[eventType], [member]: null })), member).toBe('unrecognised');
+      for (const inner of Object.keys(value)) {
+        const without = { ...LEAST[eventType], [member]: { ...value, [inner]: undefined } };
+        expect(recognise(payloadOf(eventType, without)), `${member}.${inner}`).toBe('unrecognised');
+      }
+    }
+  });
+
+  it.each(EVENT_TYPES)('%s: every other member may be null', (eventType) => {
+    const nulled = (value: unknown, least: unknown): unknown => {
+      if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
+      return Object.fromEntries(
+        Object.entries(value).map(([name, member]) => {
+          const needed = (least as Record<string, unknown> | undefined)?.[name];
+          return [name, needed === undefined ? null : nulled(member, needed)];
+        }),
+      );
+    };
+    expect(recognise(payloadOf(eventType, nulled(fixture(eventType).content, LEAST[eventType])))).toMatchObject({
+      eventType,
+    });
+  });
+});
+
+describe('what no reaction needs', () => {
+  it.each([
+    ['asset_specifications_updated', 'content.asset.specifications.accuracy.unit', { id: 5 }],
+    ['asset_specifications_updated', 'content.asset.specifications.accuracy.source_timestamp', 5],
+    ['asset_specifications_updated', 'content.asset.specifications.accuracy', 'bare'],
+    ['event_specifications_updated', 'content.event.specifications', null],
+    ['threshold_reached', 'content.data.unit', 'l/s'],
+    ['threshold_reached', 'content.threshold.unit', { code: 5 }],
+    ['asset_value_created', 'content.value.unit', 'l/s'],
+    ['asset_updated', 'content.asset.status', 'failure'],
+    ['asset_disappeared', 'content.user', 55],
+    ['asset_health_condition_updated', 'content.asset_status', 4],
+  ] as const)('of %s, %s, may have another form: %j', (eventType, path, form) => {
+    expect(recognise(changed(eventType, path, form))).toMatchObject({ eventType });
   });
 });
 

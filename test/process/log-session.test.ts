@@ -219,7 +219,11 @@ describe('the log of a night', () => {
       'reaction.done',
       'reaction.event',
     ]);
-    expect(eventsOf(way.filter(({ level }) => level === 'info'))).toEqual(['webhook.received', 'reaction.done']);
+    expect(eventsOf(way.filter(({ level }) => level === 'info'))).toEqual([
+      'webhook.received',
+      'reaction.command',
+      'reaction.done',
+    ]);
     expect(new Set(way.slice(1).map((line) => line.inbox_id)).size).toBe(1);
     expect(way.at(-1)).toMatchObject({ state: 'done' });
   });

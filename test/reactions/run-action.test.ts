@@ -160,13 +160,21 @@ describe('a command', () => {
     const result = await run('i=0; while [ $i -lt 20000 ]; do echo "line $i of many"; i=$((i+1)); done; echo bad >&2');
     expect(result.outcome).toBe('done');
     const [ended] = lines.filter((one) => one.event === 'reaction.command');
-    expect(ended).toMatchObject({ level: 20, exit: 0, reaction: 'close-valve' });
+    expect(ended).toMatchObject({ level: 30, exit: 0, reaction: 'close-valve', duration_ms: expect.any(Number) });
     // What it wrote may repeat the event: for whoever asks for it.
     expect(JSON.stringify(ended)).not.toMatch(/bad|of many/);
     const [line] = lines.filter((one) => one.event === 'reaction.output');
     expect(line).toMatchObject({ level: 20, stderr: 'bad', reaction: 'close-valve' });
     expect(String(line?.stdout).length).toBeLessThan(2_100);
     expect(line?.stdout).toMatch(/^line 0 of many\n.*bytes more\)$/s);
+  });
+
+  it('that fails is logged with the beginning of both of its outputs: many complain on the standard one', async () => {
+    await run('echo "the valve does not answer"; i=0; while [ $i -lt 5000 ]; do echo more; i=$((i+1)); done; exit 4');
+    const [ended] = lines.filter((one) => one.event === 'reaction.command');
+    expect(ended).toMatchObject({ level: 30, exit: 4, stdout: expect.stringMatching(/^the valve does not answer\n/) });
+    expect(String(ended?.stdout).length).toBeLessThan(2_100);
+    expect(ended).not.toHaveProperty('stderr');
   });
 });
 

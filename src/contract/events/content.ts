@@ -1,55 +1,45 @@
-import type { Reference } from '../errors.ts';
-
 /**
- * Spec 6.3: the `content` of every event type. Members that the spec prints but that nothing here stands on are optional
- * or nullable: a platform that leaves one out has not made the event unreadable.
+ * Spec 6.3: the `content` of every event type, as far as `schema.ts` lets it through. What is not optional here is required
+ * there; what may be null or of another form says so. A platform that leaves a member out has not made the event unreadable.
  */
+export type ReferenceContent = { id: number; href?: string | null };
 
 /** One value as `asset_value_created` sends it: the number comes as text. */
 export interface ValueContent {
-  key: string;
+  key?: string | null;
   group?: string | null;
-  unit?: (Partial<Reference> & { code?: string }) | null;
-  timestamp?: string;
-  value: string | number | null;
+  /** `{id, href}` by the spec, in whatever form the platform sends it. */
+  unit?: unknown;
+  timestamp?: string | null;
+  value?: string | number | null;
 }
 
 /** Values grouped by key, as the two `_values_created` types send them. */
 export interface GroupedValuesContent {
-  key: string;
+  key?: string | null;
   group?: string | null;
-  unit?: (Partial<Reference> & { code?: string }) | null;
-  data: { timestamp?: string; value: string | number | null }[];
+  unit?: unknown;
+  data?: { timestamp?: string | null; value?: string | number | null }[] | null;
 }
-
-export interface SpecificationContent {
-  value?: unknown;
-  unit?: string | null;
-  updated_at?: string | null;
-  source_timestamp?: string | null;
-}
-
-export type ReferenceContent = { id: number; href?: string };
-type CodedReference = ReferenceContent & { code?: string | null; name?: string | null };
 
 export interface AssetValueCreatedContent {
   asset: ReferenceContent;
-  value?: ValueContent;
+  value?: ValueContent | null;
 }
 
 export interface AssetValuesCreatedContent {
   asset: ReferenceContent;
-  values?: GroupedValuesContent[];
+  values?: GroupedValuesContent[] | null;
 }
 
 export interface InstrumentationValuesCreatedContent {
   instrumentation: ReferenceContent;
-  values?: GroupedValuesContent[];
+  values?: GroupedValuesContent[] | null;
 }
 
-/** Only the attributes that changed stand beside the id. */
+/** Only the attributes that changed stand beside the id; the spec shows `status {id, href}`. */
 export interface AssetUpdatedContent {
-  asset: ReferenceContent & { status?: ReferenceContent | null; [attribute: string]: unknown };
+  asset: ReferenceContent & { [attribute: string]: unknown };
 }
 
 export interface AssetSoftwareAddedContent {
@@ -63,42 +53,51 @@ export interface AssetInstrumentationContent {
 }
 
 export interface EdgeDeviceUpdatedContent {
-  edge_device: ReferenceContent & { status?: ReferenceContent | null; [attribute: string]: unknown };
+  edge_device: ReferenceContent & { [attribute: string]: unknown };
 }
 
 export interface AssetAccessContent {
-  asset: Reference & { serial_number: string };
-  user: Reference;
+  asset: ReferenceContent & { serial_number?: string | null };
+  user?: unknown;
 }
 
 export interface InstrumentationAccessContent {
-  instrumentation: Reference & { tag: string };
-  user: Reference;
+  instrumentation: ReferenceContent & { tag?: string | null };
+  user?: unknown;
 }
 
 /** `node_appeared` names the node by `tag`, `node_disappeared` by `name`. */
-export interface NodeAccessContent {
-  node: ReferenceContent & { tag?: string | null; name?: string | null };
-  user?: ReferenceContent;
+export interface NodeAppearedContent {
+  node: ReferenceContent & { tag?: string | null };
+  user?: unknown;
 }
 
+export interface NodeDisappearedContent {
+  node: ReferenceContent & { name?: string | null };
+  user?: unknown;
+}
+
+/** By key; each `{unit, value, updated_at, source_timestamp}` by the spec, of which it leaves the forms open. */
+type SpecificationsContent = { [key: string]: unknown } | null;
+
 export interface AssetSpecificationsContent {
-  asset: ReferenceContent & { specifications?: Record<string, SpecificationContent> };
+  asset: ReferenceContent & { specifications?: SpecificationsContent };
 }
 
 export interface EventSpecificationsContent {
-  event: ReferenceContent & { specifications?: Record<string, SpecificationContent> };
+  event: ReferenceContent & { specifications?: SpecificationsContent };
 }
 
 export interface EventCreatedContent {
   event: ReferenceContent & {
     name?: string | null;
     responsible?: unknown;
-    type?: CodedReference | null;
-    status?: CodedReference | null;
-    assets?: ReferenceContent[];
-    instrumentations?: ReferenceContent[];
-    documents?: ReferenceContent[];
+    /** `{id, code, href}`, as `status`. */
+    type?: unknown;
+    status?: unknown;
+    assets?: ReferenceContent[] | null;
+    instrumentations?: ReferenceContent[] | null;
+    documents?: ReferenceContent[] | null;
   };
 }
 
@@ -108,25 +107,21 @@ export interface EventDocumentCreatedContent {
 }
 
 export interface HealthConditionContent {
-  id?: number;
+  id?: number | null;
   diagnosis_code?: string | null;
-  asset_status?: ReferenceContent | null;
+  /** `{id, href}`. */
+  asset_status?: unknown;
   channel?: unknown;
   module?: unknown;
-  links?: { causes?: { href?: string } };
+  links?: unknown;
 }
 
 export interface AssetHealthConditionContent {
   asset: ReferenceContent;
-  asset_status?: {
-    id?: number;
-    code?: string | null;
-    name?: string | null;
-    description?: string | null;
-    tenant?: unknown;
-  };
-  health_conditions?: HealthConditionContent[];
-  previous_health_conditions?: HealthConditionContent[];
+  /** `{code, name, description, id, tenant}`. */
+  asset_status?: unknown;
+  health_conditions?: HealthConditionContent[] | null;
+  previous_health_conditions?: HealthConditionContent[] | null;
 }
 
 export interface ProductStatusContent {
@@ -139,43 +134,33 @@ export interface ProductStatusContent {
     spare_sensors_until?: string | null;
     repair_until?: string | null;
     calibration_until?: string | null;
-    status?: (CodedReference & { description?: string | null; tenant?: unknown }) | null;
+    /** `{href, id, code, name, description, tenant}`. */
+    status?: unknown;
   };
 }
 
-/** Spec 6.3, `threshold_reached`. `deviation` comes from beyond-the-spec. */
+/** At least one of `asset` and `instrumentation` is there. */
 export interface ThresholdReachedContent {
-  asset: Reference;
-  instrumentation: Reference & { tag?: string };
-  data: { value: number; key: string; timestamp: string; unit: { code: string; symbol: string } };
+  asset?: ReferenceContent | null;
+  instrumentation?: (ReferenceContent & { tag?: string | null }) | null;
+  /** `unit`: `{code, symbol}`. */
+  data: { value: number; key?: string | null; timestamp?: string | null; unit?: unknown };
   threshold: {
-    type: 'high' | 'low' | 'deviation';
-    name: string;
-    value: number;
-    unit: { code: string; symbol: string };
-    thresholdable_type: 'System' | 'Recipe' | 'Instrumentation';
-    value_in_threshold_unit: number | null;
+    /** `high`, `low`, and `deviation` from beyond the spec; a platform may add one. */
+    type: string;
+    name?: string | null;
+    value?: number | null;
+    unit?: unknown;
+    /** `System`, `Recipe`, `Instrumentation`. */
+    thresholdable_type?: string | null;
+    value_in_threshold_unit?: number | null;
   };
 }
 
 export interface AddOnNodeContent {
   add_on: { id: number };
   node: ReferenceContent;
-  subscription?: {
-    id?: number;
-    display_name?: string | null;
-    user?: { id?: number; email?: string | null } | null;
-    billing_address?: {
-      id?: number;
-      company_name?: string | null;
-      street?: string | null;
-      zip_code?: string | null;
-      city?: string | null;
-      country_code?: string | null;
-    } | null;
-    material_number?: string | null;
-    href?: string;
-  };
+  subscription?: unknown;
 }
 
 /** The content of each type. */
@@ -192,8 +177,8 @@ export interface EventContents {
   asset_disappeared: AssetAccessContent;
   instrumentation_appeared: InstrumentationAccessContent;
   instrumentation_disappeared: InstrumentationAccessContent;
-  node_appeared: NodeAccessContent;
-  node_disappeared: NodeAccessContent;
+  node_appeared: NodeAppearedContent;
+  node_disappeared: NodeDisappearedContent;
   asset_specifications_updated: AssetSpecificationsContent;
   event_specifications_updated: EventSpecificationsContent;
   event_created: EventCreatedContent;

@@ -1,13 +1,15 @@
 import type { EventType } from './names.ts';
 
 /**
- * JSON Schemas of the 23 payloads (spec 6.2, 6.3). What access and reactions stand on is required (the object that the event is
- * about, by its integer id) and what they compare has to have its type; everything else may be missing or null, and
- * members that the spec does not know are let through: a platform that adds one must not silence an alarm.
+ * JSON Schemas of the 23 payloads (spec 6.2, 6.3). What holds and reactions stand on is required: the object that the event is
+ * about, by its integer id; of a threshold also the value and which limit it is. What they compare has to have its type.
+ * Everything else may be missing, null, or of another form than the spec shows, and members that the spec does not know are
+ * let through: a platform that changes one must not silence an alarm. The types in `content.ts` promise what is required here.
  */
 export type JsonSchema = { readonly [keyword: string]: unknown };
 
 const text: JsonSchema = { type: ['string', 'null'] };
+const number: JsonSchema = { type: ['number', 'null'] };
 const id: JsonSchema = { type: 'integer' };
 
 /** An object whose `required` members must be there. */
@@ -20,6 +22,11 @@ function reference(more: Record<string, JsonSchema> = {}): JsonSchema {
   return object({ id, href: text, ...more }, ['id']);
 }
 
+/** What the spec shows there, though anything may stand there: nothing goes by it. */
+function loose(...members: string[]): JsonSchema {
+  return { properties: Object.fromEntries(members.map((member) => [member, {}])) };
+}
+
 function orNull(schema: JsonSchema): JsonSchema {
   return { anyOf: [schema, { type: 'null' }] };
 }
@@ -28,25 +35,37 @@ function listOf(items: JsonSchema): JsonSchema {
   return { type: 'array', items };
 }
 
-const looseReference = orNull(object({ id: { type: ['integer', 'null'] }, href: text, code: text, name: text }));
-const measured: JsonSchema = { type: ['string', 'number', 'null'] };
-const unit = orNull(object({ code: text, symbol: text }));
+const looseReference = loose('id', 'href');
+const coded = loose('id', 'code', 'href');
+const unit = loose('code', 'symbol');
 
-const value = object({ key: { type: 'string' }, group: text, unit: looseReference, timestamp: text, value: measured });
-const groupedValues = listOf(
-  object({
-    key: { type: 'string' },
-    group: text,
-    unit: looseReference,
-    data: listOf(object({ timestamp: text, value: measured })),
-  }),
+const measured: JsonSchema = { type: ['string', 'number', 'null'] };
+const value = orNull(object({ key: text, group: text, unit: looseReference, timestamp: text, value: measured }));
+const groupedValues = orNull(
+  listOf(
+    object({
+      key: text,
+      group: text,
+      unit: looseReference,
+      data: orNull(listOf(object({ timestamp: text, value: measured }))),
+    }),
+  ),
 );
 const specifications = orNull({
   type: 'object',
-  additionalProperties: orNull(object({ unit: text, updated_at: text, source_timestamp: text })),
+  additionalProperties: loose('unit', 'value', 'updated_at', 'source_timestamp'),
 });
 const healthConditions = orNull(
-  listOf(object({ id, diagnosis_code: text, asset_status: looseReference, links: { type: ['object', 'null'] } })),
+  listOf(
+    object({
+      id: { type: ['integer', 'null'] },
+      diagnosis_code: text,
+      asset_status: looseReference,
+      channel: {},
+      module: {},
+      links: {},
+    }),
+  ),
 );
 
 const assetAndInstrumentation = object({ asset: reference(), instrumentation: reference() }, [
@@ -57,30 +76,32 @@ const assetAccess = object({ asset: reference({ serial_number: text }), user: lo
 const instrumentationAccess = object({ instrumentation: reference({ tag: text }), user: looseReference }, [
   'instrumentation',
 ]);
-const nodeAccess = object({ node: reference({ tag: text, name: text }), user: looseReference }, ['node']);
-const addOnNode = object({ add_on: reference(), node: reference(), subscription: { type: ['object', 'null'] } }, [
-  'add_on',
-  'node',
-]);
+const addOnNode = object({ add_on: object({ id }, ['id']), node: reference(), subscription: {} }, ['add_on', 'node']);
 
 /**
  * Thresholds of a System or a Recipe may concern an asset without an instrumentation: one of the two has to be named.
  * `threshold.type` is any text, so that a type added later is an event that no rule for `high` matches, not an unknown one.
  */
 const thresholdReached: JsonSchema = {
-  ...object({
-    asset: orNull(reference()),
-    instrumentation: orNull(reference({ tag: text })),
-    data: object({ value: { type: 'number' }, key: text, timestamp: text, unit }),
-    threshold: object({
-      type: { type: 'string' },
-      name: text,
-      value: { type: ['number', 'null'] },
-      unit,
-      thresholdable_type: text,
-      value_in_threshold_unit: { type: ['number', 'null'] },
-    }),
-  }),
+  ...object(
+    {
+      asset: orNull(reference()),
+      instrumentation: orNull(reference({ tag: text })),
+      data: object({ value: { type: 'number' }, key: text, timestamp: text, unit }, ['value']),
+      threshold: object(
+        {
+          type: { type: 'string' },
+          name: text,
+          value: number,
+          unit,
+          thresholdable_type: text,
+          value_in_threshold_unit: number,
+        },
+        ['type'],
+      ),
+    },
+    ['data', 'threshold'],
+  ),
   anyOf: [
     { properties: { asset: { type: 'object' } }, required: ['asset'] },
     { properties: { instrumentation: { type: 'object' } }, required: ['instrumentation'] },
@@ -100,16 +121,17 @@ const CONTENTS: Readonly<Record<EventType, JsonSchema>> = {
   asset_disappeared: assetAccess,
   instrumentation_appeared: instrumentationAccess,
   instrumentation_disappeared: instrumentationAccess,
-  node_appeared: nodeAccess,
-  node_disappeared: nodeAccess,
+  node_appeared: object({ node: reference({ tag: text }), user: looseReference }, ['node']),
+  node_disappeared: object({ node: reference({ name: text }), user: looseReference }, ['node']),
   asset_specifications_updated: object({ asset: reference({ specifications }) }, ['asset']),
   event_specifications_updated: object({ event: reference({ specifications }) }, ['event']),
   event_created: object(
     {
       event: reference({
         name: text,
-        type: looseReference,
-        status: looseReference,
+        responsible: {},
+        type: coded,
+        status: coded,
         assets: orNull(listOf(reference())),
         instrumentations: orNull(listOf(reference())),
         documents: orNull(listOf(reference())),
@@ -121,7 +143,7 @@ const CONTENTS: Readonly<Record<EventType, JsonSchema>> = {
   asset_health_condition_updated: object(
     {
       asset: reference(),
-      asset_status: orNull(object({ id, code: text, name: text, description: text })),
+      asset_status: loose('id', 'code', 'name', 'description', 'tenant'),
       health_conditions: healthConditions,
       previous_health_conditions: healthConditions,
     },
@@ -138,7 +160,7 @@ const CONTENTS: Readonly<Record<EventType, JsonSchema>> = {
         spare_sensors_until: text,
         repair_until: text,
         calibration_until: text,
-        status: looseReference,
+        status: loose('id', 'href', 'code', 'name', 'description', 'tenant'),
       }),
     },
     ['product'],

@@ -2,6 +2,14 @@ import { createConnection, type Socket } from 'node:net';
 import { sign } from '../../../src/webhook/signature.ts';
 import { anEvent } from './listening.ts';
 
+/** What a test has to know of the tricks. */
+export interface Told {
+  /** A body was signed and sent as a whole, though with letters of the request changed: chance may have spared what counts. */
+  mayArrive(body: string): void;
+  /** A whole event was sent without a signature or with a wrong one: the beginning of the answer, `''` where there is none. */
+  forged(answer: Promise<string>): void;
+}
+
 /** What strangers send to a listener that the internet can reach: shared by the fuzzing test and the soak. */
 export class Strangers {
   readonly #port: () => number;
@@ -9,12 +17,14 @@ export class Strangers {
   readonly #secret: string;
   readonly #sockets: Socket[] = [];
   readonly #drips = new Set<NodeJS.Timeout>();
+  readonly #told: Partial<Told>;
 
   /** `random` is seeded, so that a run can be repeated. `secret`: what their signatures are made with, right or wrong. */
-  constructor(port: () => number, random: () => number, secret: string) {
+  constructor(port: () => number, random: () => number, secret: string, told: Partial<Told> = {}) {
     this.#port = port;
     this.#random = random;
     this.#secret = secret;
+    this.#told = told;
   }
 
   open(): Socket {
@@ -38,8 +48,26 @@ export class Strangers {
 
   /** A signed request, as text. */
   request(body: string, more = ''): string {
-    const signature = sign(new TextEncoder().encode(body), this.#secret);
-    return `POST /webhook HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-Sha256: ${signature}\r\nContent-Length: ${Buffer.byteLength(body)}\r\n${more}\r\n${body}`;
+    return this.#unsigned(body, `X-Hub-Signature-Sha256: ${this.#sign(body)}\r\n${more}`);
+  }
+
+  #sign(body: string, secret = this.#secret): string {
+    return sign(new TextEncoder().encode(body), secret);
+  }
+
+  #unsigned(body: string, more = ''): string {
+    return `POST /webhook HTTP/1.1\r\nHost: x\r\n${more}Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
+  }
+
+  /** A whole request whose signature, if any, is not this body's. */
+  #forged(signature?: string): void {
+    const socket = this.open();
+    const answer = new Promise<string>((resolve) => {
+      socket.once('data', (chunk) => resolve(chunk.toString('latin1')));
+      socket.once('close', () => resolve(''));
+    });
+    this.#told.forged?.(answer);
+    socket.end(this.#unsigned(anEvent(), signature === undefined ? '' : `X-Hub-Signature-Sha256: ${signature}\r\n`));
   }
 
   readonly #tricks: (() => unknown)[] = [
@@ -65,10 +93,18 @@ export class Strangers {
     },
     () => this.open().end(this.#part(this.request(anEvent()))),
     () => {
-      const broken = Buffer.from(this.request(anEvent()));
+      const body = anEvent();
+      this.#told.mayArrive?.(body);
+      const broken = Buffer.from(this.request(body));
       for (let i = 0; i < 3; i++) broken[this.#below(broken.length)] = this.#below(256);
       return this.open().end(broken);
     },
+    // Events without a fault, but for who says so.
+    () => this.#forged(this.#sign(anEvent())),
+    () => this.#forged(this.#sign(anEvent(), `${this.#secret}.`)),
+    () => this.#forged(`sha256=${'0'.repeat(64)}`),
+    () => this.#forged('sha256='),
+    () => this.#forged(),
     // Without waiting for any answer.
     () => this.open().write('GET /webhook HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(this.#below(60))),
     () => this.#drip('POST /webhook HTTP/1.1\r\nHost: x\r\nX-Slow: '),
