@@ -150,10 +150,10 @@ export class BufferFlow {
     return problems;
   }
 
-  /** Whether the store answers: a slow disk is no dead thread, but one that has not answered for minutes is. */
+  /** Whether the store answers and what waits is committed: a slow disk is no dead thread, but one without an answer for minutes is. */
   isAlive(nowMs: number, patienceMs: number): boolean {
     if (this.client.pending === 0) this.#lastProgressMs = nowMs;
-    return nowMs - this.#lastProgressMs < patienceMs;
+    return nowMs - this.#lastProgressMs < patienceMs && this.committer.isAlive(nowMs, patienceMs);
   }
 
   #note(facts: StoreFacts): void {

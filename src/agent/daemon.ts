@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import type { Clock } from '../clock.ts';
 import type { Configuration } from '../config/configuration.ts';
 import { reloadedSettings } from '../config/reloaded-settings.ts';
-import { ConfigurationError, messageOf } from '../errors.ts';
+import { messageOf } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import { compressing } from '../uplink/compression.ts';
 import { fillValuesPath } from '../uplink/post.ts';
@@ -29,6 +29,7 @@ import { uplinkPace } from './pace.ts';
 import { PlatformFlow } from './platform-flow.ts';
 import { Quota } from './quota.ts';
 import { Rates } from './rates.ts';
+import { reloadConfiguration } from './reloading.ts';
 import { ServiceManager } from './service-manager.ts';
 import { SourcesFlow } from './sources-flow.ts';
 import { statusLine } from './status-line.ts';
@@ -145,7 +146,9 @@ export class Daemon {
     );
     this.#uplink.onBack(() => this.#events.catchUp.readSoon());
     session.onChange(() => {
-      if (session.snapshot().state === 'valid') this.#uplink.tryNow();
+      if (session.snapshot().state !== 'valid') return;
+      this.#uplink.tryNow();
+      this.#events.registration.signedIn();
     });
     this.#sources = new SourcesFlow({
       settings,
@@ -224,43 +227,33 @@ export class Daemon {
     return join(folder, 'control.sock');
   }
 
-  /** SIGHUP. A configuration with a problem leaves the old one in force. */
+  /** SIGHUP. A configuration with a problem leaves the old one in force; so does one that cannot be put in force whole. */
   async reload(): Promise<void> {
-    const { log } = this.#options;
     await this.#service.reloading();
-    let applying = false;
     try {
-      const next = this.#options.readConfiguration();
-      applying = true;
-      const { tags, reactions } = next;
-      const { settings, needRestart } = reloadedSettings(this.#configuration.settings, next.settings);
-      this.#configuration = { ...next, settings };
-      log.level = settings.logLevel;
-      this.#platform.reload(settings);
-      await this.#buffer.reload(settings);
-      this.#uplink.setPace(uplinkPace(settings));
-      await this.#events.reload(tags, reactions);
-      await this.#sources.reload(tags, settings.ingestToken);
-      log.info(
-        { event: 'config.reloaded', tags: tags.tags.size, reactions: reactions.length },
-        'the configuration was read again',
-      );
-      if (needRestart.length > 0) {
-        log.warn({ event: 'config.restart_needed', keys: needRestart }, 'these keys take effect with a restart');
-      }
-    } catch (error) {
-      const problems = error instanceof ConfigurationError ? { problems: error.problems } : {};
-      if (applying) {
-        const fields = { event: 'config.half_applied', error: messageOf(error) };
-        log.error(fields, 'a part of the new configuration could not be put in force: restart the service');
-      } else {
-        const fields = { event: 'config.refused', error: messageOf(error), ...problems };
-        log.error(fields, 'the configuration has a problem, the old one stays in force');
-      }
-      throw error;
+      await reloadConfiguration({
+        read: () => this.#options.readConfiguration(),
+        apply: (next) => this.#apply(next),
+        inForce: this.#configuration,
+        log: this.#options.log,
+      });
     } finally {
       await this.#service.ready(this.#statusLine());
     }
+  }
+
+  /** Part by part; gives the keys that wait for a restart. */
+  async #apply(next: Configuration): Promise<string[]> {
+    const { tags, reactions } = next;
+    const { settings, needRestart } = reloadedSettings(this.#configuration.settings, next.settings);
+    this.#configuration = { ...next, settings };
+    this.#options.log.level = settings.logLevel;
+    this.#platform.reload(settings);
+    await this.#buffer.reload(settings);
+    this.#uplink.setPace(uplinkPace(settings));
+    await this.#events.reload(tags, reactions);
+    await this.#sources.reload(tags, settings.ingestToken);
+    return needRestart;
   }
 
   status() {
@@ -355,7 +348,8 @@ export class Daemon {
 
   #isAlive(): boolean {
     const nowMs = this.#options.clock.monotonicMs();
-    return this.#buffer.isAlive(nowMs, STORE_PATIENCE_MS) && this.#uplink.isAlive(nowMs);
+    const isStoreAlive = this.#buffer.isAlive(nowMs, STORE_PATIENCE_MS);
+    return isStoreAlive && this.#uplink.isAlive(nowMs) && this.#events.runner.isAlive(nowMs, STORE_PATIENCE_MS);
   }
 
   #keepStatus(): void {

@@ -52,6 +52,8 @@ export class Committer {
   readonly #options: CommitterOptions;
   #waiting = new ValueColumns();
   #waiters: Waiter[] = [];
+  /** Since when something waits. */
+  #waitingSinceMs = 0;
   #busy = false;
   #closed = false;
   #lastCommitMs = Number.NEGATIVE_INFINITY;
@@ -81,6 +83,12 @@ export class Committer {
     return this.#waiting.length;
   }
 
+  /** For the watchdog: whether a commit of what waits was tried within the time. */
+  isAlive(nowMs: number, patienceMs: number): boolean {
+    if (this.#waiting.length === 0) return true;
+    return nowMs - Math.max(this.#waitingSinceMs, this.#lastCommitMs) < patienceMs;
+  }
+
   setPace(pace: { intervalMs: number; values: number }): void {
     Object.assign(this.#options, pace);
     this.#schedule();
@@ -93,8 +101,10 @@ export class Committer {
     const most = this.#options.mostWaiting ?? MOST_WAITING;
     if (this.#waiting.length > 0 && this.#waiting.length + columns.length > most) return Promise.reject(busy());
     // Who appends gives the columns away: the first of a commit need no copy.
-    if (this.#waiting.length === 0) this.#waiting = columns;
-    else this.#waiting.addAll(columns);
+    if (this.#waiting.length === 0) {
+      this.#waiting = columns;
+      this.#waitingSinceMs = this.#options.clock.monotonicMs();
+    } else this.#waiting.addAll(columns);
     const answer = new Promise<void>((resolve, reject) => {
       this.#waiters.push({ resolve, reject });
     });

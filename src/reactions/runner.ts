@@ -80,6 +80,7 @@ export class ReactionRunner {
   readonly #ending = new AbortController();
   #wanted = false;
   #looking: Promise<void> | undefined;
+  #lookBegunMs = 0;
   #nextLook: { atMs: number; cancel: () => void } | undefined;
   #failedLooks = 0;
   #started = false;
@@ -119,6 +120,7 @@ export class ReactionRunner {
   wake(): void {
     if (!this.#started || this.#closing.signal.aborted) return;
     this.#wanted = true;
+    if (!this.#looking) this.#lookBegunMs = this.#options.clock.monotonicMs();
     this.#looking ??= this.#look().finally(() => {
       this.#looking = undefined;
       if (this.#wanted) this.wake();
@@ -144,6 +146,11 @@ export class ReactionRunner {
       this.wake();
     }
     return answer;
+  }
+
+  /** For the watchdog: whether the look into the inbox that is under way began within the time. */
+  isAlive(nowMs: number, patienceMs: number): boolean {
+    return this.#looking === undefined || nowMs - this.#lookBegunMs < patienceMs;
   }
 
   /** Events under way now. */

@@ -20,9 +20,9 @@ import { type SignatureHeaders, signaturePresent, verifySignature } from './sign
  * inbox has committed it, and before any reaction. The listener keeps nothing: after a crash at any point the platform
  * either has its 204 and the event is on disk, or has none and sends again.
  *
- * Order of refusals, cheapest first: rate 429 (what bears no signature has a rate of its own, so that it crowds out none that
- * does), path 404, method 405, no secret known 503, promised size 413, no signature 401; only
- * then is the body read, and only a signed body is parsed.
+ * Order of refusals, cheapest first: what bears no signature over its rate 429, path 404, method 405, no secret known 503, promised
+ * size 413, no signature 401; only then is the body read, and its signature checked: wrong 401, over the rate 429. Only a signed body
+ * is parsed. Strangers, with a forged signature or none, have a rate of their own: a flood of theirs crowds out no delivery.
  */
 export interface ListenerOptions {
   listen: ListenAddress;
@@ -187,7 +187,12 @@ export class WebhookListener {
       // A promise is checked before; what comes in chunks, or on many connections at once, promises nothing.
       if (body === 'no-room') return this.#refuse(request, response, 503, 'rate');
       const verdict = verifySignature(signatureHeaders(request), body, this.#parts.secrets(), this.#options.acceptSha1);
-      if (!verdict.ok) return this.#refuse(request, response, 401, `signature_${verdict.reason}`);
+      const nowMs = this.#parts.clock.monotonicMs();
+      if (!verdict.ok) {
+        if (!this.#strangers.take(nowMs)) return this.#refuse(request, response, 429, 'rate');
+        return this.#refuse(request, response, 401, `signature_${verdict.reason}`);
+      }
+      if (!this.#bucket.take(nowMs)) return this.#refuse(request, response, 429, 'rate');
       if (verdict.algorithm === 'sha1') this.#saySha1();
       await this.#take(body);
       response.writeHead(204, this.#closing()).end();
@@ -199,8 +204,7 @@ export class WebhookListener {
   /** What can be refused before a byte of the body is read. */
   #refusalByHead(request: IncomingMessage): [number, RejectReason] | undefined {
     const isSigned = signaturePresent(signatureHeaders(request), this.#options.acceptSha1);
-    const bucket = isSigned ? this.#bucket : this.#strangers;
-    if (!bucket.take(this.#parts.clock.monotonicMs())) return [429, 'rate'];
+    if (!isSigned && !this.#strangers.take(this.#parts.clock.monotonicMs())) return [429, 'rate'];
     if (requestPath(request) !== this.#options.path) return [404, 'path'];
     if (request.method !== 'POST') return [405, 'method'];
     if (this.#parts.secrets().length === 0) return [503, 'no_secret'];

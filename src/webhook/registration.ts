@@ -76,6 +76,8 @@ export class WebhookRegistration {
   #wake: () => void = () => {};
   /** Somebody asked for a check while one was under way. */
   #again = false;
+  /** The last check failed because nobody was signed in. */
+  #awaitsSession = false;
   #filters: Filters | undefined;
   /** A person disabled or deleted it by a verb: left alone until they say otherwise or the next start. */
   #leftAlone = false;
@@ -131,6 +133,11 @@ export class WebhookRegistration {
   checkSoon(): void {
     this.#again = true;
     this.#wake();
+  }
+
+  /** The technical user is signed in: a check that could not be made for want of that is made now. */
+  signedIn(): void {
+    if (this.#awaitsSession) this.#wake();
   }
 
   /** Filters of rules as they stand after a reload: the webhook gets them at once, or as soon as the platform can be reached. */
@@ -225,15 +232,17 @@ export class WebhookRegistration {
           this.#parts.registered?.();
         }
         if (said) log.info({ event: 'webhook.registration_mended', failures }, 'the webhook is as it should be again');
-        said = false;
+        said = this.#awaitsSession = false;
         failures = 0;
       } catch (error) {
         if (signal.aborted) return;
         const retryable = !(error instanceof TagferryError) || error.retryable;
         waitMs = retryable ? fullJitterMs(failures, RETRY, () => clock.random(), 500) : REFUSED_RETRY_MS;
-        // The first, then every tenth: an outage of a week is not ten thousand lines. That nobody is signed in, the session says.
+        // The first, then every tenth: an outage of a week is not ten thousand lines. That nobody is signed in, the session says;
+        // what comes after the login is a first again.
         const isOwn = codeOf(error) !== 'platform.no_session';
-        if (failures++ % 10 === 0) {
+        this.#awaitsSession = !isOwn;
+        if (failures++ % 10 === 0 || (isOwn && !said)) {
           said ||= isOwn;
           const hint = error instanceof TagferryError ? error.hint : undefined;
           const fields = {

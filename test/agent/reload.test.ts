@@ -40,6 +40,18 @@ afterEach(async () => {
 
 const events = () => [...logged.text.matchAll(/"event":"(config\.\w+)"/g)].map((match) => match[1]);
 
+/** A configuration whose tags cannot be read while `isAtFault`. */
+function broken(configuration: Configuration, isAtFault = () => true): Configuration {
+  const tags = {
+    ...configuration.tags,
+    get tags() {
+      if (isAtFault()) throw new Error('a fault of ours');
+      return configuration.tags.tags;
+    },
+  };
+  return { ...configuration, tags };
+}
+
 describe('a reload', () => {
   it('that cannot read the files leaves the old ones in force, and says so', async () => {
     read = () => {
@@ -50,22 +62,28 @@ describe('a reload', () => {
     expect(logged.text).toContain('the old one stays in force');
   });
 
-  it('that fails while it is put in force does not say that the old one is', async () => {
+  it('that fails while it is put in force puts the old one back', async () => {
     const configuration = read();
-    read = () => ({
-      ...configuration,
-      tags: {
-        ...configuration.tags,
-        get tags(): never {
-          throw new Error('a fault of ours');
-        },
-      },
-    });
+    read = () => ({ ...broken(configuration), settings: { ...configuration.settings, logLevel: 'debug' } });
     await expect(daemon.reload()).rejects.toThrow('a fault of ours');
-    expect(events()).toEqual(['config.half_applied']);
-    expect(logged.text).not.toContain('the old one stays in force');
-    read = () => configuration;
+    expect(events()).toEqual(['config.refused']);
+    expect(logged.text).toContain('the old one is in force again');
+    expect(logged.log.level).toBe(configuration.settings.logLevel);
+    expect((await daemon.status()).tags).toBe(configuration.tags.tags.size);
+  });
+
+  it('that can neither go on nor back says that a part of each is in force', async () => {
+    const sound = read();
+    const turning = broken(sound, () => fault);
+    let fault = false;
+    read = () => turning;
     await daemon.reload();
-    expect(events()).toEqual(['config.half_applied', 'config.reloaded']);
+    fault = true;
+    await expect(daemon.reload()).rejects.toThrow('a fault of ours');
+    expect(events()).toEqual(['config.reloaded', 'config.half_applied']);
+    expect(logged.text).not.toContain('the old one');
+    read = () => sound;
+    await daemon.reload();
+    expect(events()).toEqual(['config.reloaded', 'config.half_applied', 'config.reloaded']);
   });
 });

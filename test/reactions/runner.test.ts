@@ -422,3 +422,30 @@ describe('a stop', () => {
     expect(performed).toEqual(['begun', 'r/a 1']);
   });
 });
+
+describe('the watchdog', () => {
+  it('hears of a look into the inbox that never ends, and not of one that fails', async () => {
+    let answer: (() => void) | undefined;
+    let failing = true;
+    const journal = {
+      ...at.journal,
+      runnable: (...asked: Parameters<typeof at.journal.runnable>) => {
+        if (failing) return Promise.reject(new StoreError('the disk is away', { code: 'store.io' }));
+        return new Promise<Awaited<ReturnType<typeof at.journal.runnable>>>((resolve) => {
+          answer = () => resolve(at.journal.runnable(...asked));
+        });
+      },
+    };
+    build([rule('r')], { journal }).start();
+    await clock.advance(600_000);
+    expect(runner.isAlive(clock.monotonicMs(), 120_000)).toBe(true);
+    failing = false;
+    await clock.advance(100_000);
+    expect(answer).toBeDefined();
+    await clock.advance(120_000);
+    expect(runner.isAlive(clock.monotonicMs(), 120_000)).toBe(false);
+    failing = true;
+    answer!();
+    await vi.waitFor(() => expect(runner.isAlive(clock.monotonicMs(), 120_000)).toBe(true));
+  });
+});

@@ -193,6 +193,17 @@ describe('the listener answers', () => {
     expect(flood).toEqual([401, 401, 401, 429, 429, 429, 429, 429, 429, 429]);
     expect((await at.post(anEvent())).status).toBe(204);
   });
+
+  it('a flood of forged signatures takes no delivery’s place either', async () => {
+    await at.start({ limits: { burst: 3, requestsPerSecond: 1 } }, { clock: new ManualClock() });
+    const headers = { 'X-Hub-Signature-Sha256': sign(new TextEncoder().encode('{}'), 'guessed') };
+    const forge = () => fetch(at.url(), { method: 'POST', body: '{}', headers });
+    const flood = await Promise.all(Array.from({ length: 50 }, forge));
+    expect(new Set(flood.map((answer) => answer.status))).toEqual(new Set([401, 429]));
+    expect(
+      await Promise.all([anEvent(), anEvent(), anEvent()].map(async (event) => (await at.post(event)).status)),
+    ).toEqual([204, 204, 204]);
+  });
 });
 
 /** Status of a request that `fetch` would not send. */
