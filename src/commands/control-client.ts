@@ -12,6 +12,8 @@ export class NoDaemonError extends TagferryError {}
 export interface DaemonPlace {
   stateDir: string;
   socket: string;
+  /** The configuration folder, where it was named and is not there: the rest is then a guess. */
+  missing?: string;
 }
 
 /** The state folder of the configuration, and the control socket that answers for it. */
@@ -23,7 +25,8 @@ export function daemonPlace(config: string | undefined, environment: NodeJS.Proc
   // The service's socket stands in its runtime folder; a daemon that somebody started by hand has it beside its state.
   const service = '/run/tagferry/control.sock';
   const isService = config === undefined || resolve(config) === '/etc/tagferry' || stateDir === '/var/lib/tagferry';
-  return { stateDir, socket: !existsSync(own) && isService && existsSync(service) ? service : own };
+  const socket = !existsSync(own) && isService && existsSync(service) ? service : own;
+  return { stateDir, socket, ...(config !== undefined && !existsSync(directory) ? { missing: directory } : {}) };
 }
 
 /** Asks the daemon; throws `NoDaemonError` where none runs, its own error otherwise. */
@@ -68,7 +71,9 @@ function send(place: DaemonPlace, operation: string, params: unknown): Promise<I
 function noDaemon(place: DaemonPlace): NoDaemonError {
   return new NoDaemonError(`no daemon answers at ${place.socket}`, {
     code: 'daemon.absent',
-    hint: 'Start it (`systemctl start tagferry`, or `tagferry run`), or name its configuration with --config.',
+    hint: place.missing
+      ? `There is no folder ${place.missing}: name the one of the daemon's configuration with --config.`
+      : 'Start it (`systemctl start tagferry`, or `tagferry run`), or name its configuration with --config.',
   });
 }
 

@@ -1,6 +1,6 @@
 import type { StatusReport } from '../agent/status-report.ts';
 import { bytesText, counted, countText, durationText, timeText } from './amounts.ts';
-import { cut, type Paint, plain } from './table.ts';
+import { cut, type Paint, plain, wrapped } from './table.ts';
 
 /** The report as it arrives: through JSON, where what is `undefined` is left out. */
 export type ToldStatus = Omit<StatusReport, 'holds' | 'events'> & {
@@ -14,13 +14,21 @@ const MOST_HOLDS = 6;
 const MOST_NODES = 3;
 const LABEL_WIDTH = 10;
 
-/** The whole state on one screen, no line longer than `width`. Colours come last, so that they do not count. */
-export function statusScreen(status: ToldStatus, width: number, paint: Paint): string {
+/** What is done with a line that is too long: a screen has so many rows, a pipe has as many as it needs. */
+export type Overflow = 'cut' | 'wrap';
+
+/**
+ * The whole state on one screen, no line longer than `width` (where no word is). What a person is told to do is never cut. Colours come
+ * last, so that they do not count.
+ */
+export function statusScreen(status: ToldStatus, width: number, paint: Paint, overflow: Overflow = 'cut'): string {
   const lines: string[] = [];
-  const put = (label: string, text: string, bad = false) => {
-    const line = cut(`${label.padEnd(LABEL_WIDTH)}${text}`, width);
-    const shown = bad ? `${line.slice(0, LABEL_WIDTH)}${paint(line.slice(LABEL_WIDTH), 'yellow')}` : line;
-    lines.push(shown);
+  const put: Put = (label, text, bad = false, whole = false) => {
+    const room = width - LABEL_WIDTH;
+    const parts = whole || overflow === 'wrap' ? wrapped(text, room) : [cut(text, room)];
+    for (const [i, part] of parts.entries()) {
+      lines.push(`${(i === 0 ? label : '').padEnd(LABEL_WIDTH)}${bad ? paint(part, 'yellow') : part}`);
+    }
   };
   const { state } = status;
   const head = `tagferry ${status.version}  `;
@@ -28,7 +36,7 @@ export function statusScreen(status: ToldStatus, width: number, paint: Paint): s
   lines.push(head + paint(state, state === 'online' ? 'green' : 'red') + tail);
   put('platform', status.platform);
   put('session', sessionText(status.session), !status.session.usable);
-  for (const text of troubleTexts(status.session.last_error)) put('', text, true);
+  for (const text of troubleTexts(status.session.last_error)) put('', text, true, true);
   putAway(status, put);
   const { ingested_per_minute: taken, delivered_per_minute: delivered } = status.rates;
   put(
@@ -44,7 +52,8 @@ export function statusScreen(status: ToldStatus, width: number, paint: Paint): s
   return lines.join('\n');
 }
 
-type Put = (label: string, text: string, bad?: boolean) => void;
+/** `whole`: over as many lines as it needs, on a screen too. */
+type Put = (label: string, text: string, bad?: boolean, whole?: boolean) => void;
 
 function sessionText(session: Session): string {
   const grant = session.grant === 'password' ? 'by password' : session.grant === 'refresh_token' ? 'refreshed' : '';
@@ -72,7 +81,7 @@ function putAway({ uplink: { away } }: ToldStatus, put: Put): void {
     `for ${since}, tried ${counted(away.attempts, 'time')}, next in ${durationText(away.next_try_in_seconds)} (${timeText(away.next_try_at)})`,
     true,
   );
-  put('', plain(away.message), true);
+  put('', plain(away.message), true, true);
   if (away.code === '402') put('', 'tagferry session renew tries at once', true);
 }
 
@@ -89,7 +98,7 @@ function putBuffer({ buffer, rates }: ToldStatus, put: Put): void {
     put('', `${counted(buffer.quarantined, 'value')} in quarantine: tagferry buffer quarantine`, true);
   }
   if (buffer.set_aside > 0) put('', `${counted(buffer.set_aside, 'corrupt part')} set aside: see the log`, true);
-  for (const problem of buffer.problems) put('', plain(problem), true);
+  for (const problem of buffer.problems) put('', plain(problem), true, true);
 }
 
 function putPosts({ uplink }: ToldStatus, put: Put): void {

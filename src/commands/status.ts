@@ -44,7 +44,8 @@ async function once(place: DaemonPlace, flags: Flags): Promise<void> {
 async function shown(place: DaemonPlace, flags: Flags): Promise<string> {
   const status = await askDaemon<ToldStatus>(place, 'status');
   if (flags.json) return JSON.stringify(status, null, flags.watch ? undefined : 2);
-  return statusScreen(status, widthOf(process.stdout), painter(process.stdout, process.env));
+  const { stdout } = process;
+  return statusScreen(status, widthOf(stdout), painter(stdout, process.env), stdout.isTTY ? 'cut' : 'wrap');
 }
 
 /** Until Ctrl-C. On a terminal a daemon that is away is waited for; in a pipe it ends the verb. */

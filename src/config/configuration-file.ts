@@ -61,6 +61,13 @@ function readAtMost(descriptor: number, mostBytes: number): Buffer {
 }
 
 function decode(bytes: Buffer, stats: Stats): FileReading {
+  // No text in UTF-8 holds a zero byte; in UTF-16, as editors of Windows save it, every second one is.
+  if (bytes.includes(0)) {
+    const isWide = (bytes[0] === 0xff && bytes[1] === 0xfe) || (bytes[0] === 0xfe && bytes[1] === 0xff);
+    const what =
+      isWide || bytes[0] === 0 || bytes[1] === 0 ? 'is saved as UTF-16' : 'holds zero bytes, which no text has';
+    return { reason: what, instead: 'save the file as UTF-8', line: 1 };
+  }
   try {
     return { text: new TextDecoder('utf-8', { fatal: true }).decode(bytes), stats };
   } catch {

@@ -89,6 +89,9 @@ function parseValue(raw: string): { value: string } | { reason: string; instead:
     return { reason: 'the value holds a control character', instead: 'remove it' };
   }
   const text = raw.trim();
+  if (/^[“”„«‘’‚]/.test(text)) {
+    return { reason: 'the value begins with a typographic quote', instead: 'write " or \', or no quotes' };
+  }
   const quote = text[0];
   if (quote !== '"' && quote !== "'") return { value: raw.replace(/\s#.*$/, '').trim() };
   const pattern = quote === '"' ? /^"((?:[^"\\]|\\.)*)"\s*(#.*)?$/ : /^'([^']*)'\s*(#.*)?$/;

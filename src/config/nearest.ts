@@ -21,9 +21,10 @@ export function nearestName(name: string, candidates: Iterable<string>): Nearest
   return { name: best.name, likely: near || begins(wanted, best.name.toLowerCase()) };
 }
 
-/** `warning` for `warn`: one is the beginning of the other, and no mere letter or two. */
+/** `warning` for `warn`, `oldest` for `drop-oldest`: one is the beginning of the other, or a word of it, and no mere letter or two. */
 function begins(one: string, other: string): boolean {
-  return Math.min(one.length, other.length) >= 3 && (one.startsWith(other) || other.startsWith(one));
+  if (Math.min(one.length, other.length) < 3) return false;
+  return one.startsWith(other) || other.startsWith(one) || other.split('-').includes(one);
 }
 
 /** What is wrong with a text that should be one of a few: says which, unless `insteadOf` does. */

@@ -54,6 +54,7 @@ export function parsePlacedYaml(
     const { line, col } = counter.linePos(offset);
     return { file: name, line: Math.max(1, line), column: Math.max(1, col) };
   };
+  if (reportOddSpaces(text, name, problems)) return undefined;
   let document: Yaml.Document.Parsed;
   try {
     document = parseDocument(text, { lineCounter: counter, prettyErrors: false, uniqueKeys: false });
@@ -69,7 +70,7 @@ export function parsePlacedYaml(
   }
   const mistakes: Yaml.YAMLError[] = [...document.errors, ...document.warnings];
   if (mistakes.length > 0) {
-    for (const mistake of causes(mistakes, counter)) reportSyntax(mistake, placeAt, problems);
+    for (const mistake of causes(mistakes, counter)) reportSyntax(mistake, text, placeAt, problems);
     return undefined;
   }
   try {
@@ -78,7 +79,6 @@ export function parsePlacedYaml(
     for (const [offset, key] of [...walk.repeated].slice(0, MOST_SYNTAX_PROBLEMS)) {
       problems.error(placeAt(offset), `"${printable(key)}" stands here a second time`, 'keep one of the two', key);
     }
-    if (walk.repeated.size > 0) return undefined;
     return {
       name,
       data: data ?? undefined,
@@ -106,8 +106,30 @@ function causes(mistakes: readonly Yaml.YAMLError[], counter: Yaml.LineCounter):
     .slice(0, MOST_SYNTAX_PROBLEMS);
 }
 
-function reportSyntax(mistake: Yaml.YAMLError, placeAt: (offset: number) => Place, problems: Problems): void {
+/** Spaces that come with what is copied from a web page or a letter: they look like indentation, and are part of a name. */
+function reportOddSpaces(text: string, name: string, problems: Problems): boolean {
+  let count = 0;
+  for (const [index, line] of text.split('\n').entries()) {
+    const column = /^[ \t]*\u00a0/.exec(line)?.[0].length;
+    if (column === undefined || ++count > MOST_SYNTAX_PROBLEMS) continue;
+    const reason = 'a no-break space stands where YAML wants spaces';
+    problems.error({ file: name, line: index + 1, column }, reason, 'delete it and type a space');
+  }
+  return count > 0;
+}
+
+function reportSyntax(
+  mistake: Yaml.YAMLError,
+  text: string,
+  placeAt: (offset: number) => Place,
+  problems: Problems,
+): void {
   const offset = mistake.pos[0];
+  const tight = /^\s*(?:- +)?[\w.-]+:(?=[^\s/])/.exec(text.slice(text.lastIndexOf('\n', offset - 1) + 1, offset + 200));
+  if (mistake.code === 'MULTILINE_IMPLICIT_KEY' && tight !== null) {
+    problems.error(placeAt(offset), 'there is no space after the colon', 'write name: value');
+    return;
+  }
   const closing = /\bend with a ([}\]])/.exec(mistake.message)?.[1];
   if (closing !== undefined) {
     problems.error(placeAt(offset), 'a bracket that was opened is not closed', `close it with ${closing}`);

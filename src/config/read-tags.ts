@@ -49,8 +49,10 @@ export function readTags(file: YamlFile, problems: Problems): ReadTags {
     const at = `/sources/${escapePointer(name)}`;
     const sound = !verdict.isBroken(at);
     sourceKinds.set(name, isMapping(raw) ? kindOf(raw as RawSource) : undefined);
-    const source = sound ? readSource(name, raw as RawSource, at, file, problems) : undefined;
-    if (source !== undefined) sources.set(name, source);
+    const rest = sound ? (raw as RawSource) : soundMembers(raw, at, verdict);
+    // A source whose kind is broken has been reported; of another broken one the address can still be read.
+    const source = sound || kindOf(rest) !== undefined ? readSource(name, rest, at, file, problems) : undefined;
+    if (sound && source !== undefined) sources.set(name, source);
   }
   const reader = new TagReader(file, verdict, sourceKinds, problems);
   const tags = new Map<string, Tag>();
@@ -178,6 +180,10 @@ class TagReader {
     this.#problems.error(this.#file.placeOfName(at), reason, 'give one of them another asset, key or group', key);
     return true;
   }
+}
+
+function soundMembers(raw: unknown, at: string, verdict: SchemaVerdict): RawSource {
+  return Object.fromEntries(entriesOf(raw).filter(([member]) => !verdict.isBroken(`${at}/${escapePointer(member)}`)));
 }
 
 function entriesOf(data: unknown): [string, unknown][] {

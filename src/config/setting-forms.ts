@@ -1,6 +1,6 @@
 import { EVENT_TYPES } from '../contract/events.ts';
 import { readListenAddress } from './listen-address.ts';
-import { insteadOf, noneOf } from './nearest.ts';
+import { insteadOf, nearestName, noneOf } from './nearest.ts';
 import type { Reading } from './problem.ts';
 import { readDuration, readSize, readSizeOrShare } from './quantity.ts';
 import type { Form } from './setting-keys.ts';
@@ -30,7 +30,8 @@ export function readForm(form: Form, text: string): Reading<unknown> {
     case 'choice': {
       const choice = text.trim().toLowerCase();
       if (form.of.includes(choice)) return { value: choice };
-      return { reason: noneOf(choice, form.of), instead: insteadOf(text, form.of, '') };
+      const meant = new Map(Object.entries(form.meant ?? {})).get(choice);
+      return { reason: noneOf(choice, form.of), instead: meant ? `write ${meant}` : choiceInstead(choice, form.of) };
     }
     case 'switch':
       if (/^(true|yes|on|1)$/i.test(text.trim())) return { value: true };
@@ -49,6 +50,11 @@ export function readForm(form: Form, text: string): Reading<unknown> {
     case 'event-types':
       return readEventTypes(text);
   }
+}
+
+/** The likely one, else all there are: the nearest by its letters may mean the opposite. */
+function choiceInstead(choice: string, of: readonly string[]): string {
+  return nearestName(choice, of)?.likely ? insteadOf(choice, of, '') : `write one of ${of.join(', ')}`;
 }
 
 function readCount(text: string, least: number, most: number): Reading<number> {
@@ -91,6 +97,9 @@ export function readAddress(text: string, schemes: readonly string[], base: bool
   if (url === null) return { reason: 'is not an address', instead: `write it whole, beginning with ${examples}` };
   if (!schemes.includes(url.protocol.slice(0, -1))) {
     return { reason: `begins with ${url.protocol}//`, instead: `write an address that begins with ${examples}` };
+  }
+  if (!/^\[|^[a-z0-9._-]*$/i.test(url.hostname)) {
+    return { reason: 'names a host that cannot be', instead: 'write its name with letters, digits, dots and dashes' };
   }
   if (url.hostname === '') return { reason: 'names no host', instead: `write it whole, beginning with ${examples}` };
   if (url.hash !== '') return { reason: 'has a part after #', instead: 'leave that part out' };

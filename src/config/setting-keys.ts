@@ -8,7 +8,8 @@ export type Form =
   | { as: 'address'; schemes: readonly string[]; base?: true; bare?: true }
   | { as: 'path' }
   | { as: 'values-path' }
-  | { as: 'choice'; of: readonly string[] }
+  /** `meant`: other programs' words for the same. */
+  | { as: 'choice'; of: readonly string[]; meant?: Readonly<Record<string, string>> }
   | { as: 'switch' }
   | { as: 'count'; least: number; most: number }
   | { as: 'duration'; leastMs: number; mostMs: number }
@@ -84,7 +85,7 @@ export const SETTING_KEYS = {
   REQUESTS_PER_DAY: { member: 'requestsPerDay', form: { as: 'count', least: 0, most: 1_000_000_000 }, default: '0' },
   DRAIN_ORDER: {
     member: 'drainOrder',
-    form: { as: 'choice', of: ['live-first', 'oldest-first'] },
+    form: { as: 'choice', of: ['live-first', 'oldest-first'], meant: { fifo: 'oldest-first' } },
     default: 'live-first',
   },
   BACKFILL_VALUES_PER_SECOND: {
@@ -135,12 +136,16 @@ export const SETTING_KEYS = {
   STATE_DIR: { member: 'stateDir', form: { as: 'text' } },
   LOG_LEVEL: {
     member: 'logLevel',
-    form: { as: 'choice', of: ['trace', 'debug', 'info', 'warn', 'error', 'fatal'] },
+    form: {
+      as: 'choice',
+      of: ['trace', 'debug', 'info', 'warn', 'error', 'fatal'],
+      meant: { verbose: 'debug', all: 'trace', notice: 'info', critical: 'fatal', quiet: 'error' },
+    },
     default: 'info',
   },
   LOG_FORMAT: {
     member: 'logFormat',
-    form: { as: 'choice', of: ['auto', 'pretty', 'json', 'journal'] },
+    form: { as: 'choice', of: ['auto', 'pretty', 'json', 'journal'], meant: { text: 'pretty', plain: 'pretty' } },
     default: 'auto',
   },
 } as const satisfies Record<string, SettingKey>;

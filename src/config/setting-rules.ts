@@ -1,8 +1,10 @@
 import { type Stats, statSync } from 'node:fs';
+import { dirname } from 'node:path';
 import { MOST_BODY_BYTES } from '../contract/values.ts';
 import { codeOf } from '../errors.ts';
 import { warnIfReadableByOthers } from './configuration-file.ts';
 import { formatListenAddress, isLocalAddress, isLoopbackHost } from './listen-address.ts';
+import { checkPemFile } from './pem-files.ts';
 import { type Problems, printable } from './problem.ts';
 import type { ReadSettings } from './read-settings.ts';
 import type { KeyName } from './setting-keys.ts';
@@ -28,15 +30,12 @@ export function checkSettings(settings: ReadSettings, origins: GivenSettings, pr
       textOf('POST_MAX_BYTES', origins),
     );
   }
-  const folder = lookAt(settings.stateDir);
-  if (folder !== undefined && folder !== 'missing' && !folder.isDirectory()) {
-    const reason = `STATE_DIR "${printable(settings.stateDir)}" is no folder`;
-    problems.error(
-      origins.placeOf('STATE_DIR'),
-      reason,
-      'name a folder, or remove what stands there',
-      settings.stateDir,
-    );
+  const inTheWay = noFolderOn(settings.stateDir);
+  if (inTheWay !== undefined) {
+    const where = inTheWay === settings.stateDir ? '' : `: ${printable(inTheWay)} is a file`;
+    const reason = `STATE_DIR "${printable(settings.stateDir)}" is no folder${where}`;
+    const instead = 'name a folder, or remove what stands there';
+    problems.error(origins.placeOf('STATE_DIR'), reason, instead, settings.stateDir);
   }
   const most = settings.bufferMaxBytes;
   if (most !== undefined && most > 0 && most < SMALLEST_BUFFER_BYTES) {
@@ -67,7 +66,13 @@ function checkAddresses(settings: ReadSettings, origins: GivenSettings, problems
     ['PLATFORM_URL', settings.platformUrl],
     ['IDENTITY_URL', origins.given.has('IDENTITY_URL') ? settings.identityUrl : undefined],
   ] as const) {
-    if (address === undefined || !isPlainRemote(address)) continue;
+    if (address === undefined) continue;
+    const { pathname } = new URL(address);
+    if (key === 'PLATFORM_URL' && /(?:^|\/)(?:v[12]|oauth(?:\/token)?)$/.test(pathname)) {
+      const reason = `PLATFORM_URL "${printable(address)}" ends with ${pathname}, and every call begins with /v1, /v2 or /oauth itself`;
+      problems.warning(origins.placeOf(key), reason, `leave out ${pathname}`, address);
+    }
+    if (!isPlainRemote(address)) continue;
     const reason = `${key} "${printable(address)}" sends passwords and tokens over the network in clear text`;
     problems.warning(origins.placeOf(key), reason, 'write https:// instead of http://', address);
   }
@@ -143,8 +148,14 @@ function checkTls(settings: ReadSettings, origins: GivenSettings, problems: Prob
     ['WEBHOOK_TLS_KEY', key],
     ['PLATFORM_CA', settings.platformCa],
   ] as const) {
-    if (path === undefined || lookAt(path) !== 'missing') continue;
-    problems.error(origins.placeOf(name), `${name}: there is no file ${path}`, 'write the path of a PEM file', path);
+    if (path === undefined) continue;
+    const place = origins.placeOf(name);
+    if (lookAt(path) === 'missing') {
+      problems.error(place, `${name}: there is no file ${path}`, 'write the path of a PEM file', path);
+    } else {
+      const written = { text: textOf(name, origins), place };
+      checkPemFile(name, path, name === 'WEBHOOK_TLS_KEY' ? 'key' : 'certificate', written, problems);
+    }
   }
   const found = key === undefined ? undefined : lookAt(key);
   if (found !== undefined && found !== 'missing') {
@@ -159,6 +170,14 @@ function lookAt(path: string): Stats | 'missing' | undefined {
   } catch (error) {
     return codeOf(error) === 'ENOENT' || codeOf(error) === 'ENOTDIR' ? 'missing' : undefined;
   }
+}
+
+/** What on the way to a folder is none; `undefined` where there is, or can be, a folder. */
+function noFolderOn(path: string): string | undefined {
+  const found = lookAt(path);
+  if (found === undefined) return undefined;
+  if (found !== 'missing') return found.isDirectory() ? undefined : path;
+  return dirname(path) === path ? undefined : noFolderOn(dirname(path));
 }
 
 function textOf(key: KeyName, origins: GivenSettings): string {

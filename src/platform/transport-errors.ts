@@ -18,7 +18,11 @@ interface Meaning {
   hint?: string;
 }
 
-const REFUSED: Meaning = { code: 'platform.connection_refused', what: 'refused the connection' };
+const REFUSED: Meaning = {
+  code: 'platform.connection_refused',
+  what: 'refused the connection',
+  hint: 'Check host and port of PLATFORM_URL: nobody listens there, or a firewall stands before it.',
+};
 const RESET: Meaning = { code: 'platform.connection_reset', what: 'ended the connection before it answered' };
 const TIMEOUT: Meaning = { code: 'platform.timeout', what: 'did not answer in time' };
 const DNS: Meaning = {

@@ -1,5 +1,14 @@
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -8,6 +17,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/clock.ts';
 import type { Consultation } from '../../src/commands/doctor/finding.ts';
 import { checkClock } from '../../src/commands/doctor/machine-clock.ts';
+import { checkStateFolder } from '../../src/commands/doctor/state-folder.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
 import { AgentProcess } from '../process/agent-process.ts';
 import { runVerb } from './verb-run.ts';
@@ -41,6 +51,17 @@ afterAll(async () => {
 async function consult(...more: string[]): Promise<{ status: number; ok: boolean; checks: Line[] }> {
   const { status, stdout } = await runVerb(['doctor', '--json', '--config', agent.config, ...more]);
   return { status, ...(JSON.parse(stdout) as { ok: boolean; checks: Line[] }) };
+}
+
+/** root may write everywhere: what it looks at, it looks at as another user. */
+function asNobody<Result>(look: () => Result): Result {
+  const isRoot = process.geteuid?.() === 0;
+  if (isRoot) process.seteuid?.(65534);
+  try {
+    return look();
+  } finally {
+    if (isRoot) process.seteuid?.(0);
+  }
 }
 
 const linesOf = (checks: readonly Line[], check: string) => checks.filter((line) => line.check === check);
@@ -103,8 +124,13 @@ describe('the doctor without a daemon', () => {
     agent.write(`http://127.0.0.1:${port}`, { tags: TAGS });
     const { status, checks } = await consult();
     expect(status).toBe(1);
+    // Something answers, so the way there is open: it is the address that is looked at first.
     expect(linesOf(checks, 'network.tcp')).toMatchObject([
-      { state: 'failure', message: expect.stringContaining('ECONNREFUSED') },
+      {
+        state: 'failure',
+        message: expect.stringContaining('ECONNREFUSED'),
+        next: expect.stringContaining('port of PLATFORM_URL'),
+      },
     ]);
     expect(linesOf(checks, 'network.http')).toEqual([]);
     expect(linesOf(checks, 'sign_in')).toMatchObject([{ state: 'warning' }]);
@@ -195,6 +221,22 @@ describe('single steps', () => {
     ]);
     await new Promise((resolve) => server.close(resolve));
     agent.write(sandbox.url, { tags: TAGS });
+  });
+
+  it('says so where this user may not write the state folder, and leaves nothing in one that it may write', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'doctor-state-'));
+    const state = () => checkStateFolder({ settings: { stateDir: folder }, clock: systemClock } as Consultation);
+    expect(state().map(({ state, check }) => `${state} ${check}`)).toContain('ok state.writable');
+    expect(readdirSync(folder)).toEqual([]);
+    chmodSync(folder, 0);
+    const lines = asNobody(state);
+    expect(lines.find(({ check }) => check === 'state.writable')).toMatchObject({
+      state: 'warning',
+      message: `this user may not write to ${folder}`,
+      next: 'Run `sudo tagferry doctor`.',
+    });
+    chmodSync(folder, 0o700);
+    rmSync(folder, { recursive: true });
   });
 
   it('says that a clock in 1970 fails TLS first', async () => {

@@ -64,6 +64,7 @@ describe('status', () => {
     const lines = stdout.trimEnd().split('\n');
     expect(lines[0]).toMatch(/^tagferry \S+ {2}online {2}up .*pid \d+$/);
     for (const line of lines) expect(line.length).toBeLessThanOrEqual(80);
+    expect(stdout).not.toMatch(/…$/m);
     // biome-ignore lint/suspicious/noControlCharactersInRegex: colour is what must not be there
     expect(stdout).not.toMatch(/\u001b/);
     for (const label of ['session', 'buffer', 'posts', 'requests', 'listener', 'holds', 'events']) {

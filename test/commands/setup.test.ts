@@ -100,6 +100,14 @@ describe('setup', () => {
     expect(existsSync(config)).toBe(false);
   });
 
+  it('writes nothing when nobody listens at the address, and says what to look at', async () => {
+    const [, ...rest] = credentials();
+    const { status, output } = await setUp(['http://127.0.0.1:9', ...rest, '', '', '']);
+    expect(status).toBe(1);
+    expect(output).toMatch(/ECONNREFUSED.*host and port of PLATFORM_URL/s);
+    expect(existsSync(config)).toBe(false);
+  });
+
   it('writes nothing when the answers end in the middle', async () => {
     const { status, output } = await setUp(credentials().slice(0, 4));
     expect(`${status} ${output}`).toMatch(/^1 .*nothing was written/s);

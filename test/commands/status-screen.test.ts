@@ -113,6 +113,18 @@ describe('the status screen', () => {
     expect(screen).toContain('and 3 more: tagferry status --json');
   });
 
+  it('cuts no error and no advice on a screen, and nothing at all in a pipe', () => {
+    const flat = (screen: string) => screen.replaceAll(/\s+/g, ' ');
+    const screen = statusScreen(BAD_DAY, 80, (text) => text);
+    expect(flat(screen)).toContain('whether the platform wants CLIENT_AUTH=body; see more.');
+    expect(screen).toMatch(/…$/m);
+    const piped = statusScreen(BAD_DAY, 80, (text) => text, 'wrap');
+    expect(piped).not.toMatch(/…$/m);
+    expect(flat(piped)).toContain('unit: unknown '.repeat(20).trim());
+    // An address is longer than any line, and is not broken.
+    for (const line of piped.split('\n')) expect(line, line).toMatch(/^.{1,80}$|^.{10}\S+$/);
+  });
+
   it('is as wide in colour as without', () => {
     const paint = painter({ isTTY: true }, { TERM: 'xterm' });
     const coloured = statusScreen(BAD_DAY, 80, paint);

@@ -70,10 +70,22 @@ describe('agent.env', () => {
       'DRAIN_ORDER=live_first',
       '1: DRAIN_ORDER "live_first" is none of live-first, oldest-first, write live-first',
     ],
+    ['a choice unknown', 'CLIENT_AUTH=digest', '1: CLIENT_AUTH "digest" is unknown, write one of basic, body'],
     [
-      'a choice unknown',
-      'CLIENT_AUTH=digest',
-      '1: CLIENT_AUTH "digest" is unknown, write one of basic, body (the nearest is basic)',
+      'a choice that every object has',
+      'LOG_FORMAT=constructor',
+      '1: LOG_FORMAT "constructor" is unknown, write one of auto, pretty, json, journal',
+    ],
+    ["another program's word for a level", 'LOG_LEVEL=verbose', '1: LOG_LEVEL "verbose" is unknown, write debug'],
+    [
+      'a level that nobody has',
+      'LOG_LEVEL=loud',
+      '1: LOG_LEVEL "loud" is unknown, write one of trace, debug, info, warn, error, fatal',
+    ],
+    [
+      'half of a choice',
+      'BUFFER_FULL=oldest',
+      '1: BUFFER_FULL "oldest" is none of drop-oldest, refuse-new, write drop-oldest',
     ],
     [
       'no switch',
@@ -140,6 +152,33 @@ describe('agent.env', () => {
       'half a certificate',
       'WEBHOOK_TLS_KEY=agent.env',
       '1: WEBHOOK_TLS_KEY is set and WEBHOOK_TLS_CERT is not, set WEBHOOK_TLS_CERT as well, or neither',
+      '1: warning: WEBHOOK_TLS_KEY: DIR/agent.env holds no key in PEM form, name a file with a line "-----BEGIN PRIVATE KEY-----"',
+    ],
+    ['a folder as a certificate', 'PLATFORM_CA=/etc', '1: PLATFORM_CA: /etc is a folder, name the PEM file'],
+    [
+      'a state folder below a file',
+      'STATE_DIR=/etc/passwd/state',
+      '1: STATE_DIR "/etc/passwd/state" is no folder: /etc/passwd is a file, name a folder, or remove what stands there',
+    ],
+    [
+      'a host that cannot be',
+      'IDENTITY_URL=https://api.example,com',
+      '1: IDENTITY_URL "https://api.example,com" names a host that cannot be, write its name with letters, digits, dots and dashes',
+    ],
+    [
+      'quotes of a word processor',
+      'CLIENT_APPLICATION=“my gateway”',
+      '1: CLIENT_APPLICATION: the value begins with a typographic quote, write " or \', or no quotes',
+    ],
+    [
+      'a file of a Windows editor',
+      Buffer.from('\ufeffLOG_LEVEL=info\n', 'utf16le'),
+      '1: the file is saved as UTF-16, save the file as UTF-8',
+    ],
+    [
+      'a file that is no text',
+      Buffer.from('ELF\u0001\u0000\u0000'),
+      '1: the file holds zero bytes, which no text has, save the file as UTF-8',
     ],
     [
       'a certificate that is not there',
@@ -174,6 +213,29 @@ const T = 'tags:\n  T: { asset: 1, values: { v: {} } }\n';
 describe('tags.yaml', () => {
   expectLines('tags.yaml', {}, [
     ['a tab', 'tags:\n\tT: 1\n', '2: a tab stands where YAML wants spaces, indent with spaces'],
+    [
+      'a space of a web page',
+      'tags:\n\u00a0\u00a0T: { asset: 1 }\n',
+      '2: a no-break space stands where YAML wants spaces, delete it and type a space',
+    ],
+    [
+      'two faults of one source',
+      'sources:\n  plc: { modbus: 192.168.0.5, every: 1, hots: true }\ntags: {}\n',
+      '2: "192.168.0.5" is not an address, write for example tcp://192.168.0.5:502',
+      '2: 1 is not a duration, write for example 500ms or 10s or 5m or 24h',
+      '2: unknown member "hots", write "host"',
+      '3: warning: the file names no tag, so only values pushed by asset number are taken, add tags: with a tag for each measuring point',
+    ],
+    [
+      'a source whose kind is broken',
+      'sources:\n  plc: { modbus: 5 }\ntags: { T: { asset: 1 } }\n',
+      '2: 5 is not the address of a Modbus TCP device, write for example tcp://192.168.0.5:502',
+    ],
+    [
+      'no space after a colon',
+      'tags:\n  T:\n    asset:5\n    values: {}\n',
+      '3: there is no space after the colon, write name: value',
+    ],
     [
       'a name twice',
       'tags:\n  A: { asset: 1 }\n  A: { asset: 2 }\n',
@@ -425,6 +487,31 @@ const TAGS = {
 const rule = (rest: string) => `reactions:\n  - name: r\n${rest.replaceAll(/^/gm, '    ')}\n`;
 const action = (text: string) => rule(`on: threshold_reached\ndo:\n  - ${text}`);
 
+describe('an address', () => {
+  it('with the path that every call begins with itself is warned of', () => {
+    const { lines, configuration } = check({}, { ...ENOUGH, PLATFORM_URL: 'https://api.example.com/v1/' });
+    expect(configuration).toBeDefined();
+    expect(lines).toEqual([
+      'environment: warning: PLATFORM_URL "https://api.example.com/v1" ends with /v1, and every call begins with /v1, /v2 or /oauth itself, leave out /v1',
+    ]);
+  });
+});
+
+describe('a certificate', () => {
+  it('in DER, as Windows exports it, is warned of with the command that converts it', () => {
+    const { lines, configuration } = check({
+      'agent.env': 'PLATFORM_CA=ca.cer\n',
+      'ca.cer': Uint8Array.of(0x30, 0x82, 0x01, 0x0a, 0x02),
+    });
+    expect(configuration).toBeDefined();
+    expect(lines).toEqual(
+      [
+        '1: warning: PLATFORM_CA: DIR/ca.cer holds no certificate in PEM form, it is DER: run openssl x509 -in DIR/ca.cer -out DIR/ca.cer.pem, and name that file',
+      ].map((line) => `DIR/agent.env:${line}`),
+    );
+  });
+});
+
 describe('reactions.yaml', () => {
   expectLines('reactions.yaml', TAGS, [
     [
@@ -581,6 +668,19 @@ describe('reactions.yaml', () => {
 });
 
 describe('all problems', () => {
+  it('of a file in which a name stands twice come with it', () => {
+    const tags = 'tags:\n  T: { asset: 1 }\n  T: { asset: 2 }\n  U: { aset: 3 }\n';
+    const { lines } = check({
+      'tags.yaml': tags,
+      'reactions.yaml': 'reactions:\n  - { name: r, on: x, do: [{ log: warn }] }\n',
+    });
+    expect(lines.map((line) => line.split(',')[0])).toEqual([
+      'DIR/tags.yaml:3: "T" stands here a second time',
+      'DIR/tags.yaml:4: unknown member "aset"',
+      'DIR/reactions.yaml:2: there is no event type "x"',
+    ]);
+  });
+
   it('of all files come at once, by file and line, with their parts', () => {
     const { lines, problems, configuration } = check(
       {

@@ -310,8 +310,8 @@ describe('secrets', () => {
       `reactions:\n  - { name: r, on: "*", do: [{ post: "http://h", headers: ${headers} }] }\n# Authorization: Bearer x\n`;
     const folder = makeFolder({
       'agent.env': 'WEBHOOK_TLS_CERT=c.pem\nWEBHOOK_TLS_KEY=k.pem\n',
-      'c.pem': 'x',
-      'k.pem': 'x',
+      'c.pem': '-----BEGIN CERTIFICATE-----\n',
+      'k.pem': '-----BEGIN EC PRIVATE KEY-----\n',
       'tags.yaml': 'tags: { T: { asset: 1 } }',
       'reactions.yaml': rule('{ X-Mark: north }'),
     });

@@ -57,7 +57,9 @@ async function checkWay(url: URL, name: 'network' | 'proxy', consultation: Consu
     const next =
       name === 'proxy'
         ? 'Check HTTPS_PROXY, and that the proxy runs.'
-        : `Open outgoing TCP port ${port} in the firewall, or set HTTPS_PROXY; check the default route (\`ip route\`).`;
+        : refused === 'ECONNREFUSED'
+          ? `Nobody listens there, or a firewall refuses it: check host and port of PLATFORM_URL and IDENTITY_URL.`
+          : `Open outgoing TCP port ${port} in the firewall, or set HTTPS_PROXY; check the default route (\`ip route\`).`;
     return [...lines, failure(`${name}.tcp`, `${host} port ${port} takes no connection (${refused})`, next)];
   }
   lines.push(ok(`${name}.tcp`, `${host} port ${port} takes connections`));

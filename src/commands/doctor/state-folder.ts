@@ -51,6 +51,7 @@ function checkSync(stateDir: string, now: () => number): CheckLine[] {
   try {
     const file = openSync(path, 'wx', 0o600);
     try {
+      rmSync(path);
       for (let i = 0; i < SYNCS; i++) {
         writeSync(file, Buffer.alloc(4096, i));
         const startMs = now();
@@ -66,8 +67,6 @@ function checkSync(stateDir: string, now: () => number): CheckLine[] {
     }
     const next = 'Free space, or look at the disk: `dmesg`, `df -h`, `mount`.';
     return [failure('state.writable', `${stateDir} cannot be written (${codeOf(error)})`, next)];
-  } finally {
-    rmSync(path, { force: true });
   }
   const slowest = Math.max(...times);
   const median = times.sort((a, b) => a - b)[Math.floor(SYNCS / 2)]!;

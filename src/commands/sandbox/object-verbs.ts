@@ -7,6 +7,11 @@ import { cut, plain, table } from '../table.ts';
 import { adminVerb, asAdmin } from './admin-client.ts';
 import { type AnyRecord, idOf, kindOf, membersOf, nameOf, recordsOf } from './named-records.ts';
 
+interface OwnerView {
+  user: number;
+  permitable: { type: string; id: number };
+}
+
 /** Adds `ls`, `make`, `destroy`, `grant`, `take`: the plant's records and who may see them, without anyone's token. */
 export function addObjectVerbs(sandbox: Command): void {
   const ls = adminVerb(sandbox.command('ls').alias('list'))
@@ -27,6 +32,11 @@ export function addObjectVerbs(sandbox: Command): void {
         const { rules } = await client.get<{ rules: { from: string; to: string; because: string }[] }>('inheritance');
         const rows = rules.map(({ from, to, because }) => [from, to, because]);
         return show(table([['a permission on', 'holds for', 'that is'], ...rows]), rules);
+      }
+      if (kindText === 'owners' || kindText === 'owner') {
+        const { objects } = await client.get<{ objects: OwnerView[] }>('objects/owners');
+        const rows = objects.map(({ user, permitable }) => [String(user), `${permitable.type}/${permitable.id}`]);
+        return show(rows.length === 0 ? 'There are no owners.' : table([['user', 'owns'], ...rows]), objects);
       }
       const kind = kindOf(kindText);
       const records = await recordsOf(client, kind);
