@@ -203,7 +203,7 @@ export class Committer {
       this.#dirtySinceMs = undefined;
       this.#options.onCommit?.(columns.length);
       for (const waiter of waiters) waiter.resolve();
-      this.#busy = false;
+      // Still busy: what comes next begins below, once this commit is over in every respect.
       this.note(facts);
     } catch (error) {
       this.#fail(error, newSeries, waiters);
@@ -238,7 +238,6 @@ export class Committer {
     this.#untidy = false;
     try {
       const facts = await step();
-      this.#busy = false;
       this.note(facts);
     } catch (error) {
       this.#spare = false;

@@ -1,0 +1,182 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Committer } from '../../src/buffer/committer.ts';
+import { SeriesCatalogue } from '../../src/buffer/series.ts';
+import type { CommitRequest, StoreFacts } from '../../src/buffer/store-facts.ts';
+import { ValueColumns } from '../../src/buffer/value-columns.ts';
+import { silentLogger } from '../../src/logger.ts';
+import { HttpPush } from '../../src/sources/http-push.ts';
+import { Intake } from '../../src/sources/intake.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+import { PLANT, until } from '../sources/sink-double.ts';
+
+const MOST_WAITING = 10;
+const FACTS: StoreFacts = {
+  lanes: [],
+  logValues: 0,
+  segmentValues: 0,
+  quarantined: 0,
+  spans: 0,
+  disk: { bytes: 0, reusableBytes: 0, freeBytes: 0, totalBytes: 0 },
+  short: false,
+  full: false,
+  spare: false,
+  oldestAgeMs: 0,
+  dirty: false,
+  untidy: false,
+  dropped: [],
+  damaged: [],
+};
+
+/** A store whose disk stalls: a commit is over when the test says so. */
+class StalledStore {
+  readonly stored: number[] = [];
+  #stalled: (() => void)[] = [];
+  #answers = false;
+
+  get stalled(): number {
+    return this.#stalled.length;
+  }
+
+  commit({ columns }: CommitRequest): Promise<StoreFacts> {
+    return new Promise((resolve) => {
+      this.#stalled.push(() => {
+        if (columns) this.stored.push(...columns.value.subarray(0, columns.length));
+        resolve(FACTS);
+      });
+      if (this.#answers) this.answer();
+    });
+  }
+
+  tidy = () => Promise.resolve(FACTS);
+  giveSpaceBack = () => Promise.resolve(FACTS);
+
+  /** The oldest commit is over, and the disk stalls again. */
+  answerOne(): void {
+    this.#stalled.shift()?.();
+  }
+
+  /** From now on the disk is as it should be. */
+  answer(): void {
+    this.#answers = true;
+    for (const over of this.#stalled.splice(0)) over();
+  }
+}
+
+let clock: ManualClock;
+let store: StalledStore;
+let catalogue: SeriesCatalogue;
+let committer: Committer;
+let next = 0;
+
+beforeEach(() => {
+  clock = new ManualClock();
+  store = new StalledStore();
+  catalogue = new SeriesCatalogue();
+  next = 0;
+  committer = new Committer(store, {
+    clock,
+    catalogue,
+    intervalMs: 0,
+    values: 1,
+    mostWaiting: MOST_WAITING,
+    onFacts: () => {},
+  });
+});
+afterEach(async () => {
+  store.answer();
+  await committer.close();
+});
+
+/** Values whose readings are numbers that nothing else has. */
+function append(count: number): Promise<void> {
+  const columns = new ValueColumns();
+  for (let i = 0; i < count; i++) columns.add(catalogue.idOf(1, 'k', undefined, undefined), next, next++, 0);
+  return committer.append(columns);
+}
+
+describe('values that come while the disk stalls', () => {
+  it('wait up to a bound; what comes beyond is refused whole, nothing of it is kept, and it goes on when the disk answers', async () => {
+    const first = append(3);
+    expect(store.stalled).toBe(1);
+    const second = append(6);
+    const third = append(5);
+    await expect(third).rejects.toMatchObject({ code: 'buffer.busy', retryable: true });
+    expect(committer.waitingValues).toBe(6);
+    // To the brim, and not one more.
+    const fourth = append(4);
+    for (let i = 0; i < 100; i++) await expect(append(1)).rejects.toMatchObject({ code: 'buffer.busy' });
+    expect(committer.waitingValues).toBe(MOST_WAITING);
+    expect(store.stalled).toBe(1);
+    // It is an answer to who comes, not a fault of the disk.
+    expect(committer.failure).toBeUndefined();
+
+    store.answer();
+    await Promise.all([first, second, fourth]);
+    const after = append(2);
+    await clock.advance(1);
+    await after;
+    expect(store.stored).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 14, 15, 16, 17, 118, 119]);
+    expect(committer.waitingValues).toBe(0);
+  });
+
+  it('wait for the one commit that is under way, again and again: a slow disk is not given several', async () => {
+    const appended = [append(1), append(1)];
+    for (let turn = 0; turn < 5; turn++) {
+      store.answerOne();
+      await appended[turn];
+      await until(() => store.stalled > 0);
+      appended.push(append(1));
+      expect(store.stalled).toBe(1);
+      expect(committer.waitingValues).toBe(1);
+    }
+    store.answer();
+    await Promise.all(appended);
+    expect(store.stored).toEqual([0, 1, 2, 3, 4, 5, 6]);
+  });
+
+  it('are taken in one piece however large, where nothing else waits: else they could never come in', async () => {
+    const first = append(1);
+    const large = append(MOST_WAITING * 3);
+    await expect(append(1)).rejects.toMatchObject({ code: 'buffer.busy' });
+    store.answer();
+    await Promise.all([first, large]);
+    expect(store.stored).toHaveLength(1 + MOST_WAITING * 3);
+  });
+
+  it('get a 503 at the door and are asked to come again, and a 204 once the disk answers', async () => {
+    const intake = new Intake({ catalogue, tags: PLANT, sink: committer, clock });
+    const push = new HttpPush({
+      listen: { host: '127.0.0.1', port: 0 },
+      token: undefined,
+      intake,
+      clock,
+      log: silentLogger(),
+    });
+    const at = await push.start();
+    const post = async (count: number) => {
+      const values = Array.from({ length: count }, (_, i) => ({ tag: 'FT-101', key: 'flow', value: i }));
+      const response = await fetch(`http://127.0.0.1:${'port' in at ? at.port : 0}/v1/values`, {
+        method: 'POST',
+        headers: { 'Content-Type': 'application/json' },
+        body: JSON.stringify({ values }),
+      });
+      return { status: response.status, later: response.headers.get('retry-after') };
+    };
+    try {
+      const first = post(1);
+      await until(() => store.stalled === 1);
+      const waiting = post(MOST_WAITING);
+      await until(() => committer.waitingValues === MOST_WAITING);
+      const refused = await post(1);
+      expect(refused.status).toBe(503);
+      expect(Number(refused.later)).toBeGreaterThan(0);
+      store.answer();
+      expect([(await first).status, (await waiting).status]).toEqual([204, 204]);
+      expect((await post(1)).status).toBe(204);
+      expect(store.stored).toHaveLength(MOST_WAITING + 2);
+    } finally {
+      store.answer();
+      await push.stop();
+    }
+  });
+});
