@@ -2,23 +2,30 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { BufferFlow } from '../../src/agent/buffer-flow.ts';
+import { createMetrics } from '../../src/agent/metrics.ts';
 import { SeriesCatalogue } from '../../src/buffer/series.ts';
+import type { StoreFacts } from '../../src/buffer/store-facts.ts';
 import { STAMPED_HERE, ValueColumns } from '../../src/buffer/value-columns.ts';
 import { ValueStore } from '../../src/buffer/value-store.ts';
+import type { Settings } from '../../src/config/settings.ts';
 import { openDatabase } from '../../src/database.ts';
+import { silentLogger } from '../../src/logger.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
 
 /** A gateway that boots in 1970: ten seconds after the machine's start its wall clock stands at 1970-01-01 00:00:10. */
 const BOOT_MS = 10_000;
 const TRUE_MS = Date.UTC(2026, 10, 21, 3, 0, 0);
+const DAY_MS = 86_400_000;
 
 let folder: string;
 let store: ValueStore;
 let catalogue: SeriesCatalogue;
 
-function open(boot: string, monotonicMs: number, wallMs: number): void {
+function open(boot: string, monotonicMs: number, wallMs: number, maxAgeMs = 0): void {
   const path = join(folder, 'buffer.db');
   store = new ValueStore(openDatabase(path), path, {
-    bounds: { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' },
+    bounds: { maxBytes: 0, maxAgeMs, minFree: { bytes: 0 }, full: 'drop-oldest' },
     foldAfterMs: 1_000,
     foldValues: 1_000,
   });
@@ -84,14 +91,108 @@ describe('a time that the agent gave in 1970', () => {
 });
 
 describe('a wall clock that jumps by two weeks', () => {
-  it.each([-14, 14])('loses, drops and reorders nothing: %i days', (days) => {
-    open('this', BOOT_MS, TRUE_MS);
-    const jump = days * 86_400_000;
-    accept([{ timeMs: TRUE_MS, stamped: true }], 11_000, TRUE_MS);
-    accept([{ timeMs: TRUE_MS + jump, stamped: true }], 12_000, TRUE_MS + jump);
-    accept([{ timeMs: TRUE_MS + jump + 1_000, stamped: true }], 13_000, TRUE_MS + jump + 1_000);
-    expect(store.facts().dropped).toEqual([]);
+  it.each([-14, 14])('loses, drops and reorders nothing, though values may be a week old: %i days', (days) => {
+    open('this', BOOT_MS, TRUE_MS, 7 * DAY_MS);
+    const jump = days * DAY_MS;
+    const seen: StoreFacts['dropped'] = [];
+    // Each is folded before the next comes, because what is folded is what a bound drops.
+    const step = (timeMs: number, monotonicMs: number) => {
+      accept([{ timeMs, stamped: true }], monotonicMs, timeMs);
+      for (let facts = store.tidy({ monotonicMs: monotonicMs + 500_000 }); ; ) {
+        seen.push(...facts.dropped);
+        if (!facts.dirty) break;
+        const [at, wallMs] = [monotonicMs + 500_000, timeMs + 500_000];
+        facts = store.commit({ columns: undefined, newSeries: [], monotonicMs: at, wallMs });
+      }
+    };
+    step(TRUE_MS, 1_000_000);
+    step(TRUE_MS + jump, 2_000_000);
+    step(TRUE_MS + jump + 1_000, 3_000_000);
+    expect(store.facts().segmentValues).toBe(3);
+    // Over a restart of the agent and of the machine too.
+    for (const boot of ['this', 'next']) {
+      store.close();
+      open(boot, 4_000_000, TRUE_MS - jump, 7 * DAY_MS);
+      const { dropped, dirty } = store.commit({
+        columns: undefined,
+        newSeries: [],
+        monotonicMs: 4_000_000,
+        wallMs: TRUE_MS - jump,
+      });
+      seen.push(...dropped);
+      expect(dirty).toBe(false);
+    }
+    expect(seen).toEqual([]);
     // In the order of acceptance, whatever the times say.
-    expect(posted(14_000).times).toEqual([TRUE_MS, TRUE_MS + jump, TRUE_MS + jump + 1_000]);
+    expect(posted(4_100_000, 'backlog').times).toEqual([TRUE_MS, TRUE_MS + jump, TRUE_MS + jump + 1_000]);
+  });
+
+  it('does not keep a value beyond its week by the clock that nobody sets', () => {
+    open('this', BOOT_MS, TRUE_MS, 7 * DAY_MS);
+    accept([{ timeMs: TRUE_MS, stamped: true }], 11_000, TRUE_MS);
+    store.tidy({ monotonicMs: 500_000 });
+    const later = { columns: undefined, newSeries: [], monotonicMs: 8 * DAY_MS, wallMs: TRUE_MS - 14 * DAY_MS };
+    store.commit(later);
+    expect(store.commit(later).dropped).toEqual([{ reason: 'age', values: 1 }]);
+  });
+});
+
+describe('values stamped before the clock was trusted', () => {
+  /** Posts, by the buffer as the daemon opens it, a value that came in 1970 and one that came after. */
+  async function sent(clockUntrusted: Settings['clockUntrusted']) {
+    open('this', BOOT_MS, BOOT_MS);
+    const clock = new ManualClock(12_000);
+    const settings = {
+      stateDir: join(folder, 'state'),
+      bufferMaxBytes: 0,
+      bufferMaxAgeMs: 0,
+      bufferMinFree: { bytes: 0 },
+      bufferFull: 'drop-oldest',
+      postIntervalMs: 10_000,
+      commitIntervalMs: 1,
+      commitValues: 1,
+      clockUntrusted,
+    } as Settings;
+    const metrics = createMetrics(() => ({}) as never);
+    const flow = new BufferFlow({
+      settings,
+      clock,
+      log: silentLogger(),
+      metrics,
+      onDeath: () => {},
+      trustedNowMs: () => TRUE_MS,
+    });
+    await flow.start();
+    try {
+      const columns = new ValueColumns();
+      const series = flow.catalogue.idOf(1, 'flow', undefined, undefined);
+      columns.add(series, 12_000, 1, STAMPED_HERE);
+      columns.add(series, TRUE_MS, 2, STAMPED_HERE);
+      await flow.committer.append(columns);
+      const batch = await flow.outgoing.take({ asset: 1, lane: 'live', maxValues: 100, maxBytes: 10_000 });
+      const body = JSON.parse(new TextDecoder().decode(batch!.body)) as {
+        values: { data: { timestamp: string }[] }[];
+      };
+      const { values } = await metrics.restamped.get();
+      const counted = (outcome: string) => values.find(({ labels }) => labels.outcome === outcome)?.value ?? 0;
+      return {
+        times: body.values[0]!.data.map(({ timestamp }) => Date.parse(timestamp)),
+        corrected: counted('corrected'),
+        doubtful: counted('doubtful'),
+      };
+    } finally {
+      await flow.stop();
+    }
+  }
+
+  it('are sent as they are by CLOCK_UNTRUSTED=send, and counted as doubtful', async () => {
+    expect(await sent('send')).toEqual({ times: [12_000, TRUE_MS], corrected: 0, doubtful: 1 });
+  });
+
+  it('are corrected by CLOCK_UNTRUSTED=correct, and counted as corrected', async () => {
+    const { times, ...counted } = await sent('correct');
+    expect(counted).toEqual({ corrected: 1, doubtful: 0 });
+    expect(times[0]).not.toBe(12_000);
+    expect(times[1]).toBe(TRUE_MS);
   });
 });

@@ -1,0 +1,381 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect } from 'vitest';
+import type { Batch } from '../../src/buffer/lanes.ts';
+import { SeriesCatalogue } from '../../src/buffer/series.ts';
+import type { StoreFacts } from '../../src/buffer/store-facts.ts';
+import { ValueColumns } from '../../src/buffer/value-columns.ts';
+import { ValueStore } from '../../src/buffer/value-store.ts';
+import type { WithdrawalCursor } from '../../src/buffer/withdrawing.ts';
+import { closeUntouched, openDatabase } from '../../src/database.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+
+interface Accepted {
+  asset: number;
+  key: string;
+  timeMs: number;
+  /** Values of one commit stand in one row of the log. */
+  commit: number;
+  /** By the clock that nobody sets. */
+  acceptedMs: number;
+}
+
+/**
+ * Random work on the store beside a model of a few lines: what was accepted, and what became of it. A crash leaves the
+ * database and its WAL as the last commit left them, and the store is opened anew on both; what the model says must
+ * stand is then compared with what stands.
+ */
+export class World {
+  readonly clock: ManualClock;
+  readonly path: string;
+  store!: ValueStore;
+  catalogue!: SeriesCatalogue;
+  #database!: ReturnType<typeof openDatabase>;
+  /** Every accepted value by its number, which is also its reading. */
+  accepted = new Map<number, Accepted>();
+  delivered: number[][] = [];
+  deliveredOnce = new Set<number>();
+  quarantined = new Set<number>();
+  /** Settled, or put into quarantine, since the last commit: what a crash takes back. */
+  #settledSince = new Set<number>();
+  #quarantinedSince = new Set<number>();
+  /** Delivered, and standing again since a crash: these alone may be delivered twice. */
+  again = new Set<number>();
+  /** What a bound took, found by looking at what still stands; as many as the store itself reported. */
+  dropped = new Set<number>();
+  #reported: StoreFacts['dropped'] = [];
+  readonly #bounds: { maxBytes: number; maxAgeMs: number };
+  readonly #checkpointPages: number;
+  purged = new Set<number>();
+  /** Values that were accepted anew, in another place or at another time: their order is another. */
+  moved = new Set<number>();
+  exporting: { id: number; standing: Set<number>; found: number[] } | undefined;
+  underWay: { batch: Batch; numbers: number[] }[][] = [];
+  #next = 0;
+  #commits = 0;
+  time = 1_000_000;
+
+  constructor(folder: string, seed: number, bounds: { maxBytes?: number; maxAgeMs?: number } = {}) {
+    this.clock = new ManualClock(0, seed);
+    this.#bounds = { maxBytes: 0, maxAgeMs: 0, ...bounds };
+    // Some worlds have little in their WAL at a crash, some everything since the start.
+    this.#checkpointPages = this.random(2) ? 40 : 1000;
+    this.path = join(folder, 'buffer.db');
+    this.open();
+  }
+
+  open(): void {
+    this.#database = openDatabase(this.path, { checkpointPages: this.#checkpointPages });
+    this.store = new ValueStore(this.#database, this.path, {
+      bounds: { ...this.#bounds, minFree: { bytes: 0 }, full: 'drop-oldest' },
+      foldAfterMs: 50,
+      foldValues: 400,
+    });
+    const opened = this.store.open({ monotonicMs: this.clock.monotonicMs(), wallMs: 0, boot: 'same' });
+    expect(opened.facts.damaged).toEqual([]);
+    this.catalogue = new SeriesCatalogue(opened.series);
+    this.underWay = [];
+    this.exporting = undefined;
+  }
+
+  /** Without a checkpoint and without a word. */
+  crash(): void {
+    const before = this.#bytesOnDisk();
+    closeUntouched(this.#database, this.path);
+    expect(this.#bytesOnDisk().every((bytes, i) => bytes.equals(before[i]!))).toBe(true);
+    for (const number of this.#settledSince) this.again.add(number);
+    for (const number of this.#quarantinedSince) this.quarantined.delete(number);
+    this.#recorded();
+    this.open();
+    // What was dropped and not yet committed stands again; what was reported does not.
+    if (this.#reported.length > 0) this.#findDropped();
+    const { logValues, segmentValues } = this.store.facts();
+    expect(logValues + segmentValues).toBe(this.standing().size);
+  }
+
+  #bytesOnDisk(): Buffer[] {
+    return [this.path, `${this.path}-wal`].map((file) => readFileSync(file));
+  }
+
+  #recorded(): void {
+    this.#settledSince.clear();
+    this.#quarantinedSince.clear();
+  }
+
+  random(below: number): number {
+    return Math.floor(this.clock.random() * below);
+  }
+
+  append(): void {
+    const columns = new ValueColumns();
+    const count = 1 + this.random(60);
+    const commit = this.#commits++;
+    const acceptedMs = this.clock.monotonicMs();
+    for (let i = 0; i < count; i++) {
+      const asset = 1 + this.random(4);
+      const key = `k${this.random(3)}`;
+      this.time += this.random(3);
+      // Now and then a value that is late, or has the time of another.
+      const timeMs = this.random(10) === 0 ? this.time - this.random(2000) : this.time;
+      const number = this.#next++;
+      columns.add(this.catalogue.idOf(asset, key, undefined, undefined), timeMs, number, 0);
+      this.accepted.set(number, { asset, key, timeMs, commit, acceptedMs });
+    }
+    this.commit(columns);
+  }
+
+  commit(columns?: ValueColumns): void {
+    let { dirty } = this.#commitOnce(columns);
+    // What a bound drops falls in memory first, and is on disk, and counted, with the commit after.
+    while (dirty) {
+      if (this.random(8) === 0) {
+        this.crash();
+        return;
+      }
+      ({ dirty } = this.#commitOnce());
+    }
+    if (this.#reported.length > 0) this.#findDropped();
+  }
+
+  #commitOnce(columns?: ValueColumns): StoreFacts {
+    const facts = this.store.commit({
+      columns,
+      newSeries: this.catalogue.takeNew(),
+      monotonicMs: this.clock.monotonicMs(),
+      wallMs: this.clock.wallMs(),
+    });
+    this.#recorded();
+    this.#reported.push(...facts.dropped.filter(({ reason }) => reason !== 'purge'));
+    return facts;
+  }
+
+  /** The oldest values must have gone, rows of one commit together, as many as were reported; the rest must stand. */
+  #findDropped(): void {
+    const reported = this.#reported.splice(0);
+    const id = this.store.beginExport({});
+    const found = new Set<number>();
+    for (let done = false; !done; ) {
+      const page = this.store.exportPage(id);
+      for (const number of page.columns.value.subarray(0, page.columns.length)) found.add(number);
+      ({ done } = page);
+    }
+    this.store.endExport(id);
+    const standing = this.standing();
+    const gone = [...standing].filter((number) => !found.has(number));
+    expect([...found].filter((number) => !standing.has(number))).toEqual([]);
+    expect(gone.length).toBe(reported.reduce((sum, { values }) => sum + values, 0));
+    const commitOf = (number: number) => this.accepted.get(number)!.commit;
+    const lastGone = gone.reduce((last, number) => Math.max(last, commitOf(number)), -1);
+    expect([...found].filter((number) => commitOf(number) <= lastGone)).toEqual([]);
+    if (reported.every(({ reason }) => reason === 'age')) {
+      const nowMs = this.clock.monotonicMs();
+      const young = gone.filter((number) => nowMs - this.accepted.get(number)!.acceptedMs <= this.#bounds.maxAgeMs);
+      expect(young).toEqual([]);
+    }
+    for (const number of gone) this.dropped.add(number);
+  }
+
+  /** What comes out must have waited: nothing comes twice but what a crash took back. */
+  #expectWaiting(batch: Batch): number[] {
+    const numbers = numbersIn(batch);
+    const underWay = new Set(this.underWay.flat().flatMap((one) => one.numbers));
+    expect(numbers.filter((number) => !this.#stands(number) || underWay.has(number))).toEqual([]);
+    return numbers;
+  }
+
+  take(): void {
+    const { batch } = this.store.take({
+      asset: 1 + this.random(4),
+      lane: this.random(2) ? 'live' : 'backlog',
+      maxValues: 1 + this.random(200),
+      maxBytes: 2_000 + this.random(20_000),
+      alongValues: this.random(2) ? 50 : 0,
+    });
+    if (batch) this.underWay.push([{ batch, numbers: this.#expectWaiting(batch) }]);
+  }
+
+  #settle(batch: Batch, numbers: number[]): void {
+    this.store.settle(batch.id);
+    this.delivered.push(numbers);
+    for (const number of numbers) {
+      this.deliveredOnce.add(number);
+      this.again.delete(number);
+      this.#settledSince.add(number);
+    }
+  }
+
+  /** Ends a batch. Of a divided one the first part first, and nothing of it overtakes a part that waits again. */
+  end(): void {
+    const at = this.random(this.underWay.length);
+    const group = this.underWay[at];
+    const under = group?.shift();
+    if (!group || !under) return;
+    if (group.length === 0) this.underWay.splice(at, 1);
+    const kind = this.random(10);
+    if (kind < 6) {
+      this.#settle(under.batch, under.numbers);
+    } else if (kind < 8) {
+      for (const { batch } of [under, ...group.splice(0)]) this.store.release(batch.id);
+      this.underWay = this.underWay.filter((one) => one.length > 0);
+    } else {
+      const { batches } = this.store.divide(under.batch.id);
+      if (batches.length === 0) {
+        this.store.quarantine(under.batch.id, { status: 400, message: 'no', atMs: 0 });
+        for (const number of under.numbers) {
+          this.quarantined.add(number);
+          this.#quarantinedSince.add(number);
+        }
+      } else {
+        const parts = batches.map((batch) => ({ batch, numbers: numbersIn(batch) }));
+        expect(parts.flatMap((part) => part.numbers).sort()).toEqual([...under.numbers].sort());
+        group.unshift(...parts);
+        if (!this.underWay.includes(group)) this.underWay.push(group);
+      }
+    }
+  }
+
+  step(): void {
+    const kind = this.random(20);
+    this.clock.jumpWall(this.random(5));
+    if (kind < 7) this.append();
+    else if (kind < 12) this.take();
+    else if (kind < 17) this.end();
+    else if (kind < 19) this.store.tidy({ monotonicMs: this.clock.monotonicMs() });
+    else this.commit();
+  }
+
+  /** What happens while the platform is away: what was under way comes back, and nobody takes anything. */
+  async outage(turns: number): Promise<void> {
+    for (const { batch } of this.underWay.splice(0).flat()) this.store.release(batch.id);
+    for (let turn = 0; turn < turns; turn++) {
+      if (this.random(4) > 0) this.append();
+      else if (this.random(2)) this.commit();
+      this.store.tidy({ monotonicMs: this.clock.monotonicMs() });
+      await this.clock.advance(this.random(120));
+    }
+  }
+
+  /** What should stand in the buffer, under way or not. */
+  standing(): Set<number> {
+    return new Set([...this.accepted.keys()].filter((number) => this.#stands(number)));
+  }
+
+  #stands(number: number): boolean {
+    if (this.quarantined.has(number) || this.purged.has(number) || this.dropped.has(number)) return false;
+    return this.accepted.has(number) && (!this.deliveredOnce.has(number) || this.again.has(number));
+  }
+
+  idle(): Set<number> {
+    const sent = new Set(this.underWay.flat().flatMap((one) => one.numbers));
+    return new Set([...this.standing()].filter((number) => !sent.has(number)));
+  }
+
+  /** Runs steps until a pass brings nothing. */
+  #passes(
+    step: (cursor: WithdrawalCursor | undefined) => { values: number; cursor: WithdrawalCursor | undefined },
+  ): number {
+    let total = 0;
+    for (let before = -1; before !== total; ) {
+      before = total;
+      let cursor: WithdrawalCursor | undefined;
+      do {
+        const one = step(cursor);
+        total += one.values;
+        cursor = one.cursor;
+        if (this.random(3) === 0) this.commit();
+      } while (cursor);
+    }
+    this.commit();
+    return total;
+  }
+
+  /** An operator's purge: some asset, or what is older than some time. */
+  purge(): { wanted: number; gone: number } {
+    const asset = 1 + this.random(4);
+    const beforeMs = this.random(2) ? this.time - this.random(300) : undefined;
+    const series =
+      beforeMs !== undefined && this.random(2) ? undefined : this.catalogue.ofAsset(asset).map((one) => one.id);
+    const wanted = [...this.idle()].filter((number) => {
+      const value = this.accepted.get(number)!;
+      return (series === undefined || value.asset === asset) && (beforeMs === undefined || value.timeMs < beforeMs);
+    });
+    const gone = this.#passes((cursor) => this.store.purge({ series, beforeMs, cursor, stepSegments: 3 }));
+    for (const number of wanted) this.purged.add(number);
+    return { wanted: wanted.length, gone };
+  }
+
+  retarget(): { wanted: number; gone: number } {
+    const from = 1 + this.random(4);
+    const to = (from % 4) + 1;
+    const wanted = [...this.idle()].filter((number) => this.accepted.get(number)!.asset === from);
+    const pairs = this.catalogue.ofAsset(from).map((one) => {
+      const id = this.catalogue.idOf(to, one.key, one.group, one.unit);
+      return { from: one.id, to: this.catalogue.get(id)! };
+    });
+    const gone = this.#passes((cursor) => this.store.retarget({ pairs, cursor, stepSegments: 3 }));
+    for (const number of wanted) {
+      this.accepted.get(number)!.asset = to;
+      this.moved.add(number);
+    }
+    return { wanted: wanted.length, gone };
+  }
+
+  requeue(): number {
+    this.commit();
+    const { last } = this.store.countQuarantine();
+    let values = 0;
+    for (let after: number | undefined = 0; after !== undefined; ) {
+      const step = this.store.requeue({ after, through: last });
+      values += step.values;
+      after = step.after;
+    }
+    for (const number of this.quarantined) this.moved.add(number);
+    this.quarantined.clear();
+    this.commit();
+    return values;
+  }
+
+  export(): void {
+    if (!this.exporting) {
+      this.exporting = { id: this.store.beginExport({ pageSegments: 4 }), standing: this.standing(), found: [] };
+      return;
+    }
+    const { columns, done } = this.store.exportPage(this.exporting.id);
+    this.exporting.found.push(...columns.value.subarray(0, columns.length));
+    if (!done) return;
+    const { id, standing, found } = this.exporting;
+    this.store.endExport(id);
+    this.exporting = undefined;
+    expect(found.length).toBe(new Set(found).size);
+    expect(found.filter((number) => !standing.has(number))).toEqual([]);
+    const now = this.standing();
+    const missing = [...standing].filter(
+      (number) => now.has(number) && !this.moved.has(number) && !found.includes(number),
+    );
+    expect(missing).toEqual([]);
+  }
+
+  /** Everything that is left comes out. */
+  drain(): void {
+    for (const { batch } of this.underWay.splice(0).flat()) this.store.release(batch.id);
+    for (let quiet = 0; quiet < 3; ) {
+      let took = false;
+      for (let asset = 1; asset <= 4; asset++) {
+        for (const lane of ['backlog', 'live'] as const) {
+          const { batch } = this.store.take({ asset, lane, maxValues: 500, maxBytes: 100_000 });
+          if (!batch) continue;
+          took = true;
+          this.#settle(batch, this.#expectWaiting(batch));
+        }
+      }
+      this.store.tidy({ monotonicMs: this.clock.monotonicMs() + 1_000_000 });
+      this.commit();
+      quiet = took ? 0 : quiet + 1;
+    }
+  }
+}
+
+export function numbersIn(batch: Batch): number[] {
+  const body = JSON.parse(new TextDecoder().decode(batch.body)) as { values: { data: { value: number }[] }[] };
+  return body.values.flatMap((key) => key.data.map((point) => point.value));
+}
