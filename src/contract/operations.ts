@@ -14,6 +14,8 @@ export interface Operation {
   query?: readonly string[];
   /** Status of success, with the schema of its body if it has one; `list`: the member that holds a page of them. */
   success: { status: number; schema?: WireSchemaName; list?: string };
+  /** Answers with pages for people in place of JSON. */
+  html?: true;
   auth: 'bearer' | 'client' | 'none';
 }
 
@@ -42,16 +44,16 @@ const TOKENS: Short[] = [
     '4.1',
     'Revoke an access token',
     200,
-    client(undefined, ['token', 'client_id', 'client_secret']),
+    client('Nothing', ['token', 'client_id', 'client_secret']),
   ],
-  ['GET', '/app/id/sign_in', '4.1', 'Sign-in page', 200, { auth: 'none', query: ASK }],
+  ['GET', '/app/id/sign_in', '4.1', 'Sign-in page', 200, { auth: 'none', query: ASK, html: true }],
   [
     'POST',
     '/app/id/sign_in',
     '4.1',
     'Sign in: redirects with code and state',
     302,
-    { auth: 'none', form: [...ASK, 'username', 'password'] },
+    { auth: 'none', form: [...ASK, 'username', 'password', 'deny'], html: true },
   ],
   [
     'POST',
@@ -75,14 +77,28 @@ const TOKENS: Short[] = [
     '4.1',
     'Revoke a person’s access token',
     200,
-    { auth: 'bearer', form: ['token', 'client_id'] },
+    { auth: 'bearer', form: ['token', 'client_id'], schema: 'Nothing' },
   ],
 ];
 
 const VALUES: Short[] = [
   ['POST', '/v1/assets/{id}/values', 'beyond', 'Post values to an asset', 204, { body: 'ValuesBody' }],
-  ['GET', '/v1/assets/{id}/values', 'own', 'Last value of each key', 200, { query: PAGE }],
-  ['GET', '/v1/assets/{id}/values/{key}', 'own', 'Values of a key', 200, { query: ['from', 'to', ...PAGE] }],
+  [
+    'GET',
+    '/v1/assets/{id}/values',
+    'own',
+    'Last value of each key',
+    200,
+    { query: PAGE, schema: 'LastValue', list: 'values' },
+  ],
+  [
+    'GET',
+    '/v1/assets/{id}/values/{key}',
+    'own',
+    'Values of a key',
+    200,
+    { query: ['from', 'to', ...PAGE], schema: 'ReadValue', list: 'data' },
+  ],
 ];
 
 const CLIENT_APPLICATIONS: Short[] = [
@@ -148,7 +164,7 @@ const PERMISSIONS: Short[] = [
   ],
   ['GET', '/v1/permissions/{id}', '4.2', 'A permission', 200, { schema: 'PermissionV1' }],
   ['DELETE', '/v1/permissions/{id}', '4.2', 'Take one type, or with all=true all of the pair', 204, { query: ['all'] }],
-  ['POST', '/v1/owners', '4.2', 'Add an owner', 201, { body: 'OwnerV1' }],
+  ['POST', '/v1/owners', '4.2', 'Add an owner', 201, { body: 'OwnerV1', schema: 'OwnerV1' }],
   ['DELETE', '/v1/owners', '4.2', 'Remove an owner', 204, { body: 'OwnerV1' }],
   [
     'GET',
@@ -169,7 +185,7 @@ const PERMISSIONS: Short[] = [
     { body: 'PermissionChangeV2', schema: 'PermissionV2' },
   ],
   ['DELETE', '/v2/permissions/{id}', '4.2', 'Take all types of a pair', 204],
-  ['POST', '/v2/owners', '4.2', 'Add an owner', 201, { body: 'OwnerV2' }],
+  ['POST', '/v2/owners', '4.2', 'Add an owner', 201, { body: 'OwnerV2', schema: 'OwnerV2' }],
   ['DELETE', '/v2/owners', '4.2', 'Remove an owner', 204, { body: 'OwnerV2' }],
 ];
 
@@ -224,6 +240,6 @@ export const OPERATIONS: readonly Operation[] = [
   success: { status, ...(schema === undefined ? {} : { schema }), ...(list === undefined ? {} : { list }) },
 }));
 
-function client(schema: WireSchemaName | undefined, form: readonly string[]): More {
-  return { auth: 'client', form, ...(schema === undefined ? {} : { schema }) };
+function client(schema: WireSchemaName, form: readonly string[]): More {
+  return { auth: 'client', form, schema };
 }

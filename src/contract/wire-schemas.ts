@@ -38,6 +38,20 @@ const webhookMembers = {
   disabled: boolean,
   force_sorted_delivery: boolean,
 };
+const readValue = {
+  type: 'object',
+  properties: {
+    timestamp: time,
+    value: { type: 'number' },
+    status: oneOfTexts(VALUE_STATUSES),
+    simulated: boolean,
+    hold: boolean,
+    group: text,
+    unit: object({ code: text }),
+  },
+  required: ['timestamp', 'value'],
+  additionalProperties: false,
+};
 
 export const WIRE_SCHEMAS = {
   /** Spec 2.1. */
@@ -90,6 +104,11 @@ export const WIRE_SCHEMAS = {
       ),
     ),
   }),
+  /** How the sandbox gives values back; the spec does not show it. */
+  ReadValue: readValue,
+  LastValue: { ...readValue, properties: { key, ...readValue.properties }, required: ['key', ...readValue.required] },
+  /** RFC 7009 section 2.2: of a revocation's answer nothing matters but its status. */
+  Nothing: { type: 'object', maxProperties: 0 },
   /** Spec 2.3. */
   ClientApplication: object({ id: integer, name: text }),
   ApiSubscription: object({

@@ -1,7 +1,8 @@
 import { deprecationOf } from '../contract/deprecations.ts';
-import { EVENT_TYPES, eventSchema } from '../contract/events.ts';
+import { EVENT_TYPES } from '../contract/events.ts';
 import { OPERATIONS, type Operation } from '../contract/operations.ts';
 import { ref, WIRE_SCHEMAS } from '../contract/wire-schemas.ts';
+import { sentSchema } from './events/sent-schema.ts';
 import type { Router } from './http/router.ts';
 
 /** The OpenAPI 3.1 document of what the sandbox offers, made from `contract/` alone. */
@@ -27,7 +28,7 @@ export function openApiDocument(serverUrl: string) {
         {
           post: {
             summary: `${type} (spec 6.3)`,
-            requestBody: { content: { 'application/json': { schema: eventSchema(type) } } },
+            requestBody: { content: { 'application/json': { schema: sentSchema(type) } } },
             responses: { '2XX': { description: 'The event has arrived; anything else is tried again' } },
             security: [],
           },
@@ -57,9 +58,10 @@ export function addOpenApiEndpoint(router: Router, serverUrl: () => string): voi
   );
 }
 
+const PAGE = { schema: { type: 'string' } };
+
 function operationObject(operation: Operation) {
   const deprecation = deprecationOf(operation.path.replaceAll(/\{\w+\}/g, '1'));
-  const isOAuth = operation.form !== undefined;
   return {
     summary: operation.summary,
     operationId: operationId(operation),
@@ -70,12 +72,16 @@ function operationObject(operation: Operation) {
     ...requestBody(operation),
     responses: {
       [operation.success.status]: successResponse(operation),
-      default: {
-        description: 'Refused',
-        content: { 'application/json': { schema: isOAuth ? ref('OAuthError') : ref('Error') } },
-      },
+      default: { description: 'Refused', content: refusedContent(operation) },
     },
   };
+}
+
+/** Token endpoints say no in the words of RFC 6749, and like all others where no endpoint is reached. */
+function refusedContent({ form, html }: Operation) {
+  if (html) return { 'text/html': PAGE, 'application/json': { schema: ref('Error') } };
+  const schema = form === undefined ? ref('Error') : { anyOf: [ref('OAuthError'), ref('Error')] };
+  return { 'application/json': { schema } };
 }
 
 function operationId({ method, path }: Operation): string {
@@ -106,9 +112,13 @@ function requestBody({ body, form }: Operation) {
   return { requestBody: { required: true, content } };
 }
 
-function successResponse({ success: { status, schema, list } }: Operation) {
+function successResponse({ html, success: { status, schema, list } }: Operation) {
   const description =
     status === 204 ? 'Done' : status === 201 ? 'Made' : status === 302 ? 'Back to the client' : 'Found';
+  if (status === 302) {
+    return { description, headers: { location: { required: true, schema: { type: 'string', format: 'uri' } } } };
+  }
+  if (html) return { description, content: { 'text/html': PAGE } };
   if (schema === undefined) return { description };
   const one = ref(schema);
   const shown =

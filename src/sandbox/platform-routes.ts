@@ -14,7 +14,7 @@ import type { Owner } from './plant/records.ts';
 import type { SandboxClock } from './sandbox-clock.ts';
 import type { SandboxOptions } from './sandbox-options.ts';
 import { addIdentityEndpoints } from './tokens/identity-endpoints.ts';
-import { addSignInEndpoints, CodeBook } from './tokens/sign-in.ts';
+import { addSignInEndpoints, type CodeBook } from './tokens/sign-in.ts';
 import { addTokenEndpoints } from './tokens/token-endpoints.ts';
 import type { TokenStore } from './tokens/token-store.ts';
 import type { ValueArrival } from './values/value-arrival.ts';
@@ -33,6 +33,7 @@ export interface PlatformRooms {
   owners: Owner[];
   labels: LabelBook;
   tokens: TokenStore;
+  codes: CodeBook;
   usage: Usage;
   values: ValueLedger;
   arrival: ValueArrival;
@@ -43,10 +44,9 @@ export interface PlatformRooms {
 
 /** Every endpoint of spec section 4 and of beyond-the-spec. */
 export function platformRoutes(rooms: PlatformRooms, options: SandboxOptions, makeToken: () => string): Router {
-  const { plant, permissions, visibility, tokens, faults, clock } = rooms;
+  const { plant, permissions, visibility, tokens, codes, faults, clock } = rooms;
   const router = new Router();
   addTokenEndpoints(router, plant, tokens);
-  const codes = new CodeBook(clock);
   addSignInEndpoints(router, plant, codes);
   addIdentityEndpoints(router, plant, tokens, codes);
   const canPermitOffset = options.canPermitOffset ?? CAN_PERMIT_OFFSETS[0]!;

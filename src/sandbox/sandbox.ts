@@ -32,6 +32,7 @@ import type { Outage, SandboxOptions } from './sandbox-options.ts';
 import { defaultSeed } from './seed/default-seed.ts';
 import { plantOf } from './seed/seed.ts';
 import { readState, writeState } from './state-file.ts';
+import { CodeBook } from './tokens/sign-in.ts';
 import { TokenStore } from './tokens/token-store.ts';
 import { type NewThreshold, ThresholdWatch } from './values/threshold-watch.ts';
 import { ValueArrival } from './values/value-arrival.ts';
@@ -60,6 +61,7 @@ export class Sandbox implements Stage {
   readonly plant: Plant;
   readonly permissions: PermissionBook;
   readonly tokens: TokenStore;
+  readonly codes: CodeBook;
   readonly values: ValueLedger;
   readonly faults = new Faults();
   readonly requests = new RequestLog();
@@ -102,7 +104,10 @@ export class Sandbox implements Stage {
     this.inheritance = chosenRules(options.inheritance);
     this.permissions = new PermissionBook(this.plant, this.inheritance);
     const makeToken = () => randomBytes(32).toString('base64url');
-    this.tokens = new TokenStore(this.clock, options, makeToken);
+    const isThere = (user: number, application: number) =>
+      this.plant.get('users', user) !== undefined && this.plant.get('client_applications', application) !== undefined;
+    this.tokens = new TokenStore(this.clock, options, makeToken, isThere);
+    this.codes = new CodeBook(this.clock);
     this.values = new ValueLedger(options.values, options.mostValues);
     this.usage = new Usage(this.clock, this.plant, options.limits);
     this.webhookBook = new WebhookBook(this.clock, options.mostDeliveries);
@@ -146,7 +151,7 @@ export class Sandbox implements Stage {
     addOpenApiEndpoint(router, () => this.url);
     addAdminEndpoints(router, this);
     addFaultEndpoints(router, this);
-    addChangeEndpoints(router, this.plant, this.changes);
+    addChangeEndpoints(router, this.plant, this.changes, this.owners);
     addCauseEndpoints(router, this);
     this.routes = router.routes;
     const door = new FrontDoor({

@@ -7,6 +7,7 @@ import { withoutKey } from './plant/api-keys.ts';
 import type { Plant } from './plant/plant.ts';
 import { KINDS, type Note, type Owner } from './plant/records.ts';
 import type { SandboxClock } from './sandbox-clock.ts';
+import type { CodeBook } from './tokens/sign-in.ts';
 import type { TokenStore } from './tokens/token-store.ts';
 import type { ThresholdWatch } from './values/threshold-watch.ts';
 import type { ValueLedger } from './values/value-ledger.ts';
@@ -19,6 +20,7 @@ export interface KeptParts {
   owners: Owner[];
   labels: LabelBook;
   tokens: TokenStore;
+  codes: CodeBook;
   values: ValueLedger;
   webhookBook: WebhookBook;
   usage: Usage;
@@ -29,7 +31,7 @@ export interface KeptParts {
 const VERSION = 1;
 
 /**
- * Everything that a sandbox knows, in one JSON file, written whole to a temporary file, synced and renamed: a crash
+ * Everything that a sandbox knows, in one JSON file (not what a run is told to do: faults, outages, limits, lives of tokens), written whole to a temporary file, synced and renamed: a crash
  * leaves the old state or the new one. The sandbox's time never goes back: it goes on from the saved time if that is
  * ahead of the machine's.
  */
@@ -42,6 +44,7 @@ export function writeState(file: string, parts: KeptParts): void {
     owners: parts.owners,
     labels: [...parts.labels],
     tokens: parts.tokens.snapshot(),
+    codes: parts.codes.snapshot(),
     values: parts.values.snapshot(),
     webhooks: parts.webhookBook.snapshot(),
     usage: parts.usage.snapshot(),
@@ -89,6 +92,7 @@ export function readState(file: string, parts: KeptParts): boolean {
     parts.values.restore(state.values);
     parts.webhookBook.restore(state.webhooks);
     // Not in the states of before.
+    parts.codes.restore(state.codes ?? []);
     parts.usage.restore(state.usage ?? []);
     parts.notes.push(...(state.notes ?? []));
     parts.thresholds.restore(state.beyond ?? []);

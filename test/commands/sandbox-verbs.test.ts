@@ -142,6 +142,8 @@ describe('tagferry sandbox ls, make, destroy, grant, take', () => {
     expect(await json('ls')).toContainEqual({ kind: 'assets', count: 20 });
     expect(await json('ls', 'asset')).toHaveLength(20);
     expect(await json('ls', 'EDM::EdgeDevice', 'ED-0001')).toMatchObject({ id: 30 });
+    expect(await json('ls', 'owners')).toEqual([{ user: 6, permitable: { type: 'Asset', id: 881 } }]);
+    expect(await run('ls', 'owners')).toMatch(/^user +owns\n6 +Asset\/881\n/);
     expect(await run('ls', 'inheritance')).toMatch(/Node +Asset +under the node/);
     expect(await run('ls', 'api_keys')).not.toContain('sandbox-secret');
     expect(await refusal('ls', 'asets')).toMatch(/^usage: .*Did you mean assets\?/);

@@ -21,7 +21,12 @@ describe('spec 6.3: caused by hand, with nothing said about it,', () => {
     expect(reply.body.deliveries).toBeGreaterThanOrEqual(1);
     const events = await arrived(type);
     const check = new Ajv({ strict: false }).compile(eventSchema(type));
+    const { webhooks } = (await at.visitor.get('/openapi.json')).body;
+    const shown = webhooks[type].post.requestBody.content['application/json'].schema;
+    const documented = new Ajv({ strict: false, validateFormats: false }).compile(shown);
+    expect(shown.properties.content.additionalProperties).toBe(false);
     for (const event of events) {
+      expect(documented(event), JSON.stringify(documented.errors)).toBe(true);
       expect(check(event), JSON.stringify(check.errors)).toBe(true);
       expect(recognise(event)).not.toBe('unrecognised');
     }
@@ -100,6 +105,26 @@ describe('causes', () => {
     await cause('asset_instrumentation_association_created', { object: 901, to: 4711 });
     const [associated] = await arrived('asset_instrumentation_association_created');
     expect(associated.content).toMatchObject({ asset: { id: 901 }, instrumentation: { id: 4711 } });
+  });
+
+  it.each(['asset', 'instrumentation', 'node'])('give the %s’s going and coming times of their own', async (what) => {
+    await at.register([`${what}_appeared`, `${what}_disappeared`]);
+    const id = { asset: 920, instrumentation: 4711, node: 20 }[what];
+    await cause(`${what}_disappeared`, { object: id });
+    await cause(`${what}_disappeared`, { object: id });
+    await cause(`${what}_appeared`, { object: id });
+    await cause(`${what}_appeared`, { object: id });
+    const times = at.sandbox.deliveries().map(({ occurredAtMs }) => Math.floor(occurredAtMs));
+    for (const type of ['appeared', 'disappeared']) {
+      expect(at.sandbox.deliveries().some(({ eventType }) => eventType.endsWith(`_${type}`))).toBe(true);
+    }
+    const coming = at.sandbox.deliveries().filter(({ eventType }) => eventType === `${what}_appeared`);
+    const going = at.sandbox.deliveries().filter(({ eventType }) => eventType === `${what}_disappeared`);
+    const shared = coming.filter((one) =>
+      going.some((other) => Math.floor(other.occurredAtMs) === Math.floor(one.occurredAtMs)),
+    );
+    expect(times.length).toBeGreaterThan(2);
+    expect(shared.map(({ id }) => id)).toEqual([]);
   });
 
   it('say why nobody was told', async () => {

@@ -158,7 +158,11 @@ describe('spec 1 and 2.2: objects', () => {
     const wrong = [
       ['assets', {}, 'serial_number'],
       ['instrumentations', { tag: 'X', assets: 'all' }, 'assets'],
-      ['permissions', { assignable: {}, permitable: {}, types: ['can_fly'] }, 'types'],
+      [
+        'permissions',
+        { assignable: { type: 'User', id: 5 }, permitable: { type: 'Asset', id: 881 }, types: ['can_fly'] },
+        'types',
+      ],
       ['users', { email: 'x@y.example' }, 'password'],
     ] as const;
     for (const [kind, body, member] of wrong) {

@@ -11,6 +11,11 @@ const value = { timestamp: '2026-11-21T00:00:00.000Z', value: 25 };
 const change = (name: string, body: object) => at.visitor.call('POST', `/sandbox/changes/${name}`, body);
 const condition = { id: 1, diagnosis_code: 'S441', asset_status: 71, channel: 'A' };
 
+const readableEvent = async (id: number) => {
+  await change('create-event', { id, name: 'Check', type: 76, assets: [881] });
+  at.sandbox.grantPermission({ type: 'Event', id });
+};
+
 /** How a person causes each type of spec 6.3 by the admin API. */
 const CAUSES: Record<EventType, () => Promise<unknown>> = {
   asset_value_created: () => at.visitor.post(881, 'flow', [value], { unit: { id: 12 }, group: 'process' }),
@@ -37,7 +42,7 @@ const CAUSES: Record<EventType, () => Promise<unknown>> = {
   asset_specifications_updated: () =>
     change('asset-specifications', { asset: 881, specifications: { range: { value: '10', unit: 'bar' } } }),
   event_specifications_updated: () =>
-    change('create-event', { id: 500, name: 'Check', type: 76, assets: [881] }).then(() =>
+    readableEvent(500).then(() =>
       change('event-specifications', { event: 500, specifications: { result: { value: 'passed' } } }),
     ),
   event_created: () =>
@@ -50,10 +55,7 @@ const CAUSES: Record<EventType, () => Promise<unknown>> = {
       documents: [35],
       responsible: 'Anna',
     }),
-  event_document_created: () =>
-    change('create-event', { id: 501, name: 'Check', type: 76, assets: [881] }).then(() =>
-      change('add-document', { event: 501, document: 35 }),
-    ),
+  event_document_created: () => readableEvent(501).then(() => change('add-document', { event: 501, document: 35 })),
   asset_health_condition_updated: () =>
     change('health-conditions', { asset: 881, status: 71, conditions: [condition] }),
   product_status_changed: () => change('product-status', { product: 90, status: 81 }),
@@ -230,6 +232,33 @@ describe('spec 6.3: threshold_reached', () => {
     const [event] = await arrived('threshold_reached');
     expect(event.content.threshold.value_in_threshold_unit).toBeCloseTo(100, 9);
     expect(event.content.data.unit).toEqual({ code: 'cubic_meter_per_hour', symbol: 'm³/h' });
+  });
+
+  it('is not reached by a value whose unit cannot be turned into the threshold’s', async () => {
+    await register(['threshold_reached']);
+    at.sandbox.setThreshold({ instrumentation: 4711, type: 'high', value: 1, unit: 'bar' });
+    await post(500, 0);
+    await at.visitor.post(881, 'pressure', [value]);
+    const events = await arrived('threshold_reached');
+    expect(events.map((event) => event.content.data.key)).toEqual(['pressure']);
+  });
+
+  it('names no unit of a threshold that has none', async () => {
+    await register(['threshold_reached']);
+    at.sandbox.setThreshold({ instrumentation: 4711, type: 'high', value: 1 });
+    await post(5, 0);
+    const [event] = await arrived('threshold_reached');
+    expect(event.content.threshold).toMatchObject({ unit: { code: '', symbol: '' }, value_in_threshold_unit: null });
+  });
+
+  it.each([
+    ['systems', 'System'],
+    ['recipes', 'Recipe'],
+  ] as const)('of a destroyed one of %s is gone', async (kind, thresholdable_type) => {
+    at.sandbox.setThreshold({ thresholdable_type, thresholdable_id: 36, assets: [881], type: 'high', value: 1 });
+    at.sandbox.plant.put(kind, { id: 36, name: 'one' });
+    at.sandbox.changes.destroy(kind, 36);
+    expect(at.sandbox.plant.all('thresholds')).toEqual([]);
   });
 
   it('of a System or Recipe is told for an asset that has no instrumentation as well', async () => {

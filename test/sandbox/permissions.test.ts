@@ -140,6 +140,15 @@ describe('spec 2.2: inheritance', () => {
 });
 
 describe('spec 4.2 and 4.3: owners and members', () => {
+  it('owners are listed behind the scenes', async () => {
+    const owner = { assignable: { type: 'User', id: 6 }, permitable: { type: 'Node', id: 20 } };
+    expect((await anna.call('POST', '/v1/owners', owner)).status).toBe(201);
+    const { objects } = (await anna.get('/sandbox/objects/owners')).body;
+    expect(objects).toContainEqual({ user: 6, permitable: owner.permitable });
+    const { kinds } = (await anna.get('/sandbox/objects')).body;
+    expect(kinds).toContainEqual({ kind: 'owners', count: objects.length });
+  });
+
   it('owners are added and removed, v1 by id and v2 by e-mail', async () => {
     const v2 = { assignable: { email: BEN, type: 'User' }, permitable: asset(881) };
     expect((await anna.call('POST', '/v2/owners', v2)).status).toBe(201);
@@ -179,6 +188,15 @@ describe('spec 4.4: display labels', () => {
 });
 
 describe('spec 9: deprecations', () => {
+  it('a v1 permission leads to the v2 record of its pair, and to nothing where it is not found', async () => {
+    const [first] = (await anna.get('/v1/permissions?permitable_type=Node&permitable_id=20')).body.permissions;
+    const reply = await anna.get(`/v1/permissions/${first.id}`);
+    const [, successor] = /^<(.+)>; rel="successor-version"$/.exec(reply.headers.get('link') ?? '') ?? [];
+    expect((await anna.get(successor!)).body.permitable).toEqual(first.permitable);
+    expect((await anna.get('/v1/permissions/7')).headers.get('link')).toBeNull();
+    expect((await anna.get('/v1/permissions')).headers.get('link')).toContain('</v2/permissions>');
+  });
+
   it('v1 answers carry Deprecation and Sunset, refusals too, and v2 answers do not', async () => {
     sandbox.clock.advance(Math.max(0, Date.UTC(2026, 10, 21) - sandbox.clock.wallMs()));
     anna = Visitor.asPerson(sandbox);

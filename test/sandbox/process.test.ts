@@ -215,6 +215,19 @@ describe('the state file', () => {
     await second.stop();
   });
 
+  it('keeps a code that was given and not yet exchanged', async () => {
+    const stateFile = join(folder, 'state.json');
+    const first = new Sandbox({ stateFile });
+    await first.start();
+    const grant = { user: 6, application: 3, redirectUri: 'http://127.0.0.1/callback', challenge: undefined };
+    const code = first.codes.give(grant);
+    await first.stop();
+    const second = new Sandbox({ stateFile });
+    await second.start();
+    expect(second.codes.take(code)).toMatchObject({ user: 6, application: 3 });
+    await second.stop();
+  });
+
   it('of before, whose applications held their API keys, is read as well', async () => {
     const stateFile = join(folder, 'state.json');
     const first = new Sandbox({ stateFile });

@@ -24,6 +24,15 @@ const STRANGE = [
   true,
   [],
   {},
+  'User',
+  'Asset',
+  'Foo',
+  'sandbox-client',
+  { type: 'User', id: 5 },
+  { type: 'Asset', id: 881 },
+  { type: 'Foo', id: 1 },
+  ['can_read'],
+  ['http://127.0.0.1/callback'],
   [null],
   [881],
   [1],
@@ -33,13 +42,22 @@ const MEMBERS = [
   'asset', 'object', 'to', 'instrumentation', 'node', 'edge_device', 'event', 'document', 'software', 'product',
   'status', 'type', 'name', 'key', 'value', 'unit', 'changes', 'specifications', 'conditions', 'assets', 'members',
   'instrumentations', 'on', 'types', 'user', 'id', 'serial_number', 'tag', 'email', 'password', 'parent', 'tenant',
-  'thresholdable_id', 'technical_user', 'client_id', 'ids', 'sent', 'path', 'latencyMs', 'perUser', '__proto__',
+  'thresholdable_id', 'thresholdable_type', 'technical_user', 'assignable', 'permitable', 'redirect_uris', 'code_flow',
+  'health_conditions', 'client_application', 'client_secret', 'call_quota', 'tolerance', 'assets', 'description', 'client_id', 'ids', 'sent', 'path', 'latencyMs', 'perUser', '__proto__',
 ]; // biome-ignore format: a list of words
 const CHANGES = [
   'update-asset', 'update-edge-device', 'edge-device-seen', 'add-software', 'associate', 'dissociate', 'put-under-node',
   'take-from-node', 'asset-specifications', 'event-specifications', 'create-event', 'add-document',
   'health-conditions', 'product-status', 'link-add-on', 'unlink-add-on',
 ]; // biome-ignore format: a list of words
+/** What meets the plant's records when it is read. */
+const READ = [
+  '/v1/permissions',
+  '/v2/permissions',
+  '/v1/client_applications/3/webhooks',
+  '/v1/client_applications/3/webhooks/1/events',
+  '/app/id/sign_in?response_type=code&client_id=sandbox-client&redirect_uri=http://127.0.0.1:1/callback',
+];
 
 let sandbox: Sandbox;
 beforeEach(async () => {
@@ -95,6 +113,58 @@ describe('random requests behind the scenes', () => {
         body: JSON.stringify({ values: [{ key: 'flow', data: [{ value: i }] }] }),
       });
       expect(later.status, `after ${method} ${path} ${JSON.stringify(sent)}`).toBeLessThan(500);
+      for (const address of READ) {
+        const read = await fetch(`${sandbox.url}${address}`, { headers: { authorization: `Bearer ${token}` } });
+        expect(read.status, `${address} after ${method} ${path} ${JSON.stringify(sent)}`).toBeLessThan(500);
+        await read.arrayBuffer();
+      }
     }
+  });
+});
+
+describe('what is put behind the scenes', () => {
+  const permission = {
+    assignable: { type: 'User', id: 5 },
+    permitable: { type: 'Asset', id: 900 },
+    types: ['can_read'],
+  };
+  const threshold = { type: 'high', value: 5, thresholdable_type: 'Instrumentation', thresholdable_id: 4711 };
+  it.each([
+    ['permissions/100800', { ...permission, permitable: { type: 'Foo', id: 1 } }, 'permitable'],
+    ['permissions/100800', { ...permission, permitable: { type: 'Asset', id: 99_999 } }, 'permitable'],
+    ['permissions/100800', { ...permission, assignable: {} }, 'assignable'],
+    ['permissions/100800', { ...permission, assignable: { type: 'User', id: 99_999 } }, 'assignable'],
+    ['permissions/100800', { ...permission, types: [] }, 'types'],
+    ['permissions/9', permission, 'id'],
+    ['client_applications/3', { redirect_uris: 5 }, 'redirect_uris'],
+    ['client_applications/3', { technical_user: 'zzz' }, 'technical_user'],
+    ['client_applications/3', { technical_user: 99_999 }, 'technical_user'],
+    [
+      'client_applications/4',
+      { name: 'b', technical_user: 5, client_id: 'sandbox-client', client_secret: 'x' },
+      'client_id',
+    ],
+    ['users/6', { email: 'Gateway@sandbox.example' }, 'email'],
+    ['thresholds/70000', { ...threshold, type: 'foo' }, 'type'],
+    ['thresholds/70000', { ...threshold, thresholdable_type: 'Bar' }, 'thresholdable_type'],
+    ['thresholds/70000', { ...threshold, thresholdable_id: 99_999 }, 'thresholdable_id'],
+    ['thresholds/70000', { ...threshold, unit: 'parsec' }, 'unit'],
+    ['assets/881', { health_conditions: [5] }, 'health_conditions'],
+  ])('is refused where it could not be: %s %j', async (place, body, member) => {
+    const visitor = await Visitor.signedIn(sandbox);
+    const reply = await visitor.call('PUT', `/sandbox/objects/${place}`, body);
+    expect([reply.status, reply.body.errors?.[0].attribute]).toEqual([400, member]);
+  });
+
+  it.each([
+    [{ type: 'foo', value: 1, instrumentation: 4711 }, 'type'],
+    [{ type: 'high', value: 1, instrumentation: 99_999 }, 'thresholdable_id'],
+    [{ type: 'high', value: 1 }, 'thresholdable_id'],
+    [{ type: 'high', value: 1, instrumentation: 4711, thresholdable_type: 'Bar' }, 'thresholdable_type'],
+    [{ type: 'high', value: 1, instrumentation: 4711, assets: 5 }, 'assets'],
+  ])('is no threshold where it could not be one: %j', async (body, member) => {
+    const visitor = await Visitor.signedIn(sandbox);
+    const reply = await visitor.call('POST', '/sandbox/thresholds', body);
+    expect([reply.status, reply.body.errors?.[0].attribute]).toEqual([400, member]);
   });
 });

@@ -250,6 +250,28 @@ describe('spec 5.3 and 5.4: a person signs in', () => {
     expect(await alive(second.access_token)).toBe(false);
   });
 
+  it('a code that comes again ends the tokens that came of it, and what was renewed from them', async () => {
+    const code = await codeFor({ code_challenge: challenge, code_challenge_method: 'S256' });
+    const first = (await exchange({ code, code_verifier: verifier })).body;
+    const client = { client_id: SANDBOX_CREDENTIALS.clientId };
+    const fields = { grant_type: 'refresh_token', refresh_token: first.refresh_token, ...client };
+    const second = (await visitor.form('/app/id/oauth/token', fields, {})).body;
+    const other = (await visitor.login()).body.access_token;
+    expect((await exchange({ code, code_verifier: verifier })).status).toBe(400);
+    expect([await alive(first.access_token), await alive(second.access_token), await alive(other)]).toEqual([
+      false,
+      false,
+      true,
+    ]);
+    const again = { ...fields, refresh_token: second.refresh_token };
+    expect((await visitor.form('/app/id/oauth/token', again, {})).body.error).toBe('invalid_grant');
+  });
+
+  it('the page refuses a challenge that no SHA-256 makes', async () => {
+    const short = { code_challenge: challenge.slice(1), code_challenge_method: 'S256' };
+    expect((await visitor.form('/app/id/sign_in', { ...request, ...person, ...short }, {})).status).toBe(400);
+  });
+
   it('a technical user and a wrong password do not get past the page', async () => {
     const technical = {
       username: SANDBOX_CREDENTIALS.technicalUsername,
@@ -257,5 +279,33 @@ describe('spec 5.3 and 5.4: a person signs in', () => {
     };
     expect((await visitor.form('/app/id/sign_in', { ...request, ...technical }, {})).status).toBe(401);
     expect((await visitor.form('/app/id/sign_in', { ...request, ...person, password: 'no' }, {})).status).toBe(401);
+  });
+});
+
+describe('token endpoints', () => {
+  const FORM = 'application/x-www-form-urlencoded';
+  const fields = new URLSearchParams({
+    grant_type: 'password',
+    username: SANDBOX_CREDENTIALS.technicalUsername,
+    password: SANDBOX_CREDENTIALS.technicalPassword,
+  });
+  it.each([
+    ['JSON', 'application/json', JSON.stringify(Object.fromEntries(fields)), 400],
+    ['text', 'text/plain', fields.toString(), 400],
+    ['a parameter twice', FORM, `${fields}&grant_type=password`, 400],
+    ['a form', FORM, fields.toString(), 200],
+    ['a form that names its letters', `${FORM}; charset=UTF-8`, fields.toString(), 200],
+  ])('take forms alone, and no parameter twice (RFC 6749 section 3.2): %s', async (_, type, body, status) => {
+    const reply = await visitor.call('POST', '/oauth/token', body, { ...basic(), 'content-type': type });
+    expect(reply.status).toBe(status);
+    if (status === 400) expect(reply.body.error).toBe('invalid_request');
+  });
+
+  it('know nothing more of a user that was destroyed', async () => {
+    const { access_token, refresh_token } = (await visitor.login()).body;
+    sandbox.changes.destroy('users', 5);
+    expect(await alive(access_token)).toBe(false);
+    const renewed = await visitor.form('/oauth/token', { grant_type: 'refresh_token', refresh_token });
+    expect([renewed.status, renewed.body.error]).toEqual([400, 'invalid_grant']);
   });
 });

@@ -140,6 +140,13 @@ describe('limits (beyond-the-spec)', () => {
     expect((await visitor.get('/v1/client_applications/current')).status).toBe(200);
   });
 
+  it('a subscription that is not active says so', async () => {
+    const status = async () => (await visitor.get('/v1/api_subscriptions')).body.api_subscriptions[0].status;
+    expect(await status()).toBe('active');
+    sandbox.plant.get('client_applications', 3)!.active = false;
+    expect(await status()).toBe('inactive');
+  });
+
   it('a spent quota is 402', async () => {
     sandbox.plant.get('client_applications', 3)!.call_quota = 2;
     const statuses: number[] = [];

@@ -39,6 +39,12 @@ describe('spec 2.4 and 4.5: webhooks', () => {
     expect((await at.visitor.get(`${WEBHOOKS}/${id}`)).status).toBe(404);
   });
 
+  it('are not changed by members that no webhook has', async () => {
+    const { id } = (await at.register(['asset_appeared'])).body;
+    const reply = await at.visitor.call('PATCH', `${WEBHOOKS}/${id}`, { event_type: ['asset_disappeared'] });
+    expect([reply.status, reply.body.errors[0].attribute]).toEqual([400, 'event_type']);
+  });
+
   it('need an https address unless it is loopback, and known event types', async () => {
     const url = 'http://client.example/hook';
     expect((await at.visitor.call('POST', WEBHOOKS, { url, event_types: ['asset_appeared'] })).status).toBe(400);

@@ -46,6 +46,10 @@ const CONDITION = (id: number, diagnosis_code: string) => ({
 });
 
 const change = (name: string, body: object) => platform.change(name, body);
+const readableEvent = async (id: number) => {
+  await change('create-event', { id, name: 'Check', type: 76, assets: [881] });
+  await platform.grant({ type: 'Event', id });
+};
 const post = () => platform.value(881, 'flow', 25, UNIT);
 
 /** What makes the event, and the content that it then has, member by member. */
@@ -110,7 +114,7 @@ const CASES: Record<EventType, { first?: () => Promise<unknown>; cause: () => Pr
     content: { asset: { ...reference(881), specifications: SPECIFIED } },
   },
   event_specifications_updated: {
-    first: () => change('create-event', { id: 500, name: 'Check', type: 76, assets: [881] }),
+    first: () => readableEvent(500),
     cause: () => change('event-specifications', { event: 500, specifications }),
     content: { event: { ...reference(500), specifications: SPECIFIED } },
   },
@@ -140,7 +144,7 @@ const CASES: Record<EventType, { first?: () => Promise<unknown>; cause: () => Pr
     },
   },
   event_document_created: {
-    first: () => change('create-event', { id: 500, name: 'Check', type: 76, assets: [881] }),
+    first: () => readableEvent(500),
     cause: () => change('add-document', { event: 500, document: 35 }),
     content: { event: reference(500), document: reference(35) },
   },

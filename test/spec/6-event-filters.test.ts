@@ -144,6 +144,7 @@ describe('filters by event type code', () => {
   ])('6.3 event_document_created tells the event types of %s', async (_, properties, wanted) => {
     await newEvent(500, MAINTENANCE);
     await newEvent(501, CALIBRATION);
+    for (const id of [500, 501]) await platform.grant({ type: 'Event', id });
     const hook = await platform.webhook(['event_document_created'], properties);
     for (const event of [500, 501]) await platform.change('add-document', { event, document: 35 });
     expect((await hook.told()).map(({ content }) => content.event.id)).toEqual(wanted);

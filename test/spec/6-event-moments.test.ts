@@ -216,6 +216,18 @@ describe('specifications and events', () => {
     expect(await hook.told()).toHaveLength(count);
   });
 
+  it.each([
+    ['event_document_created', 'add-document', { document: 35 }],
+    ['event_specifications_updated', 'event-specifications', { specifications: { a: { value: 1 } } }],
+  ])('6.1 %s needs read permission on the event: one of its assets is not enough', async (type, name, body) => {
+    await change('create-event', { id: 500, name: 'Check', type: 76, assets: [881], instrumentations: [4711] });
+    const hook = await platform.webhook([type]);
+    await change(name, { event: 500, ...body });
+    expect(await hook.told()).toEqual([]);
+    await change(name, { event: 39, ...body });
+    expect((await hook.told()).map(({ content }) => content.event.id)).toEqual([39]);
+  });
+
   it('6.3 event_document_created is sent when a document is assigned, once', async () => {
     const hook = await platform.webhook(['event_document_created']);
     for (let round = 0; round < 2; round++) await change('add-document', { event: 39, document: 35 });
@@ -293,7 +305,7 @@ describe('conditions, products and thresholds', () => {
   it('6.3 value_in_threshold_unit is null where the value cannot be turned into the threshold’s unit', async () => {
     await threshold({ instrumentation: 4711, type: 'high', value: 20, unit: 'bar' });
     const hook = await platform.webhook(['threshold_reached']);
-    await platform.value(881, 'flow', 25, { unit: { id: 12 } });
+    await platform.value(881, 'flow', 25);
     expect((await hook.told())[0].content.threshold.value_in_threshold_unit).toBeNull();
   });
 });

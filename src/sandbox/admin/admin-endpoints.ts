@@ -3,7 +3,8 @@ import { type Answer, type Call, idParam, isObject, objectBody } from '../http/c
 import { notFound, refusal } from '../http/refusal.ts';
 import type { Router } from '../http/router.ts';
 import type { PermitableRef } from '../permissions/inheritance.ts';
-import type { NewThreshold } from '../values/threshold-watch.ts';
+import { problemOf } from '../plant/record-check.ts';
+import { type NewThreshold, wholeThreshold } from '../values/threshold-watch.ts';
 import { readTimestamp } from '../values/values-body.ts';
 import type { Stage } from './stage.ts';
 
@@ -161,10 +162,15 @@ function isTypes(value: unknown): value is PermissionType[] {
 
 function setThreshold(call: Call, stage: Stage): number {
   const body = objectBody(call);
-  if (!['high', 'low', 'deviation'].includes(body.type as string))
-    throw refusal(400, 'is high, low or deviation', 'type');
-  if (typeof body.value !== 'number') throw refusal(400, 'is not a number', 'value');
-  return stage.setThreshold(body as unknown as NewThreshold);
+  const { id, instrumentation } = body;
+  if (id !== undefined && !Number.isSafeInteger(id)) throw refusal(400, 'is no id', 'id');
+  if (instrumentation !== undefined && !Number.isSafeInteger(instrumentation)) {
+    throw refusal(400, 'is no id', 'instrumentation');
+  }
+  const threshold = wholeThreshold(body as unknown as NewThreshold, () => stage.plant.newId());
+  const problem = problemOf('thresholds', threshold, stage.plant);
+  if (problem) throw refusal(400, problem.message, problem.member);
+  return stage.setThreshold(threshold);
 }
 
 function tokenOptions(body: Record<string, unknown>) {

@@ -5,7 +5,7 @@ import { notFound, refusal } from '../http/refusal.ts';
 import type { Router } from '../http/router.ts';
 import type { Plant } from '../plant/plant.ts';
 import { problemOf } from '../plant/record-check.ts';
-import { KINDS, type Kind, type PlantRecords } from '../plant/records.ts';
+import { KINDS, type Kind, type Owner, type PlantRecords } from '../plant/records.ts';
 
 type Body = Record<string, unknown>;
 type Change = (changes: PlantChanges, body: Body) => unknown;
@@ -47,11 +47,18 @@ const CHANGES: Readonly<Record<string, Change>> = {
 };
 
 /** Objects of every kind to read, make and destroy, and the changes that cause events. */
-export function addChangeEndpoints(router: Router, plant: Plant, changes: PlantChanges): void {
+export function addChangeEndpoints(
+  router: Router,
+  plant: Plant,
+  changes: PlantChanges,
+  owners: readonly Owner[],
+): void {
   const none = { auth: 'none' } as const;
   router.add('GET', '/sandbox/changes', () => ({ status: 200, body: { changes: Object.keys(CHANGES) } }), none);
   router.add('POST', '/sandbox/changes/:name', (call) => makeChange(call, changes), none);
-  router.add('GET', '/sandbox/objects', () => ({ status: 200, body: { kinds: kindsOf(plant) } }), none);
+  router.add('GET', '/sandbox/objects', () => ({ status: 200, body: { kinds: kindsOf(plant, owners) } }), none);
+  // Owners have no ids; they are made and removed by /v1/owners and /v2/owners.
+  router.add('GET', '/sandbox/objects/owners', () => ({ status: 200, body: { objects: owners } }), none);
   router.add(
     'GET',
     '/sandbox/objects/:kind',
@@ -63,8 +70,11 @@ export function addChangeEndpoints(router: Router, plant: Plant, changes: PlantC
   router.add('DELETE', '/sandbox/objects/:kind/:id', (call) => destroyObject(call, plant, changes), none);
 }
 
-function kindsOf(plant: Plant) {
-  return KINDS.map((kind) => ({ kind, count: plant.all(kind).length }));
+function kindsOf(plant: Plant, owners: readonly Owner[]) {
+  return [
+    ...KINDS.map((kind) => ({ kind: kind as string, count: plant.all(kind).length })),
+    { kind: 'owners', count: owners.length },
+  ];
 }
 
 function makeChange(call: Call, changes: PlantChanges): Answer {
@@ -106,7 +116,7 @@ function store(
   before: PlantRecords[Kind] | undefined,
 ) {
   const record = { ...plant.emptyLists(kind), ...before, ...members, id };
-  const problem = problemOf(kind, record);
+  const problem = problemOf(kind, record, plant);
   if (problem) throw refusal(400, problem.message, problem.member);
   changes.put(kind, record as unknown as PlantRecords[Kind]);
   return record;

@@ -46,7 +46,7 @@ function subscriptions(call: Call, plant: Plant, usage: Usage): Answer {
     api_call_quota: application.call_quota ?? 0,
     api_calls_used: usage.spent(application.id).calls,
     start_date: new Date(usage.startedMs).toISOString().slice(0, 10),
-    status: 'active',
+    status: application.active === false ? 'inactive' : 'active',
   };
   const { items, pagination } = page(call, [subscription]);
   const story = `the quota is looked at: ${subscription.api_calls_used} calls are used`;

@@ -2,6 +2,9 @@ import type { AccessEventType } from '../../contract/events.ts';
 import type { Stage } from '../admin/stage.ts';
 import { type Cause, isSeen, named, seenOne, TYPE_OF } from './cause.ts';
 
+/** The going and the coming have times of their own: who orders events by `occurred_at` ends where the plant does. */
+const APART_MS = 1;
+
 type Seen = keyof typeof TYPE_OF;
 
 /** What a technical user begins and ceases to see. Something that is seen already goes away before it appears, and the other way round. */
@@ -23,7 +26,10 @@ function appears(kind: Seen): Cause {
     bring: (stage, { object }) => {
       const unseen = stage.plant.all(kind).find(({ id }) => !isSeen(stage, { type, id }));
       const { id } = object === undefined ? (unseen ?? seenOne(stage, kind, undefined)) : named(stage, kind, object);
-      if (isSeen(stage, { type, id })) stage.takePermission({ type, id });
+      if (isSeen(stage, { type, id })) {
+        stage.takePermission({ type, id });
+        stage.clock.advance(APART_MS);
+      }
       stage.grantPermission({ type, id });
       return id;
     },
@@ -38,7 +44,10 @@ function disappears(kind: Seen): Cause {
     takes: [],
     bring: (stage, { object }) => {
       const { id } = object === undefined ? oneToLose(stage, kind) : named(stage, kind, object);
-      if (!isSeen(stage, { type, id })) stage.grantPermission({ type, id });
+      if (!isSeen(stage, { type, id })) {
+        stage.grantPermission({ type, id });
+        stage.clock.advance(APART_MS);
+      }
       stage.takePermission({ type, id });
       return id;
     },

@@ -189,11 +189,11 @@ function makeNamed(stage: Stage, kind: 'software' | 'documents', name: string | 
 
 function eventOf(stage: Stage, wish: Wish): PlantEvent {
   if (wish.object !== undefined) return named(stage, 'events', wish.object);
-  const isTold = (event: PlantEvent) =>
-    event.assets.some((id) => isSeen(stage, { type: 'Asset', id })) ||
-    event.instrumentations.some((id) => isSeen(stage, { type: 'Instrumentation', id }));
-  const found = stage.plant.all('events').find(isTold);
-  return found ?? named(stage, 'events', makeEvent(stage, seenOne(stage, 'assets', undefined).id, {}));
+  const found = stage.plant.all('events').find(({ id }) => isSeen(stage, { type: 'Event', id }));
+  if (found) return found;
+  const id = makeEvent(stage, seenOne(stage, 'assets', undefined).id, {});
+  stage.grantPermission({ type: 'Event', id }, { types: ['can_read'] });
+  return named(stage, 'events', id);
 }
 
 function makeEvent(stage: Stage, asset: number, { name, type, status }: Wish): number {

@@ -14,7 +14,7 @@ export interface Happening {
 }
 
 /** The two association events spell the time with one r (spec 6.2). */
-const ONE_R = new Set<EventType>([
+export const ONE_R: ReadonlySet<EventType> = new Set<EventType>([
   'asset_instrumentation_association_created',
   'asset_instrumentation_association_destroyed',
 ]);

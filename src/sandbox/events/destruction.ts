@@ -1,4 +1,4 @@
-import { KIND_OF_PERMITABLE, type Kind, nounOf } from '../plant/records.ts';
+import { KIND_OF_PERMITABLE, KIND_OF_THRESHOLDABLE, type Kind, nounOf } from '../plant/records.ts';
 import { dissociate } from './asset-changes.ts';
 import { type ChangeRoom, drop } from './change-room.ts';
 import { setAddOnLink } from './product-changes.ts';
@@ -67,11 +67,9 @@ function leaveRelations({ plant }: ChangeRoom, kind: Kind, id: number): void {
   if (kind === 'assets' || kind === 'instrumentations' || kind === 'documents') {
     for (const event of plant.all('events')) drop(event[kind], id);
   }
-  if (kind === 'instrumentations') {
-    for (const threshold of plant.all('thresholds')) {
-      if (threshold.thresholdable_type === 'Instrumentation' && threshold.thresholdable_id === id) {
-        plant.delete('thresholds', threshold.id);
-      }
+  for (const threshold of plant.all('thresholds')) {
+    if (KIND_OF_THRESHOLDABLE[threshold.thresholdable_type] === kind && threshold.thresholdable_id === id) {
+      plant.delete('thresholds', threshold.id);
     }
   }
 }

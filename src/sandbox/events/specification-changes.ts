@@ -1,8 +1,7 @@
 import { isObject } from '../http/call.ts';
 import { refusal } from '../http/refusal.ts';
-import type { PlantEvent, Specification } from '../plant/records.ts';
+import type { Specification } from '../plant/records.ts';
 import { type ChangeRoom, isSame } from './change-room.ts';
-import { mayReadEvent } from './event-changes.ts';
 
 /** What makes a specification another one; `updated_at` alone does not. */
 const TOLD = ['value', 'unit', 'source_timestamp'] as const;
@@ -30,8 +29,7 @@ export function setSpecifications(
   room.told(`specifications of ${member} ${id} change: ${keys.join(', ').slice(0, 80)}`);
   room.announcer.announce({
     type: `${member}_specifications_updated`,
-    audience: (user) =>
-      kind === 'assets' ? room.mayRead(user, { type: 'Asset', id }) : mayReadEvent(room, user, record as PlantEvent),
+    audience: (user) => room.mayRead(user, { type: kind === 'assets' ? 'Asset' : 'Event', id }),
     content: (names) => {
       const shown = keys.filter((key) => names === undefined || names.includes(key));
       if (shown.length === 0) return undefined;

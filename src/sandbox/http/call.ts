@@ -1,5 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { refusal } from './refusal.ts';
+import { oauthRefusal, refusal } from './refusal.ts';
 
 /** Who calls: a user by way of a client application. */
 export interface Caller {
@@ -48,13 +48,16 @@ export function objectBody(call: Call): Record<string, unknown> {
   return body;
 }
 
-/** The body as a form, or as JSON, which some clients send to token endpoints. */
+/** The form of a token endpoint: nothing else is taken, and no parameter twice (RFC 6749 section 3.2 and appendix B). */
 export function formBody(call: Call): URLSearchParams {
-  if ((call.headers['content-type'] ?? '').startsWith('application/json')) {
-    const fields = Object.entries(objectBody(call)).map(([name, value]) => [name, String(value)]);
-    return new URLSearchParams(fields as [string, string][]);
+  const type = (call.headers['content-type'] ?? '').split(';')[0]!.trim().toLowerCase();
+  if (type !== 'application/x-www-form-urlencoded') {
+    throw oauthRefusal(400, 'invalid_request', 'the body is no application/x-www-form-urlencoded');
   }
-  return new URLSearchParams(call.raw.toString('utf8'));
+  const form = new URLSearchParams(call.raw.toString('utf8'));
+  const twice = [...form.keys()].find((name) => form.getAll(name).length > 1);
+  if (twice !== undefined) throw oauthRefusal(400, 'invalid_request', `${twice.slice(0, 60)} came twice`);
+  return form;
 }
 
 export function isObject(value: unknown): value is Record<string, unknown> {

@@ -1,6 +1,9 @@
 import { type Deprecation, deprecationOf, isSunset } from '../../contract/deprecations.ts';
 import { refusal } from './refusal.ts';
 
+/** A permission of v1 is another record in v2, of another id: its endpoint says which. */
+const OF_ANOTHER_ID = /^\/v1\/permissions\/./;
+
 /**
  * `Deprecation` (RFC 9745) and `Sunset` (RFC 8594) for the v1 endpoints of spec section 9, and where they lead. Past the
  * sunset of the sandbox's clock they are gone: `afterSunset`, 410 unless told, for what the platform will answer then is
@@ -12,12 +15,16 @@ export function deprecationHeaders(path: string, wallMs: number, afterSunset = 4
   const headers = {
     deprecation: `@${Math.floor(sinceMs(deprecation) / 1000)}`,
     sunset: new Date(Date.parse(`${deprecation.sunset}T23:59:59Z`)).toUTCString(),
-    link: `<${path.replace(/^\/v1\//, '/v2/')}>; rel="successor-version"`,
+    ...(OF_ANOTHER_ID.test(path) ? {} : successorLink(path.replace(/^\/v1\//, '/v2/'))),
   };
   if (isSunset(deprecation, wallMs)) {
     throw refusal(afterSunset, `v1 ended on ${deprecation.sunset}. Use ${deprecation.instead}`, undefined, headers);
   }
   return headers;
+}
+
+export function successorLink(path: string): { link: string } {
+  return { link: `<${path}>; rel="successor-version"` };
 }
 
 /** The first day of the month where the spec names no day. */

@@ -5,6 +5,7 @@ import {
   type PermissionType,
 } from '../../contract/permissions.ts';
 import { type Answer, type Call, idParam, objectBody } from '../http/call.ts';
+import { successorLink } from '../http/deprecation-headers.ts';
 import { page } from '../http/paging.ts';
 import { notFound, refusal } from '../http/refusal.ts';
 import type { Router } from '../http/router.ts';
@@ -45,7 +46,8 @@ export function addPermissionEndpoints(router: Router, room: PermissionRoom): vo
   router.add('GET', '/v1/permissions/:id', (call) => {
     const { record, type } = foundV1(call, room);
     const body = recordsV1(record, room).find((one) => one.permission_type === type);
-    return { status: 200, body, story: `permission ${body?.id} (${type}) is looked at` };
+    const headers = successorLink(`/v2/permissions/${record.id}`);
+    return { status: 200, body, headers, story: `permission ${body?.id} (${type}) is looked at` };
   });
   router.add('DELETE', '/v1/permissions/:id', (call) => {
     const { record, type } = foundV1(call, room);

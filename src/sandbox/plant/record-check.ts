@@ -1,15 +1,28 @@
-import { PERMISSION_TYPES } from '../../contract/permissions.ts';
+import { PERMISSION_TYPES, PERMITABLE_TYPES } from '../../contract/permissions.ts';
+import type { Plant } from './plant.ts';
 import type { Kind } from './records.ts';
+import { relationProblemOf } from './relation-check.ts';
 
-export type Form = 'text' | 'number' | 'flag' | 'ids' | 'id' | 'object';
+export type Form = 'text' | 'texts' | 'number' | 'flag' | 'ids' | 'id' | 'object' | 'objects' | readonly string[];
+
+export interface RecordProblem {
+  member: string;
+  message: string;
+}
 
 const NAMED = { name: 'text' } as const;
-const STATUS = { code: 'text', name: 'text' } as const;
+const STATUS = { code: 'text', name: 'text', description: '?text', tenant: '?id' } as const;
 
-/** What a record cannot be without, by kind; a `?` before the form: only if it is there. */
-const MEMBERS: Readonly<Record<Kind, Readonly<Record<string, Form | `?${Form}`>>>> = {
+type Named = Extract<Form, string>;
+
+/** What a record cannot be without, by kind; a `?` before the form: only if it is there. A list is of the words it may be. */
+const MEMBERS: Readonly<Record<Kind, Readonly<Record<string, Named | `?${Named}` | readonly string[]>>>> = {
   assets: {
     serial_number: 'text',
+    description: '?text',
+    production_date: '?text',
+    last_seen_at: '?text',
+    health_conditions: '?objects',
     product: '?id',
     parent: '?id',
     tenant: '?id',
@@ -32,58 +45,117 @@ const MEMBERS: Readonly<Record<Kind, Readonly<Record<string, Form | `?${Form}`>>
   products: { name: 'text', product_code: 'text', status: '?id' },
   software: NAMED,
   edge_devices: { serial_number: 'text', tenant: '?id', status: '?id', last_seen_at: '?text' },
-  events: { name: 'text', type: 'id', status: '?id', assets: '?ids', instrumentations: '?ids', documents: '?ids' },
+  events: {
+    name: 'text',
+    type: 'id',
+    status: '?id',
+    assets: '?ids',
+    instrumentations: '?ids',
+    documents: '?ids',
+    specifications: '?object',
+  },
   documents: NAMED,
   systems: NAMED,
   recipes: NAMED,
   add_ons: { subscription: 'id', nodes: '?ids' },
   subscriptions: { display_name: 'text', user: 'id' },
-  // A seed names users by e-mail as well.
-  client_applications: { name: 'text', client_id: '?text', client_secret: '?text', active: '?flag' },
+  client_applications: {
+    name: 'text',
+    client_id: '?text',
+    client_secret: '?text',
+    active: '?flag',
+    code_flow: '?flag',
+    redirect_uris: '?texts',
+    contact: '?text',
+    call_quota: '?number',
+    byte_quota: '?number',
+  },
   api_keys: { client_application: 'id', client_id: 'text', client_secret: 'text' },
   bills_of_material: NAMED,
   purchase_orders: NAMED,
   deliveries: NAMED,
   quotations: NAMED,
   requests_of_quotation: NAMED,
-  thresholds: { type: 'text', name: '?text', value: 'number', key: '?text', unit: '?text', assets: '?ids' },
+  thresholds: {
+    type: ['high', 'low', 'deviation'],
+    name: '?text',
+    thresholdable_type: ['Instrumentation', 'System', 'Recipe'],
+    thresholdable_id: 'id',
+    value: 'number',
+    tolerance: '?number',
+    key: '?text',
+    unit: '?text',
+    assets: '?ids',
+  },
   permissions: { assignable: 'object', permitable: 'object' },
 };
 
-const FITS: Readonly<Record<Form, (value: unknown) => boolean>> = {
-  text: (value) => typeof value === 'string',
+const isObject = (value: unknown) => typeof value === 'object' && value !== null && !Array.isArray(value);
+const isText = (value: unknown) => typeof value === 'string';
+
+const FITS: Readonly<Record<Named, (value: unknown) => boolean>> = {
+  text: isText,
+  texts: (value) => Array.isArray(value) && value.every(isText),
   number: (value) => typeof value === 'number' && Number.isFinite(value),
   flag: (value) => typeof value === 'boolean',
   id: (value) => Number.isSafeInteger(value),
   ids: (value) => Array.isArray(value) && value.every((id) => Number.isSafeInteger(id)),
-  object: (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
+  object: isObject,
+  objects: (value) => Array.isArray(value) && value.every(isObject),
 };
 
-const SAID: Readonly<Record<Form, string>> = {
+const SAID: Readonly<Record<Named, string>> = {
   text: 'is no text',
+  texts: 'is no list of texts',
   number: 'is no number',
   flag: 'is neither true nor false',
   id: 'is no id',
   ids: 'is no list of ids',
   object: 'is not an object',
+  objects: 'is no list of objects',
 };
 
 /** The form of a member, `undefined` where the kind does not check it. */
 export function formOf(kind: Kind, member: string): Form | undefined {
-  return MEMBERS[kind][member]?.replace('?', '') as Form | undefined;
+  const wanted = MEMBERS[kind][member];
+  return typeof wanted === 'string' ? (wanted.replace('?', '') as Named) : wanted;
 }
 
-/** What is wrong with a record from a seed file or the admin API: what would only fail later, inside somebody's event. */
-export function problemOf(kind: Kind, record: object): { member: string; message: string } | undefined {
+/**
+ * What is wrong with a record from a seed file or the admin API: what would only fail later, inside somebody's event or
+ * request. With the plant also what it names there; a seed's users go by e-mail as well, and what it names may follow it.
+ */
+export function problemOf(kind: Kind, record: object, plant?: Plant): RecordProblem | undefined {
   for (const [member, wanted] of Object.entries(MEMBERS[kind])) {
-    const form = wanted.replace('?', '') as Form;
-    const value = (record as Record<string, unknown>)[member];
-    if (value === undefined && wanted.startsWith('?')) continue;
-    if (value === undefined) return { member, message: 'is missing' };
-    if (!FITS[form](value)) return { member, message: SAID[form] };
+    const problem = memberProblemOf((record as Record<string, unknown>)[member], wanted);
+    if (problem !== undefined) return { member, message: problem };
   }
-  if (kind !== 'permissions') return undefined;
-  const { types } = record as { types?: unknown };
-  const areTypes = Array.isArray(types) && types.every((type) => PERMISSION_TYPES.includes(type));
+  const problem = kind === 'permissions' ? permissionProblemOf(record) : undefined;
+  return problem ?? (plant && relationProblemOf(kind, record, plant));
+}
+
+function memberProblemOf(value: unknown, wanted: string | readonly string[]): string | undefined {
+  if (typeof wanted !== 'string') {
+    if (value === undefined) return 'is missing';
+    return wanted.includes(value as string) ? undefined : `is ${wanted.slice(0, -1).join(', ')} or ${wanted.at(-1)}`;
+  }
+  const form = wanted.replace('?', '') as Named;
+  if (value === undefined) return wanted.startsWith('?') ? undefined : 'is missing';
+  return FITS[form](value) ? undefined : SAID[form];
+}
+
+function permissionProblemOf(record: object): RecordProblem | undefined {
+  const { assignable, permitable, types } = record as Record<'assignable' | 'permitable', Record<string, unknown>> & {
+    types?: unknown;
+  };
+  const isNamed = (one: Record<string, unknown>, known: readonly string[]) =>
+    known.includes(one.type as string) && Number.isSafeInteger(one.id);
+  if (!isNamed(assignable, ['User', 'Usergroup'])) {
+    return { member: 'assignable', message: 'is not {"type", "id"} with a type of User, Usergroup' };
+  }
+  if (!isNamed(permitable, PERMITABLE_TYPES)) {
+    return { member: 'permitable', message: `is not {"type", "id"} with a type of ${PERMITABLE_TYPES.join(', ')}` };
+  }
+  const areTypes = Array.isArray(types) && types.length > 0 && types.every((type) => PERMISSION_TYPES.includes(type));
   return areTypes ? undefined : { member: 'types', message: `is no list of ${PERMISSION_TYPES.join(', ')}` };
 }

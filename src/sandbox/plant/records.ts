@@ -319,6 +319,13 @@ export const KIND_OF_PERMITABLE: Readonly<Record<PermitableType, Kind>> = {
   Recipe: 'recipes',
 };
 
+/** Which kind holds what a threshold is of (spec 6.3). */
+export const KIND_OF_THRESHOLDABLE = {
+  Instrumentation: 'instrumentations',
+  System: 'systems',
+  Recipe: 'recipes',
+} as const satisfies Readonly<Record<Threshold['thresholdable_type'], Kind>>;
+
 /** What people call one of a kind: `assets` is `asset`, `bills_of_material` is `bill of material`. */
 export function nounOf(kind: Kind): string {
   const [first = '', ...rest] = kind.split('_');

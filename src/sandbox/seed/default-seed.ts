@@ -177,7 +177,7 @@ export const defaultSeed: SandboxSeed = {
       on: { Asset: [881, ...POINTS.map(([asset]) => asset), 900, 901, 910], 'EDM::EdgeDevice': 30 },
       types: [...EVERYTHING],
     },
-    { user: SANDBOX_CREDENTIALS.technicalUsername, on: { Node: 19 }, types: ['can_read'] },
+    { user: SANDBOX_CREDENTIALS.technicalUsername, on: { Node: 19, Event: 39 }, types: ['can_read'] },
     {
       user: SANDBOX_CREDENTIALS.technicalUsername,
       on: { Instrumentation: [4711, ...POINTS.map(([, instrumentation]) => instrumentation), 4790] },

@@ -42,6 +42,10 @@ function codeGrant(form: URLSearchParams, client: NamedClient, tokens: TokenStor
   if (verifier !== null && !VERIFIER.test(verifier)) {
     throw oauthRefusal(400, 'invalid_request', 'code_verifier has 43 to 128 characters of A-Z, a-z, 0-9, -._~');
   }
+  const replayed = codes.replayed(code);
+  if (replayed?.family !== undefined && replayed.application === client.application.id) {
+    tokens.revokeFamily(replayed.family);
+  }
   const given = codes.take(code);
   if (!given || given.application !== client.application.id) {
     throw oauthRefusal(400, 'invalid_grant', 'the code is unknown, used or old');
@@ -55,9 +59,12 @@ function codeGrant(form: URLSearchParams, client: NamedClient, tokens: TokenStor
   } else if (verifier === null || !matchesChallenge(verifier, given.challenge)) {
     throw oauthRefusal(400, 'invalid_grant', 'code_verifier does not match code_challenge');
   }
+  const body = tokens.issue(given.user, given.application, 'authorization_code', given.challenge === undefined);
+  const family = tokens.familyOf(body.access_token);
+  if (family !== undefined) given.family = family;
   return {
     status: 200,
-    body: tokens.issue(given.user, given.application, 'authorization_code', given.challenge === undefined),
+    body,
     headers: { 'cache-control': 'no-store', pragma: 'no-cache' },
     story: 'a code is exchanged for tokens',
   };

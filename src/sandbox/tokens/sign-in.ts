@@ -1,6 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { SIGN_IN_PATH } from '../../contract/tokens.ts';
-import { type Answer, type Call, formBody } from '../http/call.ts';
+import type { Answer, Call } from '../http/call.ts';
 import type { Router } from '../http/router.ts';
 import type { Plant } from '../plant/plant.ts';
 import type { Application } from '../plant/records.ts';
@@ -14,6 +14,8 @@ export interface CodeGrant {
   challenge: string | undefined;
   expiresMs: number;
   used: boolean;
+  /** The tokens that it was exchanged for. */
+  family?: number;
 }
 
 /** RFC 6749 section 4.1.2: ten minutes at most. */
@@ -43,13 +45,34 @@ export class CodeBook {
     grant.used = true;
     return grant;
   }
+
+  /** A used code that comes again: RFC 6749 section 4.1.2 wants its tokens to end. */
+  replayed(code: string): CodeGrant | undefined {
+    const grant = this.#codes.get(code);
+    return grant?.used === true ? grant : undefined;
+  }
+
+  /** For the state file. */
+  snapshot(): [code: string, grant: CodeGrant][] {
+    return [...this.#codes];
+  }
+
+  restore(codes: ReturnType<CodeBook['snapshot']>): void {
+    for (const [code, grant] of codes) this.#codes.set(code, grant);
+  }
 }
 
 /** RFC 7636 section 4.6, S256: base64url without padding; the padded and the plain base64 forms are taken too. */
 export function matchesChallenge(verifier: string, challenge: string): boolean {
-  const normal = challenge.replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
-  return sameText(createHash('sha256').update(verifier).digest('base64url'), normal);
+  return sameText(createHash('sha256').update(verifier).digest('base64url'), unpadded(challenge));
 }
+
+function unpadded(challenge: string): string {
+  return challenge.replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
+}
+
+/** What the base64url of a SHA-256 looks like. */
+const CHALLENGE = /^[A-Za-z0-9_-]{43}$/;
 
 /** The sign-in page of the identity application (spec 4.1, 5.3, 5.4). */
 export function addSignInEndpoints(router: Router, plant: Plant, codes: CodeBook): void {
@@ -68,7 +91,7 @@ function pageAnswer(query: URLSearchParams, plant: Plant): Answer {
 }
 
 function signIn(call: Call, plant: Plant, codes: CodeBook): Answer {
-  const fields = formBody(call);
+  const fields = new URLSearchParams(call.raw.toString('utf8'));
   const request = requestProblem(fields, plant);
   if (typeof request === 'string') return html(400, `<p class="bad">${escaped(request)}</p>`);
   const redirect = new URL(request.redirectUri);
@@ -109,7 +132,10 @@ function requestProblem(
     return 'redirect_uri is not registered for this application';
   }
   const method = query.get('code_challenge_method');
-  if (query.get('code_challenge') !== null && method !== 'S256') return 'code_challenge_method must be S256';
+  const challenge = query.get('code_challenge');
+  if (challenge !== null && method !== 'S256') return 'code_challenge_method must be S256';
+  if (challenge !== null && !CHALLENGE.test(unpadded(challenge)))
+    return 'code_challenge has 43 characters of base64url';
   return { application, redirectUri };
 }
 

@@ -35,6 +35,8 @@ export interface AccessToken {
   /** Whether a refresh has to show the client's secret: not where it came by PKCE, whose clients have none. */
   needsSecret: boolean;
   refresh: RefreshToken;
+  /** Id of the token at whose grant this line of refreshes began. */
+  family: number;
 }
 
 /** A token as tests and people see it: never the token itself. */
@@ -62,14 +64,22 @@ const MOST_TOKENS = 20_000;
 export class TokenStore {
   readonly #clock: SandboxClock;
   readonly #options: Required<TokenOptions>;
+  readonly #isThere: (user: number, application: number) => boolean;
   readonly #access = new Map<string, AccessToken>();
   readonly #byRefresh = new Map<string, AccessToken>();
   #nextId = 1;
   #issued = 0;
   #revoked = 0;
 
-  constructor(clock: SandboxClock, options: TokenOptions, makeToken: () => string) {
+  /** `isThere`: whether user and client application still are; tokens of those that were destroyed count as revoked. */
+  constructor(
+    clock: SandboxClock,
+    options: TokenOptions,
+    makeToken: () => string,
+    isThere: (user: number, application: number) => boolean,
+  ) {
     this.#clock = clock;
+    this.#isThere = isThere;
     this.#options = {
       accessTokenLifeS: options.accessTokenLifeS ?? ACCESS_TOKEN_LIFE_S,
       refreshTokenLifeS: options.refreshTokenLifeS ?? REFRESH_TOKEN_LIFE_S,
@@ -84,11 +94,7 @@ export class TokenStore {
   }
 
   issue(user: number, application: number, grant: GrantKind, needsSecret = false): TokenResponse {
-    return this.#issue(user, application, grant, needsSecret, {
-      token: this.#options.makeToken(),
-      expiresMs: this.#clock.wallMs() + this.#options.refreshTokenLifeS * 1000,
-      ended: false,
-    });
+    return this.#issue({ user, application, grant, needsSecret }, this.#newRefreshToken());
   }
 
   /** The refresh grant; `undefined` where the refresh token is unknown, used, ended, expired or another client's. */
@@ -96,12 +102,12 @@ export class TokenStore {
     const old = this.#byRefresh.get(refreshToken);
     if (!old || old.application !== application || old.refresh.ended) return undefined;
     const nowMs = this.#clock.wallMs();
-    if (old.refresh.expiresMs <= nowMs) return undefined;
-    if (!this.#options.rotateRefreshTokens) {
-      return this.#issue(old.user, application, 'refresh_token', old.needsSecret, old.refresh);
-    }
+    if (old.refresh.expiresMs <= nowMs || !this.#isThere(old.user, application)) return undefined;
+    const { user, needsSecret, family } = old;
+    const next = { user, application, grant: 'refresh_token', needsSecret, family } as const;
+    if (!this.#options.rotateRefreshTokens) return this.#issue(next, old.refresh);
     old.refresh.ended = true;
-    return this.issue(old.user, application, 'refresh_token', old.needsSecret);
+    return this.#issue(next, this.#newRefreshToken());
   }
 
   /** Whether this refresh token was given to a client that showed its secret. */
@@ -113,7 +119,7 @@ export class TokenStore {
   check(token: string): { user: number; application: number } | 'unknown' | 'expired' | 'revoked' {
     const found = this.#access.get(token);
     if (!found) return 'unknown';
-    if (found.revoked) return 'revoked';
+    if (found.revoked || !this.#isThere(found.user, found.application)) return 'revoked';
     if (found.expiresMs <= this.#clock.wallMs()) return 'expired';
     return { user: found.user, application: found.application };
   }
@@ -132,6 +138,19 @@ export class TokenStore {
     found.refresh.ended = true;
     this.#revoked++;
     return 'revoked';
+  }
+
+  familyOf(token: string): number | undefined {
+    return this.#access.get(token)?.family;
+  }
+
+  /** Revokes the tokens of one grant and all that were renewed from them. */
+  revokeFamily(family: number): void {
+    for (const token of this.#access.values()) {
+      if (token.family !== family) continue;
+      token.revoked = true;
+      token.refresh.ended = true;
+    }
   }
 
   /** Expires every access token now, and the refresh tokens too where told: faults on demand. */
@@ -178,7 +197,8 @@ export class TokenStore {
     for (const token of tokens) {
       const refresh = refreshTokens.get(token.refresh.token) ?? token.refresh;
       refreshTokens.set(refresh.token, refresh);
-      const restored = { ...token, refresh };
+      // States of before know no families.
+      const restored = { ...token, refresh, family: token.family ?? token.id };
       this.#access.set(token.token, restored);
       this.#byRefresh.set(refresh.token, restored);
       this.#nextId = Math.max(this.#nextId, token.id + 1);
@@ -190,25 +210,26 @@ export class TokenStore {
     return { issued: this.#issued, revoked: this.#revoked, alive };
   }
 
+  #newRefreshToken(): RefreshToken {
+    const expiresMs = this.#clock.wallMs() + this.#options.refreshTokenLifeS * 1000;
+    return { token: this.#options.makeToken(), expiresMs, ended: false };
+  }
+
   #issue(
-    user: number,
-    application: number,
-    grant: GrantKind,
-    needsSecret: boolean,
+    wanted: Pick<AccessToken, 'user' | 'application' | 'grant' | 'needsSecret'> & { family?: number },
     refresh: RefreshToken,
   ): TokenResponse {
+    const id = this.#nextId++;
     const nowMs = this.#clock.wallMs();
     const lifeS = this.#options.accessTokenLifeS;
     const token: AccessToken = {
-      id: this.#nextId++,
+      family: id,
+      ...wanted,
+      id,
       token: this.#options.makeToken(),
-      user,
-      application,
-      grant,
       createdMs: nowMs,
       expiresMs: nowMs + lifeS * 1000,
       revoked: false,
-      needsSecret,
       refresh,
     };
     this.#access.set(token.token, token);

@@ -20,6 +20,17 @@ export type NewThreshold = Partial<Threshold> &
     instrumentation?: number;
   };
 
+/** A threshold with the defaults of what was left out. */
+export function wholeThreshold({ instrumentation, ...rest }: NewThreshold, newId: () => number): Threshold {
+  return {
+    id: rest.id ?? newId(),
+    name: `${rest.type} limit`,
+    thresholdable_type: 'Instrumentation',
+    ...rest,
+    thresholdable_id: instrumentation ?? rest.thresholdable_id ?? 0,
+  };
+}
+
 /**
  * Looks at posted values for those that reach a threshold (spec 6.3). "Is reached" is read as a crossing: the first
  * value beyond, and again only after one came back within; `everyValue` tells each one beyond instead.
@@ -45,6 +56,7 @@ export class ThresholdWatch {
         const place = `${threshold.id} ${asset} ${series.key}`;
         for (const point of [...series.points].sort((a, b) => a.timestampMs - b.timestampMs)) {
           const inUnit = this.#inThresholdUnit(point.value, series.unit, threshold);
+          if (inUnit === 'incomparable') continue;
           const isBeyond = beyond(threshold, inUnit ?? point.value);
           const wasBeyond = this.#beyond.has(place);
           if (isBeyond) this.#beyond.add(place);
@@ -59,14 +71,7 @@ export class ThresholdWatch {
 
   /** Puts a threshold in and gives its id; one of the same id is replaced and starts anew. */
   set(wanted: NewThreshold): number {
-    const { instrumentation, ...rest } = wanted;
-    const threshold: Threshold = {
-      id: this.#plant.newId(),
-      name: `${wanted.type} limit`,
-      thresholdable_type: 'Instrumentation',
-      thresholdable_id: instrumentation ?? rest.thresholdable_id ?? 0,
-      ...rest,
-    };
+    const threshold = wholeThreshold(wanted, () => this.#plant.newId());
     this.#forget(threshold.id);
     this.#plant.put('thresholds', threshold);
     return threshold.id;
@@ -100,14 +105,18 @@ export class ThresholdWatch {
     return this.#plant.all('instrumentations').find((one) => one.assets.includes(asset)) ?? null;
   }
 
-  /** The value in the threshold's unit; `undefined` where either has none or they cannot be turned into each other. */
-  #inThresholdUnit(value: number, unit: Unit | undefined, threshold: Threshold): number | undefined {
-    const target = this.#plant.all('units').find((one) => one.code === threshold.unit);
+  /** The value in the threshold's unit; `undefined` where either has none: then the bare numbers are compared. */
+  #inThresholdUnit(value: number, unit: Unit | undefined, threshold: Threshold): number | undefined | 'incomparable' {
+    const target = this.#unitOf(threshold);
     if (!unit || !target) return undefined;
     if (unit.id === target.id) return value;
-    if (unit.quantity === undefined || unit.quantity !== target.quantity) return undefined;
+    if (unit.quantity === undefined || unit.quantity !== target.quantity) return 'incomparable';
     const base = value * (unit.factor ?? 1) + (unit.offset ?? 0);
     return (base - (target.offset ?? 0)) / (target.factor ?? 1);
+  }
+
+  #unitOf({ unit }: Threshold): Unit | undefined {
+    return unit === undefined ? undefined : this.#plant.all('units').find((one) => one.code === unit);
   }
 
   #content(
@@ -118,7 +127,7 @@ export class ThresholdWatch {
     point: PostedPoint,
     inUnit: number | undefined,
   ): Content {
-    const target = this.#plant.all('units').find((one) => one.code === threshold.unit) ?? series.unit;
+    const target = this.#unitOf(threshold);
     return {
       asset: this.#plant.reference('assets', asset),
       instrumentation: instrumentation && {

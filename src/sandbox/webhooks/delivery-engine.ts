@@ -59,9 +59,7 @@ export class DeliveryEngine {
     let started = 0;
     for (const delivery of deliveries) {
       if (delivery.status === 'pending') continue;
-      delivery.status = 'pending';
-      delivery.attempts = 0;
-      delivery.nextMs = undefined;
+      this.#options.book.reopen(delivery);
       this.#ready(delivery);
       started++;
     }
@@ -127,7 +125,7 @@ export class DeliveryEngine {
         webhook.disabled ||
         !this.#options.spend(webhook.application, Buffer.byteLength(delivery.payload))
       ) {
-        delivery.status = 'cancelled';
+        this.#options.book.settle(delivery, 'cancelled');
         lane.head = undefined;
         continue;
       }
@@ -140,7 +138,7 @@ export class DeliveryEngine {
   }
 
   async #attempt(delivery: Delivery, webhook: WebhookRecord): Promise<void> {
-    const { clock, report } = this.#options;
+    const { book, clock, report } = this.#options;
     const body = Buffer.from(delivery.payload, 'utf8');
     delivery.lastSendMs = clock.wallMs();
     delivery.attempts++;
@@ -155,7 +153,7 @@ export class DeliveryEngine {
     delivery.lastAnswer = answer;
     const lane = this.#lane(delivery.webhook);
     if (typeof answer === 'number' && answer >= 200 && answer < 300) {
-      delivery.status = 'delivered';
+      book.settle(delivery, 'delivered');
       webhook.failingSinceMs = undefined;
       lane.head = undefined;
       report({ delivery, webhook, answer, nextInMs: undefined });
@@ -166,7 +164,7 @@ export class DeliveryEngine {
     const nextInMs = retryDelayMs(delivery.attempts, () => clock.random());
     report({ delivery, webhook, answer, nextInMs });
     if (nextInMs === undefined) {
-      delivery.status = 'failed';
+      book.settle(delivery, 'failed');
       lane.head = undefined;
     } else {
       delivery.nextMs = nowMs + nextInMs;

@@ -7,9 +7,15 @@ export type WebhookChange = Partial<
   Pick<WebhookRecord, 'url' | 'event_types' | 'properties' | 'disabled' | 'force_sorted_delivery'>
 >;
 
+const MEMBERS = ['url', 'event_types', 'properties', 'disabled', 'force_sorted_delivery'];
+
 /** The members of a create or change body (spec 2.4 and 6.3), checked; 400 for what cannot be. */
 export function readWebhookBody(body: Record<string, unknown>): WebhookChange {
   const change: WebhookChange = {};
+  const names = Object.keys(body);
+  if (names.length > 0 && !names.some((name) => MEMBERS.includes(name))) {
+    throw refusal(400, `is none of ${MEMBERS.join(', ')}`, names[0]!.slice(0, 60));
+  }
   if (body.url !== undefined) change.url = readUrl(body.url);
   if (body.event_types !== undefined) change.event_types = readEventTypes(body.event_types);
   if (body.properties !== undefined && body.properties !== null) change.properties = readProperties(body.properties);

@@ -31,18 +31,25 @@ export interface Delivery {
 
 const DAY_MS = 24 * 3600 * 1000;
 
-/** Webhooks and their deliveries. Settled deliveries fall away oldest first beyond `mostDeliveries`, failed ones after six months (spec 3.3). */
+/**
+ * Webhooks and their deliveries. Settled ones fall away after six months (spec 3.3), and beyond `mostSettled` for the
+ * sake of memory: what was delivered or cancelled before, in the order in which it was, and failed ones only where there
+ * is nothing else. Pending ones never.
+ */
 export class WebhookBook {
   readonly #clock: SandboxClock;
-  readonly #mostDeliveries: number;
+  readonly #mostSettled: number;
   readonly webhooks = new Map<number, WebhookRecord>();
   readonly #deliveries = new Map<number, Delivery>();
+  /** Those that are delivered or cancelled, and those that failed, in the order in which they came to be. */
+  readonly #done = new Set<Delivery>();
+  readonly #failed = new Set<Delivery>();
   #nextWebhook = 1;
   #nextDelivery = 1;
 
-  constructor(clock: SandboxClock, mostDeliveries = 20_000) {
+  constructor(clock: SandboxClock, mostSettled = 20_000) {
     this.#clock = clock;
-    this.#mostDeliveries = mostDeliveries;
+    this.#mostSettled = mostSettled;
   }
 
   add(webhook: Omit<WebhookRecord, 'id' | 'createdMs' | 'failingSinceMs'>): WebhookRecord {
@@ -55,7 +62,7 @@ export class WebhookBook {
   remove(id: number): void {
     this.webhooks.delete(id);
     for (const delivery of this.#deliveries.values()) {
-      if (delivery.webhook === id) this.#deliveries.delete(delivery.id);
+      if (delivery.webhook === id) this.#forget(delivery);
     }
   }
 
@@ -74,8 +81,29 @@ export class WebhookBook {
       lastAnswer: undefined,
     };
     this.#deliveries.set(delivery.id, delivery);
-    if (this.#deliveries.size > this.#mostDeliveries) this.#forgetSettled();
     return delivery;
+  }
+
+  /** A delivery has ended. */
+  settle(delivery: Delivery, status: Exclude<DeliveryStatus, 'pending'>): void {
+    delivery.status = status;
+    // Its webhook may have been deleted meanwhile.
+    if (this.#deliveries.get(delivery.id) !== delivery) return;
+    this.#count(delivery);
+    while (this.#done.size + this.#failed.size > this.#mostSettled) {
+      const oldest = this.#done.values().next().value ?? this.#failed.values().next().value;
+      if (oldest === undefined) return;
+      this.#forget(oldest);
+    }
+  }
+
+  /** A settled delivery begins again. */
+  reopen(delivery: Delivery): void {
+    delivery.status = 'pending';
+    delivery.attempts = 0;
+    delivery.nextMs = undefined;
+    this.#done.delete(delivery);
+    this.#failed.delete(delivery);
   }
 
   delivery(id: number): Delivery | undefined {
@@ -101,7 +129,10 @@ export class WebhookBook {
 
   restore(snapshot: ReturnType<WebhookBook['snapshot']>): void {
     for (const webhook of snapshot.webhooks) this.webhooks.set(webhook.id, webhook);
-    for (const delivery of snapshot.deliveries) this.#deliveries.set(delivery.id, delivery);
+    for (const delivery of snapshot.deliveries) {
+      this.#deliveries.set(delivery.id, delivery);
+      this.#count(delivery);
+    }
     this.#nextWebhook = snapshot.nextWebhook;
     this.#nextDelivery = snapshot.nextDelivery;
   }
@@ -111,17 +142,18 @@ export class WebhookBook {
     const beforeMs = this.#clock.wallMs() - FAILED_EVENTS_KEPT_DAYS * DAY_MS;
     for (const delivery of this.#deliveries.values()) {
       if (delivery.createdMs > beforeMs) break;
-      if (delivery.status !== 'pending') this.#deliveries.delete(delivery.id);
+      if (delivery.status !== 'pending') this.#forget(delivery);
     }
   }
 
-  #forgetSettled(): void {
-    let tooMany = this.#deliveries.size - Math.floor(this.#mostDeliveries * 0.9);
-    for (const delivery of this.#deliveries.values()) {
-      if (tooMany <= 0) break;
-      if (delivery.status === 'pending') continue;
-      this.#deliveries.delete(delivery.id);
-      tooMany--;
-    }
+  #count(delivery: Delivery): void {
+    if (delivery.status === 'failed') this.#failed.add(delivery);
+    else if (delivery.status !== 'pending') this.#done.add(delivery);
+  }
+
+  #forget(delivery: Delivery): void {
+    this.#deliveries.delete(delivery.id);
+    this.#done.delete(delivery);
+    this.#failed.delete(delivery);
   }
 }
