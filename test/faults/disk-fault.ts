@@ -22,23 +22,37 @@ export interface Run {
   acknowledged: Set<number>;
   settled: Set<number>;
   failed: string[];
+  /** Spans that folding made. */
+  folded: number;
+  /** Spans that merging made one of. */
+  merged: number;
   done: boolean;
   writes: number;
   syncs: number;
   failures: number;
 }
 
+interface Said {
+  acknowledged?: number[];
+  settled?: number[];
+  failed?: string;
+  folded?: number;
+  merged?: number;
+  done?: boolean;
+}
+
 /** Runs `take-in-process.ts` on a buffer in `folder` under the layer. */
 export async function takeIn(
   library: string,
   folder: string,
-  options: { orders?: string; journal?: string; commits?: number } = {},
+  options: { orders?: string; journal?: string; commits?: number; tidyings?: number } = {},
 ): Promise<Run> {
   const counts = join(folder, 'counts');
   const orders = join(folder, 'orders');
   writeFileSync(orders, `${options.orders ?? ''}\n`);
   const script = join(import.meta.dirname, 'take-in-process.ts');
-  const child = spawn(process.execPath, [script, join(folder, 'buffer.db'), String(options.commits ?? 30)], {
+  const amounts = [options.commits ?? 30, options.tidyings ?? 1].map(String);
+  const child = spawn(process.execPath, [script, join(folder, 'buffer.db'), ...amounts], {
     env: {
       PATH: process.env.PATH,
       LD_PRELOAD: library,
@@ -61,6 +75,8 @@ export async function takeIn(
     acknowledged: new Set(),
     settled: new Set(),
     failed: [],
+    folded: 0,
+    merged: 0,
     done: false,
     writes: 0,
     syncs: 0,
@@ -68,10 +84,12 @@ export async function takeIn(
   };
   for (const line of stdout.split('\n')) {
     if (!line.startsWith('{')) continue;
-    const said = JSON.parse(line) as { acknowledged?: number[]; settled?: number[]; failed?: string; done?: boolean };
+    const said = JSON.parse(line) as Said;
     for (const number of said.acknowledged ?? []) run.acknowledged.add(number);
     for (const number of said.settled ?? []) run.settled.add(number);
     if (said.failed !== undefined) run.failed.push(said.failed);
+    run.folded += said.folded ?? 0;
+    run.merged += said.merged ?? 0;
     if (said.done) run.done = true;
   }
   if (!run.done) run.failed.push(`ended early: ${stderr.slice(0, 400)}`);

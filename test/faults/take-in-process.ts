@@ -2,7 +2,8 @@
  * A process that takes values into a buffer, posts and settles some, folds the rest, and writes down what was acknowledged,
  * as lines of JSON on standard output, one for each call. A layer below it fails what the test tells it to.
  *
- * argv: path of the buffer, number of commits. A failed commit is tried again with the same values, as a source does.
+ * argv: path of the buffer, number of commits, tidying steps after each (1 unless told; a merge has its step where there is
+ * nothing to fold). A failed commit is tried again with the same values, as a source does.
  */
 import { writeSync } from 'node:fs';
 import { SeriesCatalogue } from '../../src/buffer/series.ts';
@@ -11,7 +12,7 @@ import { ValueStore } from '../../src/buffer/value-store.ts';
 import { openDatabase } from '../../src/database.ts';
 import { codeOf } from '../../src/errors.ts';
 
-const [path, commits] = [process.argv[2]!, Number(process.argv[3])];
+const [path, commits, tidyings] = [process.argv[2]!, Number(process.argv[3]), Number(process.argv[4] ?? 1)];
 const say = (line: object) => writeSync(1, `${JSON.stringify(line)}\n`);
 
 let monotonicMs = 1000;
@@ -72,8 +73,13 @@ for (let turn = 0; turn < commits; turn++) {
     });
     say(failed ? { failed } : { settled });
   }
-  const failed = attempt(() => store.tidy({ monotonicMs }));
-  if (failed) say({ failed });
+  for (let step = 0; step < tidyings; step++) {
+    const { spans } = store.facts();
+    const failed = attempt(() => store.tidy({ monotonicMs }));
+    if (failed) say({ failed });
+    const now = store.facts().spans;
+    if (now !== spans) say(now > spans ? { folded: now - spans } : { merged: spans - now + 1 });
+  }
 }
 say({ done: true, facts: store.facts() });
 // No close: what a pulled plug would leave.

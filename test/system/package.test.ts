@@ -124,10 +124,8 @@ describe('npm pack', { timeout: PATIENCE_MS }, () => {
     for (const part of ['package.json', 'config', 'systemd', 'docs', '.npmrc', 'README.md']) {
       cpSync(join(CHECKOUT, part), join(copy, part), { recursive: true });
     }
-    cpSync(join(tree, 'usr/lib/tagferry/dist'), join(copy, 'dist'), { recursive: true });
-    // As `npm run build` leaves it: the packager takes this line away, because its wrapper brings the runtime.
-    const main = join(copy, 'dist/main.js');
-    writeFileSync(main, `#!/usr/bin/env node\n${readFileSync(main, 'utf8')}`);
+    // What `npm run build` makes, its first line and its modes as they are; the packager's `dist` is another.
+    await run(process.execPath, [join(CHECKOUT, 'scripts/build.ts'), join(copy, 'dist')], { cwd: CHECKOUT });
     const { stdout } = await run('npm', ['pack', '--silent'], { cwd: copy, maxBuffer: 64_000_000 });
     packed = join(copy, stdout.trim().split('\n').at(-1)!);
   }, PATIENCE_MS);
