@@ -2,7 +2,6 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { BufferFlow } from '../../src/agent/buffer-flow.ts';
 import { createMetrics } from '../../src/agent/metrics.ts';
 import { SeriesCatalogue } from '../../src/buffer/series.ts';
 import type { StoreFacts } from '../../src/buffer/store-facts.ts';
@@ -10,8 +9,8 @@ import { STAMPED_HERE, ValueColumns } from '../../src/buffer/value-columns.ts';
 import { ValueStore } from '../../src/buffer/value-store.ts';
 import type { Settings } from '../../src/config/settings.ts';
 import { openDatabase } from '../../src/database.ts';
-import { silentLogger } from '../../src/logger.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
+import { openFlow } from '../doubles/open-flow.ts';
 
 /** A gateway that boots in 1970: ten seconds after the machine's start its wall clock stands at 1970-01-01 00:00:10. */
 const BOOT_MS = 10_000;
@@ -142,27 +141,9 @@ describe('values stamped before the clock was trusted', () => {
   async function sent(clockUntrusted: Settings['clockUntrusted']) {
     open('this', BOOT_MS, BOOT_MS);
     const clock = new ManualClock(12_000);
-    const settings = {
-      stateDir: join(folder, 'state'),
-      bufferMaxBytes: 0,
-      bufferMaxAgeMs: 0,
-      bufferMinFree: { bytes: 0 },
-      bufferFull: 'drop-oldest',
-      postIntervalMs: 10_000,
-      commitIntervalMs: 1,
-      commitValues: 1,
-      clockUntrusted,
-    } as Settings;
     const metrics = createMetrics(() => ({}) as never);
-    const flow = new BufferFlow({
-      settings,
-      clock,
-      log: silentLogger(),
-      metrics,
-      onDeath: () => {},
-      trustedNowMs: () => TRUE_MS,
-    });
-    await flow.start();
+    const more = { clock, metrics, trustedNowMs: () => TRUE_MS };
+    const flow = await openFlow(join(folder, 'state'), { clockUntrusted }, more);
     try {
       const columns = new ValueColumns();
       const series = flow.catalogue.idOf(1, 'flow', undefined, undefined);

@@ -3,16 +3,14 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { BufferFlow } from '../../src/agent/buffer-flow.ts';
+import type { BufferFlow } from '../../src/agent/buffer-flow.ts';
 import { bufferRoutes } from '../../src/agent/buffer-routes.ts';
 import { ControlServer } from '../../src/agent/control-server.ts';
-import { createMetrics } from '../../src/agent/metrics.ts';
 import type { Batch } from '../../src/buffer/lanes.ts';
 import { ValueColumns } from '../../src/buffer/value-columns.ts';
 import { systemClock } from '../../src/clock.ts';
-import type { Settings } from '../../src/config/settings.ts';
-import { silentLogger } from '../../src/logger.ts';
 import { Intake } from '../../src/sources/intake.ts';
+import { openFlow } from '../doubles/open-flow.ts';
 import { tagOf } from '../sources/sink-double.ts';
 
 const TAGS = new Map([
@@ -49,28 +47,9 @@ afterEach(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-/** Opens the buffer as the daemon does. */
-async function openFlow(): Promise<BufferFlow> {
-  const settings = {
-    stateDir: join(folder, 'state'),
-    bufferMaxBytes: 0,
-    bufferMaxAgeMs: 0,
-    bufferMinFree: { bytes: 0 },
-    bufferFull: 'drop-oldest',
-    postIntervalMs: 10_000,
-    commitIntervalMs: 1,
-    commitValues: 1,
-  } as Settings;
-  const opened = new BufferFlow({
-    settings,
-    clock: systemClock,
-    log: silentLogger(),
-    metrics: createMetrics(() => ({}) as never),
-    onDeath: () => {},
-  });
-  await opened.start();
-  flow = opened;
-  return opened;
+async function open(): Promise<BufferFlow> {
+  flow = await openFlow(join(folder, 'state'), {}, { onDeath: () => {} });
+  return flow;
 }
 
 async function fill(opened: BufferFlow): Promise<void> {
@@ -86,7 +65,7 @@ async function fill(opened: BufferFlow): Promise<void> {
 
 /** With the daemon's end of the control socket, or with the folder closed, as after `systemctl stop`. */
 async function arrange(daemon: boolean, prepare?: (opened: BufferFlow) => Promise<void>): Promise<void> {
-  const opened = await openFlow();
+  const opened = await open();
   await fill(opened);
   await prepare?.(opened);
   if (!daemon) {

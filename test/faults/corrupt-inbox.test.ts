@@ -3,14 +3,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { BufferFlow } from '../../src/agent/buffer-flow.ts';
-import { createMetrics } from '../../src/agent/metrics.ts';
+import type { BufferFlow } from '../../src/agent/buffer-flow.ts';
 import { ValueColumns } from '../../src/buffer/value-columns.ts';
-import { systemClock } from '../../src/clock.ts';
-import type { Settings } from '../../src/config/settings.ts';
-import type { Logger } from '../../src/logger.ts';
 import { type ArrivedEvent, readEvent } from '../../src/webhook/received-event.ts';
 import { WATERMARK_NOTE } from '../../src/webhook/watermark.ts';
+import { openFlow, telling } from '../doubles/open-flow.ts';
 import { seeded } from '../sources/sink-double.ts';
 
 const FIXTURE = readFileSync(join(import.meta.dirname, '../fixtures/events/threshold_reached.json'), 'utf8');
@@ -32,27 +29,7 @@ afterEach(async () => {
 });
 
 async function open(): Promise<BufferFlow> {
-  const say = (fields: Record<string, unknown>) => told.push(fields);
-  const settings = {
-    stateDir: folder,
-    bufferMaxBytes: 0,
-    bufferMaxAgeMs: 0,
-    bufferMinFree: { bytes: 0 },
-    bufferFull: 'drop-oldest',
-    postIntervalMs: 10_000,
-    commitIntervalMs: 1,
-    commitValues: 1,
-  } as Settings;
-  flow = new BufferFlow({
-    settings,
-    clock: systemClock,
-    log: { info: say, warn: say, error: say, fatal: say } as unknown as Logger,
-    metrics: createMetrics(() => ({}) as never),
-    onDeath: (error) => {
-      throw error;
-    },
-  });
-  await flow.start();
+  flow = await openFlow(folder, {}, { log: telling((fields: Record<string, unknown>) => told.push(fields)) });
   return flow;
 }
 

@@ -12,15 +12,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { BufferFlow } from '../../src/agent/buffer-flow.ts';
-import { createMetrics } from '../../src/agent/metrics.ts';
+import type { BufferFlow } from '../../src/agent/buffer-flow.ts';
 import { ValueColumns } from '../../src/buffer/value-columns.ts';
 import { systemClock } from '../../src/clock.ts';
-import type { Settings } from '../../src/config/settings.ts';
 import { openDatabase } from '../../src/database.ts';
-import type { Logger } from '../../src/logger.ts';
 import { Inbox } from '../../src/webhook/inbox.ts';
 import { WATERMARK_NOTE } from '../../src/webhook/watermark.ts';
+import { openFlow, telling } from '../doubles/open-flow.ts';
 import { seeded } from '../sources/sink-double.ts';
 import { compileDiskLayer, type Run, takeIn } from './disk-fault.ts';
 
@@ -64,27 +62,7 @@ function damageFile(name: string, damage: Damage, from: number, to: number): voi
 }
 
 async function open(): Promise<BufferFlow> {
-  const say = (fields: { event: string }) => events.push(fields);
-  const settings = {
-    stateDir: folder,
-    bufferMaxBytes: 0,
-    bufferMaxAgeMs: 0,
-    bufferMinFree: { bytes: 0 },
-    bufferFull: 'drop-oldest',
-    postIntervalMs: 10_000,
-    commitIntervalMs: 1,
-    commitValues: 1,
-  } as Settings;
-  flow = new BufferFlow({
-    settings,
-    clock: systemClock,
-    log: { info: say, warn: say, error: say, fatal: say } as unknown as Logger,
-    metrics: createMetrics(() => ({}) as never),
-    onDeath: (error) => {
-      throw error;
-    },
-  });
-  await flow.start();
+  flow = await openFlow(folder, {}, { log: telling((fields: { event: string }) => events.push(fields)) });
   return flow;
 }
 

@@ -1,0 +1,40 @@
+import { BufferFlow } from '../../src/agent/buffer-flow.ts';
+import { createMetrics } from '../../src/agent/metrics.ts';
+import { systemClock } from '../../src/clock.ts';
+import type { Settings } from '../../src/config/settings.ts';
+import { type Logger, silentLogger } from '../../src/logger.ts';
+
+/** Opens the buffer as the daemon does, without bounds, and commits what comes at once. */
+export async function openFlow(
+  stateDir: string,
+  settings: Partial<Settings> = {},
+  more: Partial<ConstructorParameters<typeof BufferFlow>[0]> = {},
+): Promise<BufferFlow> {
+  const flow = new BufferFlow({
+    settings: {
+      stateDir,
+      bufferMaxBytes: 0,
+      bufferMaxAgeMs: 0,
+      bufferMinFree: { bytes: 0 },
+      bufferFull: 'drop-oldest',
+      postIntervalMs: 10_000,
+      commitIntervalMs: 1,
+      commitValues: 1,
+      ...settings,
+    } as Settings,
+    clock: systemClock,
+    log: silentLogger(),
+    metrics: createMetrics(() => ({}) as never),
+    onDeath: (error) => {
+      throw error;
+    },
+    ...more,
+  });
+  await flow.start();
+  return flow;
+}
+
+/** A logger that hands on the fields of each line. */
+export function telling(say: (fields: never) => void): Logger {
+  return { info: say, warn: say, error: say, fatal: say } as unknown as Logger;
+}
