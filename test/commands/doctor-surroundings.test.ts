@@ -6,18 +6,11 @@ import { delimiter, join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { AgentProcess } from '../process/agent-process.ts';
-import { runVerb } from './verb-run.ts';
+import { consult, type Line } from './doctor-lines.ts';
 
 const TAGS = 'tags:\n  FT-101: { asset: 881, instrumentation: 4711, values: { flow: { unit: 12 } } }\n';
 /** A name that only the proxy knows (RFC 2606). */
 const PLATFORM = 'http://platform.example';
-
-interface Line {
-  check: string;
-  state: 'ok' | 'warning' | 'failure';
-  message: string;
-  next: string;
-}
 
 let sandbox: Sandbox;
 let agent: AgentProcess;
@@ -31,11 +24,6 @@ afterAll(async () => {
   await agent?.dispose();
   await sandbox?.stop();
 });
-
-async function consult(environment: NodeJS.ProcessEnv = {}): Promise<{ status: number; checks: Line[] }> {
-  const { status, stdout } = await runVerb(['doctor', '--json', '--config', agent.config], environment);
-  return { status, checks: (JSON.parse(stdout) as { checks: Line[] }).checks };
-}
 
 const line = (checks: readonly Line[], check: string) => checks.find((one) => one.check === check);
 
@@ -65,7 +53,7 @@ describe('a proxy on the way', () => {
 
   it('is looked at instead of the platform, which only it can find, and everything behind it is found well', async () => {
     agent.write(PLATFORM, { tags: TAGS, env: { HTTPS_PROXY: address(), WEBHOOK_LISTEN: '' } });
-    const { checks } = await consult();
+    const { checks } = await consult(agent);
     expect(line(checks, 'proxy.tcp')?.state).toBe('ok');
     expect(line(checks, 'network.dns')).toBeUndefined();
     expect(line(checks, 'network.http')?.state).toBe('ok');
@@ -81,7 +69,7 @@ describe('a proxy on the way', () => {
       });
     });
     agent.write(PLATFORM, { tags: TAGS, env: { HTTPS_PROXY: `http://someone:a-word@127.0.0.1:${port}` } });
-    const { status, checks } = await consult();
+    const { status, checks } = await consult(agent);
     expect(status).toBe(1);
     expect(line(checks, 'proxy.tcp')).toMatchObject({
       state: 'failure',
@@ -95,7 +83,7 @@ describe('a proxy on the way', () => {
 
   it('is left aside where NO_PROXY names the platform', async () => {
     agent.write(PLATFORM, { tags: TAGS, env: { HTTPS_PROXY: address(), NO_PROXY: '.example' } });
-    const { checks } = await consult();
+    const { checks } = await consult(agent);
     expect(line(checks, 'proxy.tcp')).toBeUndefined();
     expect(line(checks, 'network.dns')).toMatchObject({
       state: 'failure',
@@ -127,7 +115,7 @@ describe('the service and its journal', () => {
   afterEach(() => agent.write(sandbox.url, { tags: TAGS }));
 
   it('say nothing bad of a quiet day', async () => {
-    const { checks } = await consult(withSystemd(HEALTHY, ''));
+    const { checks } = await consult(agent, withSystemd(HEALTHY, ''));
     expect(line(checks, 'service')).toMatchObject({
       state: 'ok',
       message: expect.stringContaining('active (running)'),
@@ -137,7 +125,7 @@ describe('the service and its journal', () => {
 
   it('tell how many errors the day had, and the last in its own words', async () => {
     const journal = `${JSON.stringify({ event: 'store.full', msg: 'no room' })}\n${JSON.stringify({ level: 'error', event: 'store.corrupt', msg: 'a corrupt store was set aside' })}\n`;
-    const { checks } = await consult(withSystemd(HEALTHY.replace('NRestarts=0', 'NRestarts=2'), journal));
+    const { checks } = await consult(agent, withSystemd(HEALTHY.replace('NRestarts=0', 'NRestarts=2'), journal));
     expect(line(checks, 'journal')).toMatchObject({
       state: 'warning',
       message: expect.stringContaining(
@@ -152,13 +140,16 @@ describe('the service and its journal', () => {
     ['1', 'exit-code', 'journalctl'],
   ])('lead from a service that failed with %s to the next step', async (code, result, next) => {
     const unit = `LoadState=loaded\nActiveState=failed\nSubState=failed\nResult=${result}\nExecMainStatus=${code}\nNRestarts=5\n`;
-    const { status, checks } = await consult(withSystemd(unit, ''));
+    const { status, checks } = await consult(agent, withSystemd(unit, ''));
     expect(status).toBe(1);
     expect(line(checks, 'service')).toMatchObject({ state: 'failure', next: expect.stringContaining(next) });
   });
 
   it('are passed over where the unit is not installed', async () => {
-    const { checks } = await consult(withSystemd('LoadState=not-found\nActiveState=inactive\n', 'never asked\n'));
+    const { checks } = await consult(
+      agent,
+      withSystemd('LoadState=not-found\nActiveState=inactive\n', 'never asked\n'),
+    );
     expect([line(checks, 'service'), line(checks, 'journal')]).toEqual([undefined, undefined]);
   });
 });

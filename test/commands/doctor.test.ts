@@ -20,6 +20,7 @@ import { checkClock } from '../../src/commands/doctor/machine-clock.ts';
 import { checkStateFolder } from '../../src/commands/doctor/state-folder.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
 import { AgentProcess } from '../process/agent-process.ts';
+import { consult, linesOf } from './doctor-lines.ts';
 import { runVerb } from './verb-run.ts';
 
 const TAGS = `
@@ -27,13 +28,6 @@ tags:
   FT-101: { asset: 881, instrumentation: 4711, values: { flow: { unit: 12 } } }
   FT-102: { asset: 882, values: { flow: { unit: 12 } } }
 `;
-
-interface Line {
-  check: string;
-  state: 'ok' | 'warning' | 'failure';
-  message: string;
-  next: string;
-}
 
 let sandbox: Sandbox;
 let agent: AgentProcess;
@@ -48,11 +42,6 @@ afterAll(async () => {
   await sandbox?.stop();
 });
 
-async function consult(...more: string[]): Promise<{ status: number; ok: boolean; checks: Line[] }> {
-  const { status, stdout } = await runVerb(['doctor', '--json', '--config', agent.config, ...more]);
-  return { status, ...(JSON.parse(stdout) as { ok: boolean; checks: Line[] }) };
-}
-
 /** root may write everywhere: what it looks at, it looks at as another user. */
 function asNobody<Result>(look: () => Result): Result {
   const isRoot = process.geteuid?.() === 0;
@@ -64,11 +53,9 @@ function asNobody<Result>(look: () => Result): Result {
   }
 }
 
-const linesOf = (checks: readonly Line[], check: string) => checks.filter((line) => line.check === check);
-
 describe('the doctor without a daemon', () => {
   it('finds a sound installation sound, signs in once and takes its token back', async () => {
-    const { status, ok, checks } = await consult();
+    const { status, ok, checks } = await consult(agent);
     expect(checks.filter((line) => line.state === 'failure')).toEqual([]);
     expect({ status, ok }).toEqual({ status: 0, ok: true });
     for (const check of [
@@ -91,7 +78,7 @@ describe('the doctor without a daemon', () => {
   it('names the asset that may not be seen and the one that may not be written, and fails', async () => {
     sandbox.takePermission({ type: 'Asset', id: 881 });
     sandbox.takePermission({ type: 'Asset', id: 882 }, { types: ['can_update'] });
-    const { status, checks } = await consult();
+    const { status, checks } = await consult(agent);
     expect(status).toBe(1);
     const failures = checks.filter((line) => line.state === 'failure');
     expect(failures.map((line) => line.message)).toEqual([
@@ -106,7 +93,7 @@ describe('the doctor without a daemon', () => {
   it('says what is wrong with the credentials, once', async () => {
     agent.write(sandbox.url, { tags: TAGS, env: { TECHNICAL_PASSWORD: 'not-the-password' } });
     const before = sandbox.requests.list().filter((one) => one.path === '/oauth/token').length;
-    const { status, checks } = await consult();
+    const { status, checks } = await consult(agent);
     expect(status).toBe(1);
     expect(linesOf(checks, 'sign_in')).toMatchObject([
       {
@@ -122,7 +109,7 @@ describe('the doctor without a daemon', () => {
   it('stops at what is not reachable, and does not say the same again', async () => {
     const port = await freePort();
     agent.write(`http://127.0.0.1:${port}`, { tags: TAGS });
-    const { status, checks } = await consult();
+    const { status, checks } = await consult(agent);
     expect(status).toBe(1);
     // Something answers, so the way there is open: it is the address that is looked at first.
     expect(linesOf(checks, 'network.tcp')).toMatchObject([
@@ -135,14 +122,14 @@ describe('the doctor without a daemon', () => {
     expect(linesOf(checks, 'network.http')).toEqual([]);
     expect(linesOf(checks, 'sign_in')).toMatchObject([{ state: 'warning' }]);
     agent.write('https://no-such-host.invalid', { tags: TAGS });
-    expect(linesOf((await consult()).checks, 'network.dns')).toMatchObject([{ state: 'failure' }]);
+    expect(linesOf((await consult(agent)).checks, 'network.dns')).toMatchObject([{ state: 'failure' }]);
   });
 
   it('says which broker and which device take no connection', async () => {
     const port = await freePort();
     const sources = `sources:\n  plc1: { modbus: "tcp://127.0.0.1:${port}", unit: 1, every: 1s }\n  broker: { mqtt: "mqtt://user:hidden@127.0.0.1:${port}" }\n`;
     agent.write(sandbox.url, { tags: `${sources}${TAGS}` });
-    const { checks } = await consult();
+    const { checks } = await consult(agent);
     expect(linesOf(checks, 'modbus')).toMatchObject([{ state: 'failure', message: expect.stringContaining('plc1') }]);
     expect(linesOf(checks, 'broker')).toMatchObject([{ state: 'failure', message: expect.stringContaining('broker') }]);
     expect(JSON.stringify(checks)).not.toContain('hidden');
@@ -151,7 +138,7 @@ describe('the doctor without a daemon', () => {
   it('keeps to REQUESTS_PER_MINUTE, and says how many assets it left out', async () => {
     agent.write(sandbox.url, { tags: TAGS, env: { REQUESTS_PER_MINUTE: '12' } });
     const before = sandbox.requests.list().length;
-    const { checks } = await consult();
+    const { checks } = await consult(agent);
     const posts = sandbox.requests
       .list()
       .slice(before)
@@ -167,7 +154,7 @@ describe('the doctor without a daemon', () => {
 
   it('prints the lines of a broken configuration and goes on with what it can', async () => {
     agent.write(sandbox.url, { tags: TAGS, env: { POST_INTERVALL: '5s' } });
-    const { status, checks } = await consult();
+    const { status, checks } = await consult(agent);
     expect(status).toBe(1);
     expect(linesOf(checks, 'configuration')[0]).toMatchObject({
       state: 'failure',
@@ -197,7 +184,7 @@ describe('single steps', () => {
           tags: TAGS,
           env: { PLATFORM_CA: join(certificates, 'authority.pem') },
         });
-        const { status, checks } = await consult();
+        const { status, checks } = await consult(agent);
         expect(status).toBe(1);
         expect(linesOf(checks, 'network.tls')).toMatchObject([
           { state: 'failure', message: expect.stringContaining(words), next: expect.stringMatching(/./) },
@@ -215,7 +202,7 @@ describe('single steps', () => {
     await new Promise((resolve) => server.once('listening', resolve));
     const { port } = server.address() as { port: number };
     agent.write(sandbox.url, { tags: TAGS, env: { OPS_LISTEN: `127.0.0.1:${port}` } });
-    const { checks } = await consult();
+    const { checks } = await consult(agent);
     expect(linesOf(checks, 'listener')).toMatchObject([
       { state: 'failure', message: expect.stringContaining('EADDRINUSE'), next: expect.stringContaining('OPS_LISTEN') },
     ]);
@@ -259,7 +246,7 @@ describe('the doctor beside a daemon', () => {
     writeFileSync(join(agent.config, 'agent.env'), env.replaceAll(/^(CLIENT_SECRET|TECHNICAL_PASSWORD)=.*\n/gm, ''), {
       mode: 0o600,
     });
-    const { status, checks } = await consult();
+    const { status, checks } = await consult(agent);
     expect(checks.filter((line) => line.state === 'failure')).toEqual([]);
     expect(status).toBe(0);
     expect(linesOf(checks, 'daemon')).toMatchObject([{ state: 'ok' }]);
