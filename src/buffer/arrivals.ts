@@ -18,16 +18,28 @@ export interface SortedValues {
   flags: Uint8Array;
 }
 
-/** Sorts arrivals by series. `order` names every series that may be in them, in the order that is wanted. */
-export function sortArrivals(arrivals: readonly Arrival[], order: Iterable<number>, seriesRoom: number): SortedValues {
+/** How many values of each series are in arrivals, by its number. */
+export function countArrivals(arrivals: readonly Arrival[], seriesRoom: number): Uint32Array {
   const counts = new Uint32Array(seriesRoom);
-  let total = 0;
   for (const { columns } of arrivals) {
     const { series, length } = columns;
     for (let i = 0; i < length; i++) counts[series[i]!]!++;
-    total += length;
   }
-  const next = new Uint32Array(seriesRoom);
+  return counts;
+}
+
+/**
+ * Sorts what arrivals hold of some series, in the order in which `wanted` names them; `counts` are those of `countArrivals`.
+ * `onTaken` is told how many values each arrival gave.
+ */
+export function sortArrivals(
+  arrivals: readonly Arrival[],
+  wanted: readonly number[],
+  counts: Uint32Array,
+  onTaken: (arrival: Arrival, values: number) => void,
+): SortedValues {
+  const total = wanted.reduce((sum, id) => sum + counts[id]!, 0);
+  const next = new Int32Array(counts.length).fill(NOT_WANTED);
   const sorted: SortedValues = {
     series: [],
     timeMs: new Float64Array(total),
@@ -35,23 +47,33 @@ export function sortArrivals(arrivals: readonly Arrival[], order: Iterable<numbe
     flags: new Uint8Array(total),
   };
   let start = 0;
-  for (const id of order) {
+  for (const id of wanted) {
     const count = counts[id]!;
-    if (count === 0) continue;
     sorted.series.push({ id, start, count });
     next[id] = start;
     start += count;
   }
-  for (const { columns } of arrivals) scatter(columns, next, sorted);
+  for (const arrival of arrivals) {
+    const taken = scatter(arrival.columns, next, sorted);
+    if (taken > 0) onTaken(arrival, taken);
+  }
   return sorted;
 }
 
-function scatter({ length, series, timeMs, value, flags }: Columns, next: Uint32Array, to: SortedValues): void {
+const NOT_WANTED = -1;
+
+function scatter({ length, series, timeMs, value, flags }: Columns, next: Int32Array, to: SortedValues): number {
   const { timeMs: times, value: values, flags: allFlags } = to;
+  let taken = 0;
   for (let i = 0; i < length; i++) {
-    const at = next[series[i]!]!++;
+    const id = series[i]!;
+    const at = next[id]!;
+    if (at === NOT_WANTED) continue;
+    next[id] = at + 1;
     times[at] = timeMs[i]!;
     values[at] = value[i]!;
     allFlags[at] = flags[i]!;
+    taken++;
   }
+  return taken;
 }

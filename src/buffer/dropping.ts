@@ -1,5 +1,5 @@
 import { type BufferBounds, type DiskUse, overfull } from './bounds.ts';
-import { foldRows, rowsOfOneRun } from './fold.ts';
+import { type Folding, rowsOfOneRun } from './fold.ts';
 import { removeSpan } from './merge.ts';
 import type { Pending } from './pending.ts';
 import type { Span } from './span.ts';
@@ -14,6 +14,7 @@ const BYTES_A_SEGMENT = 16;
 export class Dropping {
   readonly #state: StoreState;
   readonly #pending: Pending;
+  readonly #folding: Folding;
   readonly #bounds: BufferBounds;
   #dropped: { reason: DropReason; values: number }[] = [];
   /** Gone in memory, and not on disk yet: a commit that fails leaves them here, and nothing is said of them. */
@@ -21,9 +22,10 @@ export class Dropping {
   /** What the deletions that wait for the next commit will free, about. */
   #freedLater = 0;
 
-  constructor(state: StoreState, pending: Pending, bounds: BufferBounds) {
+  constructor(state: StoreState, pending: Pending, folding: Folding, bounds: BufferBounds) {
     this.#state = state;
     this.#pending = pending;
+    this.#folding = folding;
     this.#bounds = bounds;
   }
 
@@ -45,16 +47,24 @@ export class Dropping {
   }
 
   #dropOldest(reason: 'bytes' | 'age'): boolean {
-    const span = this.#state.spans[0];
+    let span = this.#state.spans[0];
+    if (span && this.#folding.made(span)) this.#folding.finish();
     if (!span) {
+      this.#folding.finish();
       const rows = rowsOfOneRun(this.#state.rows, this.#state.rows.length);
-      if (rows === 0 || this.#state.logValues === 0) return false;
-      foldRows(this.#state, this.#pending, rows);
+      if (rows > 0 && this.#state.logValues > 0) {
+        this.#folding.begin(rows);
+        this.#folding.finish();
+      }
       return this.#state.spans.length > 0;
     }
-    this.#freedLater += span.left * BYTES_A_SEGMENT;
-    for (let i = 0; i < span.count.length; i++) if (!span.gone[i]) this.#freedLater += span.count[i]! * BYTES_A_VALUE;
-    this.#uncommitted.push({ reason, values: removeSpan(this.#state, this.#pending, span) });
+    // A fold makes several spans: what one holds of some series goes with what the others hold of that time.
+    const { run, acceptedMs } = span;
+    for (; span && span.run === run && span.acceptedMs <= acceptedMs; span = this.#state.spans[0]) {
+      this.#freedLater += span.left * BYTES_A_SEGMENT;
+      for (let i = 0; i < span.count.length; i++) if (!span.gone[i]) this.#freedLater += span.count[i]! * BYTES_A_VALUE;
+      this.#uncommitted.push({ reason, values: removeSpan(this.#state, this.#pending, span) });
+    }
     return true;
   }
 

@@ -8,6 +8,7 @@
 import { StoreError } from '../errors.ts';
 import type { SegmentReader } from './segment-reader.ts';
 import { openRun } from './settled-ranges.ts';
+import { entryBehind, type SpanCursor } from './span.ts';
 import type { SeriesState, StoreState } from './state.ts';
 import type { Tidying } from './tidying.ts';
 import { type Columns, ValueColumns } from './value-columns.ts';
@@ -36,8 +37,7 @@ class Exporting {
   /** What stood in the log at the start: it may be folded, or delivered, before its turn comes. */
   readonly #log: { id: number; count: number; timeMs: Float64Array; value: Float64Array; flags: Uint8Array }[] = [];
   readonly #pageSegments: number;
-  #place = Number.NEGATIVE_INFINITY;
-  #entry = 0;
+  #at: SpanCursor = { place: Number.NEGATIVE_INFINITY, span: 0, entry: 0 };
   #nextLog = 0;
 
   constructor(state: StoreState, segments: SegmentReader, request: ExportRequest) {
@@ -72,15 +72,14 @@ class Exporting {
     const isFull = () => read >= this.#pageSegments || columns.length >= VALUES_A_PAGE;
     // Values lost to a damaged segment change the list of spans while it is walked.
     for (const span of [...this.#state.spans]) {
-      if (span.place < this.#place || span.place > this.#throughPlace) continue;
-      if (span.place > this.#place) this.#entry = 0;
-      this.#place = span.place;
-      for (; this.#entry < span.series.length; this.#entry++) {
+      if (span.place > this.#throughPlace) continue;
+      for (let entry = entryBehind(this.#at, span); entry < span.series.length; entry++) {
+        this.#at = { place: span.place, span: span.id, entry };
         if (isFull()) return { columns: plain(columns), done: false };
-        const series = span.series[this.#entry]!;
-        if (span.gone[this.#entry] || !this.#wants(series)) continue;
-        const progress = span.progress.get(this.#entry) ?? [];
-        const values = this.#segments.read(span, this.#entry);
+        const series = span.series[entry]!;
+        if (span.gone[entry] || !this.#wants(series)) continue;
+        const progress = span.progress.get(entry) ?? [];
+        const values = this.#segments.read(span, entry);
         read++;
         if (!values) continue;
         for (let run = openRun(progress, values.count); run; run = openRun(progress, values.count, run.to)) {
@@ -89,7 +88,7 @@ class Exporting {
         }
       }
     }
-    this.#place = Number.POSITIVE_INFINITY;
+    this.#at = { place: Number.POSITIVE_INFINITY, span: 0, entry: 0 };
     for (; this.#nextLog < this.#log.length; this.#nextLog++) {
       if (isFull()) return { columns: plain(columns), done: false };
       const { id, count, timeMs, value, flags } = this.#log[this.#nextLog]!;

@@ -1,16 +1,18 @@
 /**
- * Folding: the front of the log becomes a span. What is settled falls away, what is not becomes a segment for each
+ * Folding: the front of the log becomes spans. What is settled falls away, what is not becomes a segment for each
  * series; what a batch has under way becomes a segment of its own, so that the batch still finds it.
  *
- * It happens in memory at once and on disk with the next commit, which also deletes the rows. A crash before that
- * commit leaves the rows as they were.
+ * It goes some series a step, a span each, so that no commit waits long. A step happens in memory at once and is on disk
+ * with the next commit, which writes the segments, and in the log that their values have left it; the last step deletes
+ * the rows. Between steps everything is as it must be: values that are folded stand in segments, the others in the log.
  */
-import { type Arrival, sortArrivals } from './arrivals.ts';
+import { type Arrival, countArrivals, sortArrivals } from './arrivals.ts';
 import { cutPart } from './parts.ts';
 import type { Pending } from './pending.ts';
 import { packSegment, type SegmentValues } from './segment.ts';
 import { newSpan, type Span, segmentId } from './span.ts';
-import type { AssetState, Part, RowState, SeriesState, StoreState } from './state.ts';
+import type { Part, RowState, SeriesState, StoreState } from './state.ts';
+import type { StepSize } from './store-facts.ts';
 
 /** Of rows in order, those at the front that were taken in by one run of the agent: a span has one. */
 export function rowsOfOneRun(rows: readonly RowState[], most: number): number {
@@ -18,6 +20,8 @@ export function rowsOfOneRun(rows: readonly RowState[], most: number): number {
   while (count < most && count < rows.length && rows[count]!.run === rows[0]!.run) count++;
   return count;
 }
+
+const WHOLE: StepSize = { values: Number.POSITIVE_INFINITY, segments: Number.POSITIVE_INFINITY };
 
 interface Entry {
   series: number;
@@ -28,60 +32,186 @@ interface Entry {
   part: Part | undefined;
 }
 
-/** Folds the first `rowCount` rows. Gives the span, or `undefined` where all of them was settled. */
-export function foldRows(state: StoreState, pending: Pending, rowCount: number): Span | undefined {
-  const rows = state.rows.slice(0, rowCount);
-  const last = rows[rows.length - 1]!;
-  const throughSeq = last.firstSeq + last.count - 1;
-  const entries: Entry[] = [];
-  const later: Arrival[] = [];
-  if (state.holdsOnlyArrivals) {
-    const arrivals = state.takeArrivals();
-    const count = arrivals.filter(({ firstSeq }) => firstSeq <= throughSeq).length;
-    later.push(...arrivals.splice(count));
-    foldArrivals(state, arrivals, entries);
-  } else {
-    state.distribute();
-    const underWay = partsInLog(state);
-    for (const asset of state.assets.values()) foldAsset(asset, throughSeq, underWay, entries);
-  }
-  state.rows = state.rows.slice(rowCount);
-  pending.dropRowsThrough = last.id;
-  // Runs that were settled in these rows need no record: the rows go.
-  pending.settled = pending.settled.filter((run) => run.lastSeq > throughSeq);
-  for (const row of rows) state.logValues -= row.left;
-  const span = entries.length === 0 ? undefined : addFolded(state, pending, last, entries);
-  state.bringBack(later);
-  return span;
+/** One fold at a time: rows that were at the front when it began, and how far it has come. */
+interface UnderWay {
+  last: RowState;
+  throughSeq: number;
+  /** Every series there was, asset by asset; those that came later have nothing in these rows. */
+  series: SeriesState[];
+  next: number;
 }
 
-function addFolded(state: StoreState, pending: Pending, last: RowState, entries: Entry[]): Span {
-  const head = { id: state.nextSpan++, place: state.nextPlace++, run: last.run, acceptedMs: last.monotonicMs };
-  const span = newSpan(head, entries);
-  for (const [i, entry] of entries.entries()) {
-    pending.segments.set(segmentId(span.id, i), entry.packed);
-    if (!entry.part) continue;
-    entry.part.at = { span, entry: i, from: 0 };
-    span.underWay.set(i, (span.underWay.get(i) ?? 0) + 1);
+export class Folding {
+  readonly #state: StoreState;
+  readonly #pending: Pending;
+  #underWay: UnderWay | undefined;
+
+  constructor(state: StoreState, pending: Pending) {
+    this.#state = state;
+    this.#pending = pending;
   }
-  pending.newSpans.add(span);
-  state.addSpan(span);
-  return span;
+
+  get isUnderWay(): boolean {
+    return this.#underWay !== undefined;
+  }
+
+  /** After opening: a fold in whose middle the agent ended goes on, so that all it folds is of one age. */
+  resume(): void {
+    const { spans, rows } = this.#state;
+    const last = spans.at(-1);
+    if (!last) return;
+    const after = rows.findIndex((row) => row.run !== last.run || row.monotonicMs > last.acceptedMs);
+    const rowCount = after < 0 ? rows.length : after;
+    if (rowCount > 0) this.begin(rowCount);
+  }
+
+  /** Whether the span is one of the fold under way: more of that time are to come. */
+  made({ run, acceptedMs }: Span): boolean {
+    const last = this.#underWay?.last;
+    return last !== undefined && last.run === run && last.monotonicMs === acceptedMs;
+  }
+
+  /** Begins with the first `rowCount` rows. */
+  begin(rowCount: number): void {
+    const last = this.#state.rows[rowCount - 1]!;
+    const series = [...this.#state.assets.values()].flatMap((asset) => asset.series);
+    this.#underWay = { last, throughSeq: last.firstSeq + last.count - 1, series, next: 0 };
+  }
+
+  /** Does all that is left of a fold under way. */
+  finish(): void {
+    while (this.#underWay) this.step(WHOLE);
+  }
+
+  /** Folds some more series, one at least. */
+  step(size: StepSize): void {
+    const fold = this.#underWay;
+    if (!fold) return;
+    const state = this.#state;
+    const entries: Entry[] = [];
+    const arrivals = state.holdsOnlyArrivals ? state.takeArrivals() : undefined;
+    if (arrivals) this.#foldArrivals(fold, arrivals, size, entries);
+    else {
+      state.distribute(fold.throughSeq);
+      this.#foldQueues(fold, size, entries);
+    }
+    const isDone = fold.next === fold.series.length;
+    if (isDone) this.#dropRows(fold);
+    if (entries.length > 0) this.#addSpan(fold.last, entries);
+    if (arrivals) state.bringBack(isDone ? arrivals.filter((one) => !isIn(one, fold)) : arrivals);
+  }
+
+  /** Nothing stands in the rows any more. */
+  #dropRows({ last, throughSeq }: UnderWay): void {
+    this.#underWay = undefined;
+    const { rows } = this.#state;
+    const after = rows.findIndex((row) => row.id > last.id);
+    this.#state.rows = after < 0 ? [] : rows.slice(after);
+    this.#pending.dropRowsThrough = Math.max(this.#pending.dropRowsThrough, last.id);
+    // Runs that left these rows need no record: the rows go.
+    this.#pending.settled = this.#pending.settled.filter((run) => run.lastSeq > throughSeq);
+  }
+
+  #addSpan(last: RowState, entries: Entry[]): void {
+    const state = this.#state;
+    const head = { id: state.nextSpan++, place: state.nextPlace++, run: last.run, acceptedMs: last.monotonicMs };
+    const span = newSpan(head, entries);
+    for (const [i, entry] of entries.entries()) {
+      this.#pending.segments.set(segmentId(span.id, i), entry.packed);
+      if (!entry.part) continue;
+      entry.part.at = { span, entry: i, from: 0 };
+      span.underWay.set(i, (span.underWay.get(i) ?? 0) + 1);
+    }
+    this.#pending.newSpans.add(span);
+    state.addSpan(span);
+  }
+
+  /** What no batch has and no queue holds is sorted at once. */
+  #foldArrivals(fold: UnderWay, arrivals: readonly Arrival[], size: StepSize, entries: Entry[]): void {
+    const state = this.#state;
+    const old = arrivals.filter((one) => isIn(one, fold));
+    const counts = countArrivals(old, state.series.length);
+    const wanted: number[] = [];
+    for (let values = 0; fold.next < fold.series.length && values < size.values && wanted.length < size.segments; ) {
+      const one = fold.series[fold.next++]!;
+      const { id } = one.series;
+      if (counts[id] === 0) continue;
+      wanted.push(id);
+      values += counts[id]!;
+      one.foldedSeq = fold.throughSeq;
+    }
+    const { series, timeMs, value, flags } = sortArrivals(old, wanted, counts, ({ firstSeq }, values) => {
+      const row = state.rowOf(firstSeq);
+      if (row) row.left -= values;
+      state.logValues -= values;
+    });
+    for (const { id, start, count } of series) {
+      this.#pending.settled.push({ series: id, firstSeq: old[0]!.firstSeq, lastSeq: fold.throughSeq });
+      addEntry(id, { count, timeMs, value, flags }, start, start + count, undefined, entries);
+    }
+  }
+
+  #foldQueues(fold: UnderWay, size: StepSize, entries: Entry[]): void {
+    const underWay = partsInLog(this.#state);
+    for (let values = 0; fold.next < fold.series.length && values < size.values && entries.length < size.segments; ) {
+      const one = fold.series[fold.next++]!;
+      const count = one.queue.countThrough(fold.throughSeq);
+      if (count > 0) this.#foldQueue(one, count, underWay.get(one) ?? [], entries);
+      values += count;
+    }
+  }
+
+  #foldQueue(series: SeriesState, count: number, underWay: readonly PartInLog[], entries: Entry[]): void {
+    const { queue } = series;
+    const end = queue.popped + count;
+    let position = queue.popped;
+    for (const { part, parts } of underWay) {
+      const from = positionOf(part);
+      if (from >= end) break;
+      this.#foldWaiting(series, position, from, entries);
+      // A part that reaches beyond the folded rows is cut where they end.
+      if (from + part.count > end) parts.splice(parts.indexOf(part) + 1, 0, ...cutPart(part, end - from));
+      this.#foldRun(series, from, part.count, part, entries);
+      position = from + part.count;
+    }
+    this.#foldWaiting(series, position, end, entries);
+    queue.dropFront(count);
+  }
+
+  /** Runs of what is not settled between two positions. */
+  #foldWaiting(series: SeriesState, from: number, to: number, entries: Entry[]): void {
+    const { queue } = series;
+    let position = from;
+    while (position < to) {
+      if (queue.isSettled(position)) {
+        position++;
+        continue;
+      }
+      let end = position + 1;
+      while (end < to && !queue.isSettled(end)) end++;
+      this.#foldRun(series, position, end - position, undefined, entries);
+      position = end;
+    }
+  }
+
+  #foldRun(state: SeriesState, position: number, count: number, part: Part | undefined, entries: Entry[]): void {
+    this.#pending.settled.push(this.#state.leaveRows(state, position, count));
+    const values = { count, ...state.queue.copy(position, count) };
+    addEntry(state.series.id, values, 0, count, part, entries);
+  }
 }
 
-/** What no batch has and no queue holds is sorted at once. */
-function foldArrivals(state: StoreState, arrivals: readonly Arrival[], entries: Entry[]): void {
-  const order: number[] = [];
-  for (const asset of state.assets.values()) for (const { series } of asset.series) order.push(series.id);
-  const { series, timeMs, value, flags } = sortArrivals(arrivals, order, state.series.length);
-  for (const { id, start, count } of series) {
-    addEntry(id, { count, timeMs, value, flags }, start, start + count, undefined, entries);
-  }
+const isIn = ({ firstSeq }: Arrival, { throughSeq }: UnderWay) => firstSeq <= throughSeq;
+
+interface PartInLog {
+  part: Part;
+  /** All of its batch. */
+  parts: Part[];
 }
 
 /** Parts of batches that stand in the log, by series, in order. */
-function partsInLog(state: StoreState): Map<SeriesState, { part: Part; parts: Part[] }[]> {
-  const found = new Map<SeriesState, { part: Part; parts: Part[] }[]>();
+function partsInLog(state: StoreState): Map<SeriesState, PartInLog[]> {
+  const found = new Map<SeriesState, PartInLog[]>();
   for (const batch of state.batches.values()) {
     for (const part of batch.parts) {
       if (!('position' in part.at)) continue;
@@ -95,58 +225,6 @@ function partsInLog(state: StoreState): Map<SeriesState, { part: Part; parts: Pa
 }
 
 const positionOf = (part: Part) => ('position' in part.at ? part.at.position : 0);
-
-function foldAsset(
-  asset: AssetState,
-  throughSeq: number,
-  underWay: ReturnType<typeof partsInLog>,
-  entries: Entry[],
-): void {
-  for (const series of asset.series) {
-    const { queue } = series;
-    const count = queue.countThrough(throughSeq);
-    if (count === 0) continue;
-    const end = queue.popped + count;
-    let position = queue.popped;
-    for (const { part, parts } of underWay.get(series) ?? []) {
-      const from = positionOf(part);
-      if (from >= end) break;
-      foldWaiting(series, position, from, entries);
-      // A part that reaches beyond the folded rows is cut where they end.
-      if (from + part.count > end) parts.splice(parts.indexOf(part) + 1, 0, ...cutPart(part, end - from));
-      addFromQueue(series, from, part.count, part, entries);
-      position = from + part.count;
-    }
-    foldWaiting(series, position, end, entries);
-    queue.dropFront(count);
-  }
-}
-
-/** Runs of what is not settled between two positions. */
-function foldWaiting(series: SeriesState, from: number, to: number, entries: Entry[]): void {
-  const { queue } = series;
-  let position = from;
-  while (position < to) {
-    if (queue.isSettled(position)) {
-      position++;
-      continue;
-    }
-    let end = position + 1;
-    while (end < to && !queue.isSettled(end)) end++;
-    addFromQueue(series, position, end - position, undefined, entries);
-    position = end;
-  }
-}
-
-function addFromQueue(
-  { series, queue }: SeriesState,
-  position: number,
-  count: number,
-  part: Part | undefined,
-  entries: Entry[],
-): void {
-  addEntry(series.id, { count, ...queue.copy(position, count) }, 0, count, part, entries);
-}
 
 function addEntry(
   series: number,

@@ -1,25 +1,26 @@
 /**
- * Merging: a backlog that came in slowly lies in many spans of small segments. Neighbouring spans become one, a few
- * assets a step, so that no commit waits long. What a step reads must still be so when the last one is done: a
- * span that was taken from, settled or dropped in between makes the merge void, and nothing was written.
+ * Merging: a backlog that came in slowly lies in many spans of small segments. What neighbouring spans hold of some assets
+ * becomes one span, step by step until nothing is left in them, so that no commit waits long. What is read must still be
+ * so when enough is packed: a span that was taken from, settled or dropped in between ends the merge where it stands.
  */
 import type { Pending } from './pending.ts';
 import { packSegment, type SegmentValues } from './segment.ts';
 import type { SegmentReader } from './segment-reader.ts';
 import { openRun } from './settled-ranges.ts';
 import { newSpan, type Span, segmentId } from './span.ts';
-import type { AssetState, StoreState } from './state.ts';
+import type { AssetState, SeriesState, StoreState } from './state.ts';
+import type { StepSize } from './store-facts.ts';
 
 /** Segments of fewer values than this on average are worth merging: beside them the row's own bytes begin to count. */
 const SMALL_VALUES = 64;
-/** So many spans become one. Fewer would write every value more often. */
-const SPANS_A_MERGE = 16;
-/** A merge is worth it with fewer spans where they make segments this large. */
+/** The spans of so many folds become one. Fewer would write every value more often. */
+const FOLDS_A_MERGE = 16;
+/** A merge is worth it with fewer folds where they make segments this large. */
 const GOOD_VALUES = 512;
 /** Larger segments are unpacked for nothing when a post takes a part. */
 const LARGEST_VALUES = 2048;
-/** Segments read in one step: some milliseconds. */
-const SEGMENTS_A_STEP = 400;
+/** It packs fewer segments before they are put in their place than a fold does: it also deletes what they were made of. */
+const PACKED_SHARE = 2;
 
 interface MergedEntry {
   series: number;
@@ -29,63 +30,78 @@ interface MergedEntry {
 }
 
 export class Merge {
-  readonly #spans: Span[];
-  readonly #changes: number[];
-  readonly #assets: AssetState[];
-  readonly #entries: MergedEntry[] = [];
+  readonly #state: StoreState;
+  readonly #pending: Pending;
+  readonly #spans: Set<Span>;
+  #changes: number;
+  readonly #series: SeriesState[];
+  readonly #seriesAStep: number;
+  readonly #entriesASpan: number;
+  /** Those that are packed and not replaced yet begin here. */
+  #packedFrom = 0;
   #next = 0;
+  #entries: MergedEntry[] = [];
 
-  /** Chooses neighbours that are worth it; `undefined` where there are none. */
-  static choose(state: StoreState): Merge | undefined {
+  /** Chooses neighbours that are worth it; `undefined` where there are none. `size`: segments read, and half as many packed. */
+  static choose(state: StoreState, pending: Pending, size: StepSize): Merge | undefined {
     const { spans } = state;
     let from = 0;
     while (from < spans.length) {
-      let to = from;
-      let values = 0;
-      let segments = 0;
-      while (to < spans.length && to - from < SPANS_A_MERGE && fits(spans[from]!, spans[to]!)) {
-        values += spans[to]!.values;
-        segments = Math.max(segments, spans[to]!.left);
-        to++;
-      }
-      const enough = to - from >= SPANS_A_MERGE || (to - from >= 2 && values >= GOOD_VALUES * segments);
-      if (enough) return new Merge(state, spans.slice(from, to));
+      const { to, folds, values, segments } = neighbours(spans, from);
+      const enough = folds >= FOLDS_A_MERGE || (folds >= 2 && values >= GOOD_VALUES * segments);
+      if (enough) return new Merge(state, pending, spans.slice(from, to), { folds, size });
       from = Math.max(to, from + 1);
     }
     return undefined;
   }
 
-  constructor(state: StoreState, spans: Span[]) {
-    this.#spans = spans;
-    this.#changes = spans.map((span) => span.changes);
+  constructor(state: StoreState, pending: Pending, spans: Span[], { folds, size }: { folds: number; size: StepSize }) {
+    this.#state = state;
+    this.#pending = pending;
+    this.#spans = new Set(spans);
+    this.#changes = this.#countChanges();
     const ids = new Set(spans.flatMap((span) => Array.from(span.series)));
-    this.#assets = [...new Set(Array.from(ids, (id) => state.seriesOf(id).asset))];
+    const assets = new Set(Array.from(ids, (id) => state.seriesOf(id).asset));
+    this.#series = [...assets].flatMap((asset) => asset.series.filter(({ series }) => ids.has(series.id)));
+    // Each has a segment of every fold.
+    this.#seriesAStep = Math.max(1, Math.floor(size.segments / folds));
+    this.#entriesASpan = size.segments / PACKED_SHARE;
   }
 
-  /** Whether what was read is still so. */
-  get isVoid(): boolean {
-    return this.#spans.some((span, i) => span.changes !== this.#changes[i]);
+  /** Each only ever grows. */
+  #countChanges(): number {
+    let changes = 0;
+    for (const span of this.#spans) changes += span.changes;
+    return changes;
   }
 
-  /** Packs some more assets; `true` when all are done. */
+  /** Packs some more series, and puts them in their place when they are enough; `true` when there is no more to do. */
   step(segments: SegmentReader): boolean {
-    let read = 0;
-    while (this.#next < this.#assets.length && read < SEGMENTS_A_STEP) {
-      read += this.#mergeAsset(this.#assets[this.#next++]!, segments);
-    }
-    return this.#next === this.#assets.length;
+    const from = this.#next;
+    this.#next = Math.min(this.#series.length, from + this.#seriesAStep);
+    const { assets, ids } = this.#some(from, this.#next);
+    for (const asset of assets) this.#mergeAsset(asset, ids, segments);
+    // Somebody took, settled or dropped some of it since the last step, or one of its segments does not read.
+    if (this.#countChanges() !== this.#changes) return true;
+    const isDone = this.#next === this.#series.length;
+    if (isDone || this.#entries.length >= this.#entriesASpan) this.#replace();
+    return isDone;
   }
 
-  #mergeAsset(asset: AssetState, segments: SegmentReader): number {
+  /** Of the series to merge, some, and their assets. */
+  #some(from: number, to: number): { assets: Set<AssetState>; ids: Set<number> } {
+    const some = this.#series.slice(from, to);
+    return { assets: new Set(some.map(({ asset }) => asset)), ids: new Set(some.map(({ series }) => series.id)) };
+  }
+
+  #mergeAsset(asset: AssetState, ids: ReadonlySet<number>, segments: SegmentReader): void {
     const bySeries = new Map<number, SegmentValues[]>();
-    let read = 0;
     for (const { span, from, to } of asset.places) {
-      if (!this.#spans.includes(span)) continue;
+      if (!this.#spans.has(span)) continue;
       for (let entry = from; entry < to; entry++) {
-        if (span.gone[entry]) continue;
+        if (span.gone[entry] || !ids.has(span.series[entry]!)) continue;
         const values = segments.read(span, entry);
         segments.forget(segmentId(span.id, entry));
-        read++;
         if (!values) continue;
         const list = bySeries.get(span.series[entry]!) ?? [];
         for (let run = openRun(span.progress.get(entry) ?? [], values.count); run; ) {
@@ -96,7 +112,6 @@ export class Merge {
       }
     }
     for (const [series, list] of bySeries) this.#pack(series, list);
-    return read;
   }
 
   #pack(series: number, list: SegmentValues[]): void {
@@ -123,18 +138,60 @@ export class Merge {
     }
   }
 
-  /** Puts the new span in the place of the old ones. */
-  finish(state: StoreState, pending: Pending): void {
-    const first = this.#spans[0]!;
-    const last = this.#spans[this.#spans.length - 1]!;
-    for (const span of this.#spans) removeSpan(state, pending, span);
-    if (this.#entries.length === 0) return;
-    const head = { id: state.nextSpan++, place: first.place, run: last.run, acceptedMs: last.acceptedMs };
-    const span = newSpan(head, this.#entries);
-    for (const [i, entry] of this.#entries.entries()) pending.segments.set(segmentId(span.id, i), entry.packed);
-    pending.newSpans.add(span);
-    state.addSpan(span);
+  /** What is packed leaves the old spans, and stands in one of its own in the place of the first. */
+  #replace(): void {
+    const [first] = this.#spans;
+    const last = [...this.#spans].at(-1)!;
+    const { assets, ids } = this.#some(this.#packedFrom, this.#next);
+    for (const asset of assets) this.#takeOut(asset, ids);
+    this.#packedFrom = this.#next;
+    const entries = this.#entries;
+    this.#entries = [];
+    if (entries.length > 0) {
+      const state = this.#state;
+      const head = { id: state.nextSpan++, place: first!.place, run: last.run, acceptedMs: last.acceptedMs };
+      const span = newSpan(head, entries);
+      for (const [i, entry] of entries.entries()) this.#pending.segments.set(segmentId(span.id, i), entry.packed);
+      this.#pending.newSpans.add(span);
+      state.addSpan(span);
+    }
+    this.#changes = this.#countChanges();
   }
+
+  #takeOut(asset: AssetState, ids: ReadonlySet<number>): void {
+    for (const { span, from, to } of [...asset.places]) {
+      if (!this.#spans.has(span)) continue;
+      for (let entry = from; entry < to; entry++) {
+        if (span.gone[entry] || !ids.has(span.series[entry]!)) continue;
+        this.#state.loseEntry(span, entry);
+        this.#pending.dropSegment(span, entry);
+      }
+      if (span.left > 0) continue;
+      this.#state.dropSpan(span);
+      this.#pending.dropSpan(span);
+    }
+  }
+}
+
+/** From a span on those that are worth merging with it: of how many folds, and how many segments the largest of these has. */
+function neighbours(spans: readonly Span[], from: number) {
+  let to = from;
+  let values = 0;
+  let folds = 0;
+  let segments = 0;
+  let ofThisFold = 0;
+  for (; to < spans.length && fits(spans[from]!, spans[to]!); to++) {
+    const span = spans[to]!;
+    if (to === from || span.acceptedMs !== spans[to - 1]!.acceptedMs) {
+      if (folds === FOLDS_A_MERGE) break;
+      folds++;
+      ofThisFold = 0;
+    }
+    values += span.values;
+    ofThisFold += span.left;
+    segments = Math.max(segments, ofThisFold);
+  }
+  return { to, folds, values, segments };
 }
 
 /** Takes a span with all that is left in it out of memory, and with the next commit off the disk. Gives the values that were left. */

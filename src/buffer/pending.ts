@@ -98,9 +98,9 @@ export class Pending {
       statements.dropGone.run(span.id);
       statements.dropSpan.run(span.id);
     }
-    for (const id of this.goneSegments) {
-      statements.dropSegment.run(id);
-      statements.dropProgress.run(id);
+    for (const { from, to } of neighbouring(this.goneSegments)) {
+      statements.dropSegments.run(from, to);
+      statements.dropProgresses.run(from, to);
     }
     for (const span of this.newSpans) {
       const { id, place, run, acceptedMs } = span;
@@ -138,4 +138,15 @@ export class Pending {
     this.droppedSeries = [];
     this.dropRowsThrough = 0;
   }
+}
+
+/** Numbers as they come, those that follow one on another as one range: a merge deletes thousands, side by side. */
+function neighbouring(ids: Iterable<number>): { from: number; to: number }[] {
+  const ranges: { from: number; to: number }[] = [];
+  for (const id of ids) {
+    const last = ranges.at(-1);
+    if (last?.to === id - 1) last.to = id;
+    else ranges.push({ from: id, to: id });
+  }
+  return ranges;
 }

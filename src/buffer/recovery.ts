@@ -78,7 +78,7 @@ function readSpans(
   );
   const progress = database.prepare('SELECT segment, ranges FROM segment_progress').raw().all() as [number, Buffer][];
   const byId = new Map<number, Span>();
-  for (const row of database.prepare('SELECT * FROM span ORDER BY place').iterate() as Iterable<SpanRow>) {
+  for (const row of database.prepare('SELECT * FROM span ORDER BY place, id').iterate() as Iterable<SpanRow>) {
     state.nextSpan = Math.max(state.nextSpan, row.id + 1);
     state.nextPlace = Math.max(state.nextPlace, row.place + 1);
     const span = readSpan(row);

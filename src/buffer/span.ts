@@ -11,7 +11,7 @@ import type { SettledRanges } from './settled-ranges.ts';
 /** Segments of a span, in columns; entry `i` is the segment with the id `spanId × 2^20 + i`. */
 export interface Span {
   id: number;
-  /** Place in the order of acceptance. */
+  /** Place in the order of acceptance. Spans that a merge made have that of the first they replace; the later number comes later. */
   place: number;
   run: number;
   /** Monotonic milliseconds at which the last of its values was accepted, in that run. */
@@ -32,6 +32,19 @@ export interface Span {
   underWay: Map<number, number>;
   /** Counts every change, so that a merge notices that what it read is no longer so. */
   changes: number;
+}
+
+/** Where somebody who walks through the spans has come to: the next entry of a span, which need not be there any more. */
+export interface SpanCursor {
+  place: number;
+  span: number;
+  entry: number;
+}
+
+/** The first entry of a span that lies at or behind the cursor; Infinity where it is passed. */
+export function entryBehind({ place, span: id, entry }: SpanCursor, span: Span): number {
+  if (span.place === place && span.id === id) return entry;
+  return span.place > place || (span.place === place && span.id > id) ? 0 : Number.POSITIVE_INFINITY;
 }
 
 export const MOST_ENTRIES = 2 ** 20;

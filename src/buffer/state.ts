@@ -15,10 +15,13 @@ export interface SeriesState {
   series: Series;
   asset: AssetState;
   queue: SeriesQueue;
-  /** Arrivals that may be posted live, the first of them in order of acceptance, and those that wait to be folded. */
+  /** Arrivals that may be posted live, and those that wait to be folded; of each the first in order of acceptance. */
   arrived: number;
   arrivedSeq: number;
   arrivedLate: number;
+  arrivedLateSeq: number;
+  /** Arrivals up to here, in order of acceptance, are folded: a fold takes some series a step, an arrival has many. */
+  foldedSeq: number;
   /** Segments that are not gone. */
   segments: number;
   /** The latest time of a value in the backlog; -Infinity where there is none. A live value must lie behind it. */
@@ -126,6 +129,8 @@ export class StoreState {
       arrived: 0,
       arrivedSeq: 0,
       arrivedLate: 0,
+      arrivedLateSeq: 0,
+      foldedSeq: -1,
       segments: 0,
       backlogTimeMs: Number.NEGATIVE_INFINITY,
       held: false,
@@ -150,19 +155,25 @@ export class StoreState {
     let asset: AssetState | undefined;
     for (let i = 0; i < length; i++) {
       const state = this.seriesOf(series[i]!);
-      if (timeMs[i]! <= state.backlogTimeMs) state.arrivedLate++;
-      else if (state.arrived++ === 0) state.arrivedSeq = firstSeq + i;
+      if (firstSeq + i <= state.foldedSeq) continue;
+      if (timeMs[i]! <= state.backlogTimeMs) {
+        if (state.arrivedLate++ === 0) state.arrivedLateSeq = firstSeq + i;
+      } else if (state.arrived++ === 0) state.arrivedSeq = firstSeq + i;
       if (state.asset === asset) continue;
       asset = state.asset;
       this.touched.add(asset);
     }
   }
 
-  /** Gives the arrivals to their series' queues. Whoever looks into a queue has called it before. */
-  distribute(): void {
-    for (const { columns, firstSeq } of this.takeArrivals()) {
+  /** Gives the arrivals to their series' queues, those up to a place where one is told. Whoever looks into a queue has called it before. */
+  distribute(throughSeq = Number.POSITIVE_INFINITY): void {
+    const arrivals = this.takeArrivals();
+    const later = arrivals.findIndex(({ firstSeq }) => firstSeq > throughSeq);
+    if (later >= 0) this.bringBack(arrivals.splice(later));
+    for (const { columns, firstSeq } of arrivals) {
       for (let i = 0; i < columns.length; i++) {
-        const { queue, backlogTimeMs } = this.seriesOf(columns.series[i]!);
+        const { queue, backlogTimeMs, foldedSeq } = this.seriesOf(columns.series[i]!);
+        if (firstSeq + i <= foldedSeq) continue;
         const time = columns.timeMs[i]!;
         queue.push(time, columns.value[i]!, firstSeq + i, columns.flags[i]!, time <= backlogTimeMs);
       }
@@ -187,7 +198,7 @@ export class StoreState {
     return arrivals;
   }
 
-  /** Those that were taken away and not folded; which of them are late is decided anew. */
+  /** Those that were taken away and not folded, or not in every series; which of them are late is decided anew. */
   bringBack(arrivals: readonly Arrival[]): void {
     this.#arrivals.push(...arrivals);
     for (const arrival of arrivals) this.#count(arrival);
@@ -201,7 +212,7 @@ export class StoreState {
   /** Puts a span where it belongs and its segments under their assets. Entries that a batch has already are marked before. */
   addSpan(span: Span): void {
     this.spanChanges++;
-    this.distribute();
+    const arrivals = this.takeArrivals();
     let at = this.spans.length;
     while (at > 0 && this.spans[at - 1]!.place > span.place) at--;
     this.spans.splice(at, 0, span);
@@ -224,6 +235,7 @@ export class StoreState {
       this.segmentValues += open;
       if (!state.held && !span.underWay.has(i)) state.asset.backlog += open;
     }
+    this.bringBack(arrivals);
     // What waits in the log may have become late by it, or may have ceased to be while a merge took the old spans out.
     for (const id of new Set(span.series)) {
       const state = this.seriesOf(id);
@@ -275,8 +287,13 @@ export class StoreState {
     state.segments--;
     this.touched.add(state.asset);
     if (state.segments > 0) return;
-    if (state.arrivedLate > 0) this.distribute();
     state.backlogTimeMs = Number.NEGATIVE_INFINITY;
+    if (state.arrivedLate > 0) {
+      const { arrived, arrivedSeq, arrivedLateSeq } = state;
+      state.arrivedSeq = arrived > 0 ? Math.min(arrivedSeq, arrivedLateSeq) : arrivedLateSeq;
+      state.arrived += state.arrivedLate;
+      state.arrivedLate = 0;
+    }
     if (state.queue.late > 0) state.queue.markLate(state.backlogTimeMs);
   }
 

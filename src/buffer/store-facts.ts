@@ -13,6 +13,14 @@ export interface ValueStoreOptions {
   foldAfterMs: number;
   /** The log is folded when it holds more: the queues in memory are as long as the log. */
   foldValues: number;
+  /** Of folding and merging; left out, some milliseconds' worth. */
+  stepSize?: StepSize;
+}
+
+/** How much is packed in one step, between two commits; and so what one commit writes beside new values. */
+export interface StepSize {
+  values: number;
+  segments: number;
 }
 
 /** Something that did not read: a row that was set aside, or the whole file. */

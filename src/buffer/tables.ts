@@ -89,10 +89,8 @@ export function prepareStatements(database: Database) {
     dropGone: database.prepare<[number]>('DELETE FROM span_gone WHERE span = ?'),
     addSegment: database.prepare<[number, Uint8Array]>('INSERT INTO segment VALUES (?, ?)'),
     getSegment: database.prepare<[number], Buffer>('SELECT packed FROM segment WHERE id = ?').pluck(),
-    dropSegment: database.prepare<[number]>('DELETE FROM segment WHERE id = ?'),
     dropSegments: database.prepare<[number, number]>('DELETE FROM segment WHERE id BETWEEN ? AND ?'),
     setProgress: database.prepare<[number, Uint8Array]>('INSERT OR REPLACE INTO segment_progress VALUES (?, ?)'),
-    dropProgress: database.prepare<[number]>('DELETE FROM segment_progress WHERE segment = ?'),
     dropProgresses: database.prepare<[number, number]>('DELETE FROM segment_progress WHERE segment BETWEEN ? AND ?'),
     addQuarantine: database.prepare<[number, number, Uint8Array, number, string, number, number]>(
       'INSERT INTO quarantine (series, count, packed, status, message, at_ms, sum) VALUES (?, ?, ?, ?, ?, ?, ?)',

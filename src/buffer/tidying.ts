@@ -1,8 +1,9 @@
-import { foldRows, rowsOfOneRun } from './fold.ts';
+import { type Folding, rowsOfOneRun } from './fold.ts';
 import { Merge } from './merge.ts';
 import type { Pending } from './pending.ts';
 import type { SegmentReader } from './segment-reader.ts';
 import type { StoreState } from './state.ts';
+import type { StepSize } from './store-facts.ts';
 
 /** Deleting so many rows at once brings the bytes written for it to a fraction of what the values took. */
 const ROWS_A_DELETION = 64;
@@ -10,6 +11,10 @@ const ROWS_A_DELETION = 64;
 const ONLINE_MS = 15_000;
 const SHORTEST_PATIENCE_MS = 1_000;
 const LONGEST_PATIENCE_MS = 100_000;
+/** Packing takes some 50 to 100 ns a value and some microseconds a segment, writing them about as much again. */
+const STEP_SIZE: StepSize = { values: 32 * 1024, segments: 512 };
+/** What is packed and not on disk yet: with so much of it the next step waits for a commit, so that none gets long. */
+const STEPS_A_COMMIT = 2;
 /** Segments of so many values need no merge: their rows' own bytes do not count beside them. */
 const GOOD_SEGMENT_VALUES = 64;
 
@@ -18,6 +23,7 @@ export interface FoldLimits {
   foldAfterMs: number;
   /** The log is folded when it holds more: the queues in memory are as long as the log. */
   foldValues: number;
+  stepSize?: StepSize;
 }
 
 /** On a disk that has little room: what a step may take of it. */
@@ -33,6 +39,7 @@ export class Tidying {
   readonly #state: StoreState;
   readonly #pending: Pending;
   readonly #segments: SegmentReader;
+  readonly #folding: Folding;
   readonly #limits: FoldLimits;
   #settledMs = Number.NEGATIVE_INFINITY;
   #merge: Merge | undefined;
@@ -40,15 +47,29 @@ export class Tidying {
   #spansLooked = 0;
   #noMergeUntilMs = 0;
 
-  constructor(state: StoreState, pending: Pending, segments: SegmentReader, limits: FoldLimits) {
+  constructor(state: StoreState, pending: Pending, segments: SegmentReader, folding: Folding, limits: FoldLimits) {
     this.#state = state;
     this.#pending = pending;
     this.#segments = segments;
+    this.#folding = folding;
     this.#limits = limits;
   }
 
   isDue(nowMs: number, room?: FoldRoom): boolean {
-    return this.#rowsToFold(nowMs, room) > 0 || (!room && this.#mayMerge(nowMs));
+    // What the steps before packed is written first.
+    if (room ? this.#pending.newSpans.size > 0 : this.#hasPackedEnough()) return false;
+    return this.#folding.isUnderWay || this.#rowsToFold(nowMs, room) > 0 || (!room && this.#mayMerge(nowMs));
+  }
+
+  #hasPackedEnough(): boolean {
+    const { values, segments } = this.#stepSize;
+    let packed = 0;
+    for (const span of this.#pending.newSpans) packed += span.values;
+    return packed >= STEPS_A_COMMIT * values || this.#pending.segments.size >= STEPS_A_COMMIT * segments;
+  }
+
+  get #stepSize(): StepSize {
+    return this.#limits.stepSize ?? STEP_SIZE;
   }
 
   /**
@@ -59,17 +80,23 @@ export class Tidying {
     this.#noMergeUntilMs = untilMs;
   }
 
-  /** Some milliseconds at most. With little room nothing is merged, and folded only what fits. */
+  /**
+   * Some milliseconds at most. With little room nothing is merged, and folded only what fits, at once: the rows that go free
+   * what the segments take, in the same commit.
+   */
   step(nowMs: number, room?: FoldRoom): void {
-    const rows = this.#rowsToFold(nowMs, room);
-    if (rows > 0) foldRows(this.#state, this.#pending, rows);
-    else if (!room && this.#mayMerge(nowMs)) this.#mergeStep();
+    if (!this.isDue(nowMs, room)) return;
+    if (!this.#folding.isUnderWay) {
+      const rows = this.#rowsToFold(nowMs, room);
+      if (rows > 0) this.#folding.begin(rows);
+    }
+    if (!this.#folding.isUnderWay) this.#mergeStep();
+    else if (room) this.#folding.finish();
+    else this.#folding.step(this.#stepSize);
   }
 
   #rowsToFold(nowMs: number, room?: FoldRoom): number {
     if (!room) return this.#rowsDue(nowMs);
-    // What the step before folded is written first.
-    if (this.#pending.newSpans.size > 0) return 0;
     const { rows } = this.#state;
     const due = room.atOnce && rows.some((row) => row.left < row.count) ? rows.length : this.#rowsDue(nowMs);
     let fitting = 0;
@@ -118,14 +145,10 @@ export class Tidying {
   #mergeStep(): void {
     if (!this.#merge) {
       this.#spansLooked = this.#state.spanChanges;
-      this.#merge = Merge.choose(this.#state);
+      this.#merge = Merge.choose(this.#state, this.#pending, this.#stepSize);
     }
     if (!this.#merge) return;
-    if (this.#merge.isVoid) this.#merge = undefined;
-    else if (this.#merge.step(this.#segments)) {
-      if (!this.#merge.isVoid) this.#merge.finish(this.#state, this.#pending);
-      this.#merge = undefined;
-    }
+    if (this.#merge.step(this.#segments)) this.#merge = undefined;
   }
 
   /** Rows at the front that hold nothing fall away, many at a time: deleting one by one would write more than the values. */

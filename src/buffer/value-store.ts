@@ -15,6 +15,7 @@ import { BodyWriter } from './body-writer.ts';
 import { DiskRoom, full } from './disk-room.ts';
 import { Dropping } from './dropping.ts';
 import { type ExportPage, type ExportRequest, Exports } from './exporting.ts';
+import { Folding } from './fold.ts';
 import { type Handover, handOver, takeOver } from './handover.ts';
 import type { Batch, Refusal, TakeRequest } from './lanes.ts';
 import { listSeries, type SeriesListing } from './listing.ts';
@@ -45,6 +46,7 @@ export class ValueStore {
   readonly #writer = new LogRowWriter();
   readonly #body = new BodyWriter();
   readonly #segments: SegmentReader;
+  readonly #folding: Folding;
   readonly #tidying: Tidying;
   readonly #dropping: Dropping;
   readonly #exports: Exports;
@@ -66,8 +68,9 @@ export class ValueStore {
       (id) => this.#pending.segments.get(id) ?? this.#statements.getSegment.get(id),
       (span, entry, bytes) => this.#loseDamaged(span, entry, bytes),
     );
-    this.#tidying = new Tidying(this.#state, this.#pending, this.#segments, this.#options);
-    this.#dropping = new Dropping(this.#state, this.#pending, this.#options.bounds);
+    this.#folding = new Folding(this.#state, this.#pending);
+    this.#tidying = new Tidying(this.#state, this.#pending, this.#segments, this.#folding, this.#options);
+    this.#dropping = new Dropping(this.#state, this.#pending, this.#folding, this.#options.bounds);
     this.#exports = new Exports(this.#state, this.#segments, this.#tidying);
     this.#copy = new SeriesCopy(path);
   }
@@ -76,6 +79,7 @@ export class ValueStore {
   open(now: { monotonicMs: number; wallMs: number; boot: string }): { series: Series[]; facts: StoreFacts } {
     this.#monotonicMs = now.monotonicMs;
     const recovered = recoverState(this.#database, this.#state, this.#pending, now, this.#copy);
+    this.#folding.resume();
     this.#copy.keep(recovered.series.filter((series) => series.asset > 0));
     this.#statements = prepareStatements(this.#database);
     this.#transaction = this.#database.transaction((request: CommitRequest, hasRow: boolean) => {
@@ -237,7 +241,7 @@ export class ValueStore {
     return ended;
   }
 
-  /** One step of what can wait: a fold, some of a merge, some space given back. Some milliseconds at most. */
+  /** One step of what can wait: some of a fold, some of a merge, some space given back. Some milliseconds at most. */
   tidy(now: { monotonicMs: number }): StoreFacts {
     this.#monotonicMs = now.monotonicMs;
     this.#disk.keepReserve(now.monotonicMs);

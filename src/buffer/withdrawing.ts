@@ -11,7 +11,7 @@ import type { SegmentReader } from './segment-reader.ts';
 import type { Series } from './series.ts';
 import { settleRuns } from './settle.ts';
 import { addRange, openRun, type SettledRanges } from './settled-ranges.ts';
-import type { Span } from './span.ts';
+import { entryBehind, type Span, type SpanCursor } from './span.ts';
 import type { SeriesState, StoreState } from './state.ts';
 
 export interface Withdrawal {
@@ -30,11 +30,8 @@ export interface Retargeting extends Withdrawal {
   pairs: readonly { from: number; to: Series }[];
 }
 
-/** A place in the order of the spans; `place` is Infinity once the spans are done, then `entry` is a series. */
-export interface WithdrawalCursor {
-  place: number;
-  entry: number;
-}
+/** In the order of the spans; `place` is Infinity once they are done, then `entry` is a series. */
+export type WithdrawalCursor = SpanCursor;
 
 export interface WithdrawalStep {
   values: number;
@@ -66,20 +63,19 @@ export function withdraw(
     step.read >= (request.stepSegments ?? SEGMENTS_READ) ||
     step.lost >= (request.stepSegments ?? SEGMENTS_LOST) ||
     (receive !== undefined && step.values >= VALUES_MOVED);
-  const start = request.cursor ?? { place: Number.NEGATIVE_INFINITY, entry: 0 };
+  const start = request.cursor ?? { place: Number.NEGATIVE_INFINITY, span: 0, entry: 0 };
   // Spans that end here leave the list.
   for (const span of [...state.spans]) {
-    if (span.place < start.place) continue;
-    for (let entry = span.place === start.place ? start.entry : 0; entry < span.series.length; entry++) {
+    for (let entry = entryBehind(start, span); entry < span.series.length; entry++) {
       if (span.gone[entry] || (wanted && !wanted.has(span.series[entry]!))) continue;
-      if (isFull()) return { values: step.values, cursor: { place: span.place, entry } };
+      if (isFull()) return { values: step.values, cursor: { place: span.place, span: span.id, entry } };
       withdrawSegment(span, entry);
     }
   }
   for (let id = start.place === Number.POSITIVE_INFINITY ? start.entry : 0; id < state.series.length; id++) {
     const series = state.series[id];
     if (!series || series.queue.length === 0 || (wanted && !wanted.has(id))) continue;
-    if (isFull()) return { values: step.values, cursor: { place: Number.POSITIVE_INFINITY, entry: id } };
+    if (isFull()) return { values: step.values, cursor: { place: Number.POSITIVE_INFINITY, span: 0, entry: id } };
     withdrawQueue(series);
   }
   return { values: step.values, cursor: undefined };

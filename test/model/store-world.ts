@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect } from 'vitest';
 import type { Batch } from '../../src/buffer/lanes.ts';
 import { SeriesCatalogue } from '../../src/buffer/series.ts';
-import type { StoreFacts } from '../../src/buffer/store-facts.ts';
+import type { StepSize, StoreFacts } from '../../src/buffer/store-facts.ts';
 import { ValueColumns } from '../../src/buffer/value-columns.ts';
 import { ValueStore } from '../../src/buffer/value-store.ts';
 import type { WithdrawalCursor } from '../../src/buffer/withdrawing.ts';
@@ -46,6 +46,7 @@ export class World {
   #reported: StoreFacts['dropped'] = [];
   readonly #bounds: { maxBytes: number; maxAgeMs: number };
   readonly #checkpointPages: number;
+  readonly #stepSize: StepSize;
   purged = new Set<number>();
   /** Values that were accepted anew, in another place or at another time: their order is another. */
   moved = new Set<number>();
@@ -61,6 +62,10 @@ export class World {
     // Some worlds have little in their WAL at a crash, some everything since the start.
     this.#checkpointPages = this.random(2) ? 40 : 1000;
     this.path = join(folder, 'buffer.db');
+    // Some fold a series or two a step, some everything at once.
+    const chance = new ManualClock(0, seed + 5_000);
+    const upTo = (most: number) => 1 + Math.floor(chance.random() * most);
+    this.#stepSize = { values: 20 + upTo(400), segments: 1 + upTo(14) };
     this.open();
   }
 
@@ -70,6 +75,7 @@ export class World {
       bounds: { ...this.#bounds, minFree: { bytes: 0 }, full: 'drop-oldest' },
       foldAfterMs: 50,
       foldValues: 400,
+      stepSize: this.#stepSize,
     });
     const opened = this.store.open({ monotonicMs: this.clock.monotonicMs(), wallMs: 0, boot: 'same' });
     expect(opened.facts.damaged).toEqual([]);
@@ -253,6 +259,31 @@ export class World {
       this.store.tidy({ monotonicMs: this.clock.monotonicMs() });
       await this.clock.advance(this.random(120));
     }
+  }
+
+  /**
+   * One that lasts: what comes in is folded with nothing in the queues, and small spans are merged. Where the store is behind,
+   * commits, posts and crashes find a fold or a merge in its middle. Gives the steps of merges.
+   */
+  async longOutage(turns: number): Promise<number> {
+    for (const { batch } of this.underWay.splice(0).flat()) this.store.release(batch.id);
+    let merges = 0;
+    for (let turn = 0; turn < turns; turn++) {
+      this.append();
+      for (let steps = this.random(4), untidy = true; steps > 0 && untidy; steps--) {
+        const before = this.store.facts();
+        const facts = this.store.tidy({ monotonicMs: this.clock.monotonicMs() });
+        untidy = facts.untidy;
+        if (facts.spans === before.spans || facts.logValues !== before.logValues) continue;
+        merges++;
+        if (this.random(3) === 0)
+          for (let posts = this.random(6); posts > 0; posts--) this.random(2) ? this.take() : this.end();
+        if (this.random(6) === 0) this.commit();
+        if (this.random(12) === 0) this.crash();
+      }
+      await this.clock.advance(this.random(20));
+    }
+    return merges;
   }
 
   /** What should stand in the buffer, under way or not. */
