@@ -1,4 +1,4 @@
-import { chmodSync, copyFileSync, existsSync, renameSync } from 'node:fs';
+import { chmodSync, copyFileSync, existsSync, renameSync, rmSync } from 'node:fs';
 import Database from 'better-sqlite3';
 import { codeOf, StoreError } from './errors.ts';
 
@@ -82,6 +82,8 @@ export function closeUntouched(database: Database.Database, path: string): void 
 }
 
 const HELD_END = '.held';
+/** A database, its WAL and what its connections share. */
+const FILES = ['', '-wal', '-shm'];
 
 /**
  * Puts a corrupt database aside, byte for byte, as `<name>.corrupt-<time>` with its WAL beside it. It is never deleted:
@@ -89,10 +91,15 @@ const HELD_END = '.held';
  */
 export function setAsideDatabase(path: string, wallMs: number): string {
   const target = asideOf(path, wallMs);
-  for (const end of ['', '-wal', '-shm']) {
+  for (const end of FILES) {
     if (existsSync(`${path}${end}`)) renameSync(`${path}${end}`, `${target}${end}`);
   }
   return target;
+}
+
+/** Takes away what was begun in the place of one that was set aside, to begin it anew. */
+export function removeDatabase(path: string): void {
+  for (const end of FILES) rmSync(`${path}${end}`, { force: true });
 }
 
 /** A copy of a WAL that has lost commits, for experts: SQLite goes on with what reads, and overwrites the rest. Gives its path. */

@@ -75,7 +75,10 @@ export class BufferFlow {
     );
   }
 
-  /** Opens the stores. Throws `store.locked` where another daemon has the state folder. */
+  /**
+   * Opens the stores. Throws `store.locked` where another daemon has the state folder, and `store.unavailable` where the disk
+   * does not take writes now: then it may be called again, and `stop` must be otherwise.
+   */
   async start(): Promise<void> {
     const opened = await this.client.start();
     for (const store of opened.setAside) this.#tellSetAside(store);

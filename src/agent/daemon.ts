@@ -1,9 +1,10 @@
 /**
  * The daemon as a whole: makes the parts, starts them in order, stops them in reverse. It decides nothing itself.
  *
- * Start: stores (recovery), session, holds and reactions, uplink, then the doors: webhook, values, operations, control.
- * READY when all of them stand and the first login was tried. Stop: doors first, what was taken in is committed, posts
- * under way and reactions that run may finish, tokens are revoked, files are closed.
+ * Start: stores (recovery; a disk that takes no writes is waited for), session, holds and reactions, uplink, then the
+ * doors: webhook, values, operations, control. READY when all of them stand and the first login was tried. Stop: doors
+ * first, what was taken in is committed, posts under way and reactions that run may finish, tokens are revoked, files
+ * are closed.
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
@@ -36,6 +37,7 @@ import { statusLine } from './status-line.ts';
 import { overallState, sessionReport, statusReport } from './status-report.ts';
 import type { StoreThread } from './store-client.ts';
 import { trustedNowMs } from './trusted-time.ts';
+import { WaitingRoom } from './waiting-room.ts';
 
 export interface DaemonOptions {
   version: string;
@@ -66,6 +68,7 @@ export class Daemon {
   readonly #buffer: BufferFlow;
   readonly #platform: PlatformFlow;
   readonly #service: ServiceManager;
+  readonly #waiting: WaitingRoom;
   readonly #stopping = new AbortController();
   readonly #startedMs: number;
   readonly #startedWallMs: number;
@@ -106,6 +109,8 @@ export class Daemon {
       onRenewal: (grant) => this.#metrics.renewals.inc({ grant }),
     });
     this.#service = new ServiceManager({ clock, log, environment });
+    const toldOfSession = () => sessionReport(this.#platform.session);
+    this.#waiting = new WaitingRoom({ settings, clock, log, service: this.#service, session: toldOfSession });
     this.#rates = new Rates(this.#startedMs);
     this.#quota = new Quota(this.#platform.client, clock);
   }
@@ -114,7 +119,7 @@ export class Daemon {
     const { configuration, clock, log, version } = this.#options;
     const { settings, tags, reactions } = configuration;
     const { client, session, budget } = this.#platform;
-    await this.#buffer.start();
+    if (!(await this.#waiting.until(() => this.#buffer.start()))) return;
     this.#events = new EventsFlow({
       settings,
       tags,
@@ -229,6 +234,7 @@ export class Daemon {
 
   /** SIGHUP. A configuration with a problem leaves the old one in force; so does one that cannot be put in force whole. */
   async reload(): Promise<void> {
+    if (this.#waiting.isOpen) return this.#waiting.refuseReload();
     await this.#service.reloading();
     try {
       await reloadConfiguration({
@@ -299,6 +305,7 @@ export class Daemon {
     this.#cancelStatus();
     log.info({ event: 'agent.stopping' }, 'tagferry stops');
     void this.#service.stopping();
+    await step('waiting', this.#waiting.stop());
     await step('sources', this.#sources?.stop());
     await Promise.all([step('uplink', this.#uplink?.stop(left())), step('events', this.#events?.stop(left()))]);
     await step('session', this.#platform.stop(Math.max(REVOKE_BUDGET_MS, left())));

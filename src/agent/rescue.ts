@@ -10,10 +10,9 @@
  * at most. What was pending in memory is forgotten, as by a crash, and so is what a crash in between leaves: the file
  * that was set aside, and a new one that the next start opens.
  */
-import { rmSync } from 'node:fs';
 import { basename } from 'node:path';
 import type { Clock } from '../clock.ts';
-import { saysCorrupt } from '../database.ts';
+import { removeDatabase, saysCorrupt } from '../database.ts';
 import { codeOf, messageOf, StoreError } from '../errors.ts';
 
 export interface RescueWork {
@@ -73,7 +72,7 @@ export class Rescue {
     this.#lastMs = nowMs;
     try {
       if (this.#file === undefined) this.#file = this.#work.setAside();
-      else for (const end of ['', '-wal', '-shm']) rmSync(`${this.#work.path}${end}`, { force: true });
+      else removeDatabase(this.#work.path);
       this.#work.begin(this.#file);
     } catch (error) {
       this.#words = `${codeOf(error) ?? 'unknown'}: ${messageOf(error)}`;

@@ -51,8 +51,9 @@ export class ServiceManager {
     await this.#send(['RELOADING=1', `MONOTONIC_USEC=${Math.round(this.#clock.monotonicMs() * 1000)}`]);
   }
 
-  /** Tells the watchdog that the agent lives, three times in its period, as long as `isAlive` says so. */
+  /** Tells the watchdog that the agent lives, three times in its period, as long as `isAlive` says so: the latest one. */
   startWatchdog(isAlive: () => boolean): void {
+    this.#cancelWatchdog?.();
     const periodMs = Number(this.#environment.WATCHDOG_USEC ?? 0) / 1000;
     const pid = this.#environment.WATCHDOG_PID;
     if (!this.isPresent || !(periodMs > 0) || (pid !== undefined && Number(pid) !== process.pid)) return;

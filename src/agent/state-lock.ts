@@ -81,7 +81,7 @@ function unwritable(stateDir: string, cause: unknown): StoreError | undefined {
 }
 
 /** The code that says why nothing can be written there, by the nearest folder that exists. */
-function whyNot(folder: string): string | undefined {
+export function whyNot(folder: string): string | undefined {
   try {
     accessSync(folder, constants.W_OK | constants.X_OK);
     return undefined;

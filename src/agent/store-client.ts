@@ -1,6 +1,6 @@
 import { Worker } from 'node:worker_threads';
-import { StoreError } from '../errors.ts';
-import { errorOf, type SetAside, type StoreAnswer, type StoreNotice } from './store-messages.ts';
+import { codeOf, StoreError } from '../errors.ts';
+import { errorOf, type SetAside, STORE_UNAVAILABLE, type StoreAnswer, type StoreNotice } from './store-messages.ts';
 import type { OpenedStore, StoreThreadOptions } from './store-thread.ts';
 
 /** A class of the store thread as the main thread sees it: the same methods, answered later. */
@@ -77,23 +77,30 @@ export class StoreClient {
     this.#thread = thread;
   }
 
-  /** Starts the thread and opens the stores. Rejects with what opening failed with; then the thread has ended. */
+  /**
+   * Starts the thread and opens the stores. Rejects with what opening failed with; then the thread has ended. After
+   * `store.unavailable` it has not: whoever waits for the disk starts again, and whoever does not calls `stop`.
+   */
   async start(): Promise<OpenedStore> {
+    this.#worker ??= this.#takeWorker();
+    try {
+      return (await this.#call('thread', 'open', [this.#options])) as OpenedStore;
+    } catch (error) {
+      // It would keep the process alive for a store that nobody has.
+      if (codeOf(error) !== STORE_UNAVAILABLE) await this.stop().catch(() => {});
+      throw error;
+    }
+  }
+
+  #takeWorker(): Worker {
     const worker = this.#thread.take();
-    this.#worker = worker;
     worker.on('message', (message: StoreAnswer | StoreNotice) => {
       if ('setAside' in message) this.#onSetAside(message.setAside);
       else this.#settle(message);
     });
     worker.on('error', (error) => this.#die(error instanceof Error ? error : new Error(String(error))));
     worker.on('exit', (code) => this.#die(new Error(`the store thread ended with ${code}`)));
-    try {
-      return (await this.#call('thread', 'open', [this.#options])) as OpenedStore;
-    } catch (error) {
-      // It would keep the process alive for a store that nobody has.
-      await this.stop().catch(() => {});
-      throw error;
-    }
+    return worker;
   }
 
   /** The methods of one room of the thread. */

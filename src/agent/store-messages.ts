@@ -1,6 +1,9 @@
 import type { Salvage } from '../buffer/salvage.ts';
 import { codeOf, messageOf, StoreError, TagferryError } from '../errors.ts';
 
+/** Code of an error at opening that another attempt may not meet: the daemon waits instead of ending. */
+export const STORE_UNAVAILABLE = 'store.unavailable';
+
 /** What crosses between the main thread and the store thread. */
 export interface StoreCall {
   id: number;

@@ -17,12 +17,14 @@ import {
   closeUntouched,
   type Database,
   openDatabase,
+  removeDatabase,
   saysCorrupt,
   setAsideDatabase,
   setAsideWal,
 } from '../database.ts';
 import { codeOf, StoreError } from '../errors.ts';
 import { WATERMARK_NOTE } from '../webhook/watermark.ts';
+import { Attempts } from './disk-refusal.ts';
 import { beginEventStore, carryEvents, type EventStore, eventStorePath, openEventStore } from './event-store.ts';
 import { Rescue } from './rescue.ts';
 import { lockState, type StateLock } from './state-lock.ts';
@@ -79,28 +81,42 @@ interface Opening<Store> {
   carryOver(from: string, into: Database): SetAside['salvaged'];
 }
 
+/** Corrupt databases that were set aside by an attempt which then failed: the next goes on with them. */
+const notCarriedOver = new Map<string, string>();
+
 /** Opens a database and what lives in it; one that is corrupt is set aside, and `make` runs once more on a new one. */
 function openOrSetAside<Store>(path: string, setAside: SetAside[], opening: Opening<Store>): Store {
+  const opened = notCarriedOver.has(path) ? undefined : openSound(path, opening);
+  if (opened) return opened.store;
+  const file = notCarriedOver.get(path) ?? setAsideDatabase(path, systemClock.wallMs());
+  notCarriedOver.set(path, file);
+  removeDatabase(path);
+  const fresh = openDatabase(path);
+  try {
+    setAside.push({ store: path, file, salvaged: opening.carryOver(file, fresh) });
+    const store = opening.make(fresh);
+    notCarriedOver.delete(path);
+    return store;
+  } catch (error) {
+    fresh.close();
+    throw error;
+  }
+}
+
+/** `undefined` where it is corrupt. */
+function openSound<Store>(path: string, opening: Opening<Store>): { store: Store } | undefined {
   let database: Database | undefined;
   try {
     if (opening.checkWal && walLostCommits(path, PAGE_BYTES)) throw corruptWal(path);
     database = openDatabase(path);
-    return opening.make(database);
+    return { store: opening.make(database) };
   } catch (error) {
     if (!saysCorrupt(error)) {
       database?.close();
       throw unopenable(path, error) ?? error;
     }
     if (database) closeUntouched(database, path);
-  }
-  const file = setAsideDatabase(path, systemClock.wallMs());
-  const fresh = openDatabase(path);
-  try {
-    setAside.push({ store: path, file, salvaged: opening.carryOver(file, fresh) });
-    return opening.make(fresh);
-  } catch (error) {
-    fresh.close();
-    throw error;
+    return undefined;
   }
 }
 
@@ -108,6 +124,7 @@ let lock: StateLock | undefined;
 let buffer: { database: Database; store: ValueStore; options: StoreThreadOptions } | undefined;
 let events: EventStore | undefined;
 const rescues: Record<string, Rescue> = {};
+const attempts = new Attempts(() => systemClock.monotonicMs());
 
 const timeNow = () => ({ monotonicMs: systemClock.monotonicMs(), wallMs: systemClock.wallMs() });
 
@@ -201,6 +218,16 @@ function openStores(options: StoreThreadOptions): OpenedStore {
   }
 }
 
+/** On a full disk even opening takes some space. The store then finds that the reserve is owed. */
+function openOnFullDisk(options: StoreThreadOptions): OpenedStore {
+  try {
+    return openStores(options);
+  } catch (error) {
+    if (!saysFull(error) || !giveUpReserve(reservePath(bufferPath(options.stateDir)))) throw error;
+    return openStores(options);
+  }
+}
+
 function closeStores(): void {
   if (buffer?.database.open) buffer.store.close();
   if (events?.database.open) events.database.close();
@@ -212,13 +239,13 @@ const rooms: Record<string, Record<string, (...args: unknown[]) => unknown>> = {
   thread: {
     open(given) {
       const options = given as StoreThreadOptions;
-      lock = lockState(options.stateDir);
       try {
-        return openStores(options);
+        lock = lockState(options.stateDir);
+        return openOnFullDisk(options);
       } catch (error) {
-        // On a full disk even opening takes some space. The store then finds that the reserve is owed.
-        if (!saysFull(error) || !giveUpReserve(reservePath(bufferPath(options.stateDir)))) throw error;
-        return openStores(options);
+        lock?.release();
+        lock = undefined;
+        throw attempts.failed(options.stateDir, error);
       }
     },
     close() {

@@ -90,7 +90,10 @@ async function openFolder(config: string | undefined, environment: NodeJS.Proces
     onDeath: (error) => log.fatal({ event: 'store.dead', error: messageOf(error) }, 'the store thread ended'),
   });
   const tags = tagsOf(directory);
-  await flow.start();
+  await flow.start().catch(async (error: unknown) => {
+    await flow.stop().catch(() => {});
+    throw error;
+  });
   const intake = new Intake({
     catalogue: flow.catalogue,
     tags,

@@ -68,6 +68,16 @@ describe('what systemd is told', () => {
     ]);
   });
 
+  it('is WATCHDOG by the latest word on what lives alone: that of a start is over when the agent is ready', async () => {
+    const service = manager({ WATCHDOG_USEC: '60000000' });
+    service.startWatchdog(() => true);
+    await vi.waitFor(() => expect(told()).toHaveLength(1));
+    service.startWatchdog(() => false);
+    await clock.advance(120_000);
+    await service.status('after that');
+    expect(told()).toEqual([`--pid=${process.pid} WATCHDOG=1`, `--pid=${process.pid} --status=after that`]);
+  });
+
   it('is nothing after STOPPING', async () => {
     const service = manager({ WATCHDOG_USEC: '60000000' });
     await service.stopping();

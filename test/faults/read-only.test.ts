@@ -1,6 +1,7 @@
-import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { constants } from 'node:os';
 import { join } from 'node:path';
+import Database from 'better-sqlite3';
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { runVerb } from '../commands/verb-run.ts';
@@ -76,25 +77,167 @@ describe('a state folder that turns read-only while the agent runs', () => {
 });
 
 describe('a state folder that is read-only at the start', () => {
-  it('ends the start with 1, so that the service manager tries again, and says which folder and what to do', async () => {
+  it('is waited for with 503 at every door, which says which folder and what to do, and the start goes on when it may be written', async () => {
     disk = new SmallDisk(16);
     agent = new AgentProcess(sandbox.url, { tags: TAGS, env: { STATE_DIR: disk.state } });
     for (const was of ['never there', 'used before']) {
       disk.remount('ro');
-      agent.launch();
-      expect([was, await agent.ended()]).toEqual([was, 1]);
-      const [failed] = agent.logged('agent.start_failed').slice(-1);
-      expect(failed).toMatchObject({ code: 'store.unwritable', hint: expect.stringContaining('mount it') });
-      expect(failed?.error).toContain(`${disk.state} cannot be written: its file system is read-only`);
+      const { length } = agent.logged('store.unavailable');
+      const child = agent.launch();
+      await agent.until(() => agent.logged('store.unavailable').length > length, 'it waits');
+      const words = `${disk.state} cannot be written: its file system is read-only`;
+      const [said] = agent.logged('store.unavailable').slice(-1);
+      expect(said).toMatchObject({
+        error: expect.stringContaining(words) as string,
+        hint: expect.stringContaining('mount it') as string,
+      });
+      await agent.until(() => agent.call(agent.ops, '/healthz').then(Boolean, () => false), 'the doors are open');
+      const health = await agent.call(agent.ops, '/healthz');
+      expect(health.status).toBe(503);
+      const { problems } = JSON.parse(health.text) as { problems: string[] };
+      expect(problems.join()).toContain(`${words}. Look with`);
+      const refused = await agent.push([value(1)]);
+      expect([refused.status, refused.text]).toEqual([503, expect.stringContaining(words)]);
+      expect(Number(refused.headers['retry-after'])).toBeGreaterThan(0);
+      const event = await agent.call(agent.webhook, '/webhook', { body: '{}' });
+      expect([event.status, event.text]).toEqual([503, expect.not.stringContaining(disk.state)]);
       const verb = await runVerb(['buffer', 'ls', '--config', agent.config]);
       expect(verb.status).toBe(1);
       expect(verb.stderr).toContain(was === 'used before' ? 'is read-only' : 'there is no buffer');
       disk.remount('rw');
-      await agent.start();
-      expect((await agent.push([value(1)])).status).toBe(204);
+      await agent.until(() => agent.logged('store.available').length > 0, 'the start goes on');
+      await agent.until(async () => (await healthStatus().catch(() => 0)) === 200, 'the agent is ready');
+      expect(child.exitCode).toBe(null);
+      // 1 s, then 2 s, then 4 s: the waits double, and the log tells of the first alone.
+      const [available] = agent.logged('store.available').slice(-1);
+      expect(Number(available?.attempts)).toBeLessThan(2 + Math.log2(Number(available?.waitedMs) / 1000 + 1));
+      expect(agent.logged('store.unavailable')).toHaveLength(length + 1);
+      await agent.until(async () => (await agent.push([value(1)])).status === 204, 'values are taken');
       expect(await agent.end('SIGTERM')).toBe(0);
     }
+    expect(agent.logged('agent.start_failed')).toEqual([]);
   }, 90_000);
+
+  it('ends no reload and no stop: SIGHUP is refused in words, SIGTERM ends with 0', async () => {
+    disk = new SmallDisk(16);
+    agent = new AgentProcess(sandbox.url, { tags: TAGS, env: { STATE_DIR: disk.state } });
+    disk.remount('ro');
+    agent.launch();
+    await agent.until(() => agent.call(agent.ops, '/readyz').then(Boolean, () => false), 'the doors are open');
+    agent.signal('SIGHUP');
+    await agent.until(() => agent.logged('config.refused').length === 1, 'the reload is refused');
+    expect((await agent.call(agent.ops, '/readyz')).status).toBe(503);
+    expect(await agent.end('SIGTERM')).toBe(0);
+    expect(agent.logged('agent.stop_failed')).toEqual([]);
+    expect([agent.ingest, agent.webhook, agent.ops].filter((socket) => existsSync(socket))).toEqual([]);
+  }, 60_000);
+});
+
+describe('a start on a disk that refuses', () => {
+  it('waits while every write fails with an I/O error, and goes on with what was there when they succeed', async () => {
+    agent = new AgentProcess(sandbox.url, { tags: TAGS, env: { POST_INTERVAL: '1h' } });
+    orders('');
+    const layer = {
+      LD_PRELOAD: library,
+      DISK_LAYER_PATH: agent.state,
+      DISK_LAYER_ORDERS: join(agent.folder, 'orders'),
+    };
+    await agent.start(layer);
+    expect((await agent.push([value(1), value(2)])).status).toBe(204);
+    await agent.end('SIGKILL');
+    orders(`refuse_writes ${constants.errno.EIO}`);
+    agent.launch(layer);
+    await agent.until(() => agent.push([]).then(Boolean, () => false), 'the doors are open');
+    expect((await agent.push([value(3)])).text).toMatch(/its disk fails \((EIO|SQLITE_IOERR_\w+)\)/);
+    orders('');
+    await agent.until(() => agent.logged('store.available').length === 1, 'the start goes on');
+    await agent.until(
+      async () => (await agent.push([value(3)]).catch(() => undefined))?.status === 204,
+      'values go in',
+    );
+    expect(await agent.metric('tagferry_buffer_values')).toBe(3);
+    expect(await agent.end('SIGTERM')).toBe(0);
+  }, 60_000);
+
+  it('waits while there is not even room for a new buffer, and takes values when there is', async () => {
+    disk = new SmallDisk(16);
+    agent = new AgentProcess(sandbox.url, { tags: TAGS, env: { STATE_DIR: disk.state } });
+    disk.fill();
+    agent.launch();
+    await agent.until(() => agent.call(agent.ops, '/healthz').then(Boolean, () => false), 'the doors are open');
+    expect((await agent.call(agent.ops, '/healthz')).text).toContain(
+      `${disk.state} cannot be written: its disk is full`,
+    );
+    expect((await agent.push([value(1)])).status).toBe(503);
+    disk.free();
+    await agent.until(() => agent.logged('store.available').length === 1, 'the start goes on');
+    await agent.until(
+      async () => (await agent.push([value(1)]).catch(() => undefined))?.status === 204,
+      'values go in',
+    );
+    expect(await agent.end('SIGTERM')).toBe(0);
+  }, 60_000);
+
+  it('waits where not even the reserve is there to give up, and goes on with what was there', async () => {
+    disk = new SmallDisk(16);
+    agent = new AgentProcess(sandbox.url, { tags: TAGS, env: { STATE_DIR: disk.state, POST_INTERVAL: '1h' } });
+    await agent.start();
+    expect((await agent.push([value(1), value(2)])).status).toBe(204);
+    expect(await agent.end('SIGTERM')).toBe(0);
+    rmSync(join(disk.state, 'buffer.db.reserve'));
+    disk.fill();
+    agent.launch();
+    await agent.until(() => agent.logged('store.unavailable').length === 1, 'it waits');
+    disk.free();
+    await agent.until(() => agent.logged('store.available').length === 1, 'the start goes on');
+    await agent.until(
+      async () => (await agent.push([value(3)]).catch(() => undefined))?.status === 204,
+      'values go in',
+    );
+    expect(sandbox.values.counts(881).stored + (await agent.metric('tagferry_buffer_values'))).toBe(3);
+    expect(await agent.end('SIGTERM')).toBe(0);
+  }, 60_000);
+
+  it('carries over what reads of a corrupt buffer though the disk was full when that was set aside', async () => {
+    disk = new SmallDisk(16);
+    agent = new AgentProcess(sandbox.url, { tags: TAGS, env: { STATE_DIR: disk.state, POST_INTERVAL: '1h' } });
+    const buffer = join(disk.state, 'buffer.db');
+    await agent.start();
+    expect((await agent.push([value(1), value(2)])).status).toBe(204);
+    await agent.end('SIGKILL');
+    const sound = new Database(buffer);
+    sound.pragma('wal_checkpoint(TRUNCATE)');
+    sound.close();
+    const bytes = readFileSync(buffer);
+    writeFileSync(buffer, bytes.fill(0x5a, 0, 16));
+    rmSync(`${buffer}.reserve`);
+    // Enough for the lock, too little for a new buffer.
+    disk.fill(16_384);
+    agent.launch();
+    await agent.until(() => agent.logged('store.unavailable').length === 1, 'it waits');
+    const aside = () => readdirSync(disk!.state).filter((name) => name.startsWith('buffer.db.corrupt-'));
+    expect(aside()).toHaveLength(1);
+    disk.free();
+    await agent.until(() => agent.logged('store.available').length === 1, 'the start goes on');
+    await agent.until(async () => (await agent.metric('tagferry_buffer_values').catch(() => 0)) === 2, 'both are back');
+    expect(agent.logged('store.corrupt')[0]).toMatchObject({ setAsideAs: join(disk.state, aside()[0]!), values: 2 });
+    expect(aside()).toHaveLength(1);
+    expect(await agent.end('SIGTERM')).toBe(0);
+  }, 60_000);
+
+  it('ends with 1 at once where another daemon has the folder: that is no disk to wait for', async () => {
+    agent = new AgentProcess(sandbox.url, { tags: TAGS });
+    await agent.start();
+    const other = new AgentProcess(sandbox.url, { tags: TAGS, env: { STATE_DIR: agent.state } });
+    try {
+      other.launch();
+      expect(await other.ended()).toBe(1);
+      expect(other.logged('agent.start_failed')[0]).toMatchObject({ code: 'store.locked' });
+      expect(other.logged('store.unavailable')).toEqual([]);
+    } finally {
+      await other.dispose();
+    }
+  }, 60_000);
 });
 
 describe('a state folder in which something else stands', () => {
