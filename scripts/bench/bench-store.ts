@@ -5,7 +5,7 @@ import { openDatabase } from '../../src/database.ts';
 import { SERIES } from './plant.ts';
 
 /** The store without its thread, as bare as the loops beside it: ten series an asset, folded as the daemon folds. */
-export function benchStore(path: string) {
+export function benchStore(path: string, count = SERIES) {
   const store = new ValueStore(openDatabase(path), path, {
     bounds: { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' },
     foldAfterMs: 20_000,
@@ -13,7 +13,7 @@ export function benchStore(path: string) {
   });
   const { series } = store.open({ monotonicMs: performance.now(), wallMs: 0, boot: 'bench' });
   const catalogue = new SeriesCatalogue(series);
-  for (let i = 0; i < SERIES; i++) catalogue.idOf(1 + Math.floor(i / 10), `k${i % 10}`, undefined, { id: 12 });
+  for (let i = 0; i < count; i++) catalogue.idOf(1 + Math.floor(i / 10), `k${i % 10}`, undefined, { id: 12 });
   /** Commits and tidies up until there is nothing to tidy. */
   const commit = (columns?: ValueColumns) => {
     const monotonicMs = performance.now();

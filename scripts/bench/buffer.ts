@@ -11,6 +11,7 @@ import { Worker } from 'node:worker_threads';
 import { Pool } from 'undici';
 import { bareDrain, bareLog, type Loop, rowAValue } from './bare-loops.ts';
 import { benchStore } from './bench-store.ts';
+import { commitDelays } from './commit-delays.ts';
 import { type Cost, costOf, machine, millions, storedBytes, table } from './measure.ts';
 import { ASSETS, Plant, SERIES } from './plant.ts';
 
@@ -232,6 +233,8 @@ console.log(
     `${gigabytes(await dayOfBytes(false))} with the platform away (from ${DAY_SECONDS} s)\n`,
 );
 console.log(`syncs a commit at 1,000 values, folding and checkpoints included: ${syncsPerCommit()}\n`);
+
+console.log(`${commitDelays(pathOf)}\n`);
 
 const sink = await startSink();
 const bare = await drainLoop('segments', bareDrain, sink.url);

@@ -6,14 +6,15 @@ export const SERIES = 500;
 export const ASSETS = SERIES / 10;
 
 export class Plant {
-  readonly #level = new Float64Array(SERIES).fill(2000);
+  readonly #level: Float64Array;
   readonly #kind: 'decimals' | 'doubles';
   #state = 1;
   #timeMs = Date.UTC(2026, 10, 21);
   #at = 0;
 
-  constructor(kind: 'decimals' | 'doubles' = 'decimals') {
+  constructor(kind: 'decimals' | 'doubles' = 'decimals', series = SERIES) {
     this.#kind = kind;
+    this.#level = new Float64Array(series).fill(2000);
   }
 
   /** xorshift32: the same readings in every run. */
@@ -28,7 +29,7 @@ export class Plant {
   next(count: number): ValueColumns {
     const columns = new ValueColumns();
     for (let i = 0; i < count; i++) {
-      const series = this.#at++ % SERIES;
+      const series = this.#at++ % this.#level.length;
       if (series === 0) this.#timeMs += 1000;
       this.#level[series]! += Math.round((this.#random() - 0.5) * 20);
       const value = this.#kind === 'decimals' ? this.#level[series]! / 100 : this.#random() * 100;

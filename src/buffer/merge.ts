@@ -19,8 +19,8 @@ const FOLDS_A_MERGE = 16;
 const GOOD_VALUES = 512;
 /** Larger segments are unpacked for nothing when a post takes a part. */
 const LARGEST_VALUES = 2048;
-/** It packs fewer segments before they are put in their place than a fold does: it also deletes what they were made of. */
-const PACKED_SHARE = 2;
+/** Of what a fold packs in a step: a merge also reads and deletes what its segments are made of. */
+const MERGE_SHARE = 2;
 
 interface MergedEntry {
   series: number;
@@ -42,7 +42,7 @@ export class Merge {
   #next = 0;
   #entries: MergedEntry[] = [];
 
-  /** Chooses neighbours that are worth it; `undefined` where there are none. `size`: segments read, and half as many packed. */
+  /** Chooses neighbours that are worth it; `undefined` where there are none. `size`: of a fold's step. */
   static choose(state: StoreState, pending: Pending, size: StepSize): Merge | undefined {
     const { spans } = state;
     let from = 0;
@@ -60,12 +60,13 @@ export class Merge {
     this.#pending = pending;
     this.#spans = new Set(spans);
     this.#changes = this.#countChanges();
-    const ids = new Set(spans.flatMap((span) => Array.from(span.series)));
-    const assets = new Set(Array.from(ids, (id) => state.seriesOf(id).asset));
-    this.#series = [...assets].flatMap((asset) => asset.series.filter(({ series }) => ids.has(series.id)));
+    // Tens of thousands of entries name some thousand series.
+    const isIn = new Uint8Array(state.series.length);
+    for (const span of spans) for (let i = 0; i < span.series.length; i++) isIn[span.series[i]!] = 1;
+    this.#series = [...state.assets.values()].flatMap((asset) => asset.series.filter(({ series }) => isIn[series.id]));
     // Each has a segment of every fold.
-    this.#seriesAStep = Math.max(1, Math.floor(size.segments / folds));
-    this.#entriesASpan = size.segments / PACKED_SHARE;
+    this.#seriesAStep = Math.max(1, Math.floor(size.segments / MERGE_SHARE / folds));
+    this.#entriesASpan = size.segments / MERGE_SHARE;
   }
 
   /** Each only ever grows. */

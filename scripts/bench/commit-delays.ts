@@ -1,0 +1,99 @@
+/**
+ * What folding and merging cost a commit: the steps that it may have to wait for, and what it writes for them itself. Each commit of the
+ * store is followed by one of the bare log loop with the same readings, so that a hiccup of the machine is seen in both.
+ */
+import { bareLog } from './bare-loops.ts';
+import { benchStore } from './bench-store.ts';
+import { table } from './measure.ts';
+import { Plant } from './plant.ts';
+
+/** `everyMs` by the clock that the store is told: what becomes due by time does so without waiting for it. */
+const LOADS = [
+  {
+    name: '500 series, decimals, 20,000/s',
+    series: 500,
+    kind: 'decimals',
+    perCommit: 1000,
+    everyMs: 50,
+    commits: 1000,
+  },
+  { name: '500 series, doubles, 20,000/s', series: 500, kind: 'doubles', perCommit: 1000, everyMs: 50, commits: 1000 },
+  {
+    name: '5,000 series, decimals, 20,000/s',
+    series: 5000,
+    kind: 'decimals',
+    perCommit: 1000,
+    everyMs: 50,
+    commits: 1000,
+  },
+  {
+    name: '5,000 series, doubles, 20,000/s',
+    series: 5000,
+    kind: 'doubles',
+    perCommit: 1000,
+    everyMs: 50,
+    commits: 1000,
+  },
+  {
+    name: '5,000 series, decimals, 500/s, an hour',
+    series: 5000,
+    kind: 'decimals',
+    perCommit: 500,
+    everyMs: 1000,
+    commits: 3600,
+  },
+] as const;
+
+const HEAD = [
+  'load, platform away',
+  'steps',
+  'worst ms',
+  '99 %',
+  'commits',
+  'worst ms',
+  '99 %',
+  'bare log: worst',
+  '99 %',
+];
+
+/** `pathOf` gives the path of a database by its name. */
+export function commitDelays(pathOf: (name: string) => string): string {
+  return table(
+    HEAD,
+    LOADS.map((load, i) => measure(load, (name) => pathOf(`delays-${name}-${i}`))),
+  );
+}
+
+function measure(load: (typeof LOADS)[number], pathOf: (name: string) => string): string[] {
+  const { store, catalogue } = benchStore(pathOf('store'), load.series);
+  const bare = bareLog(pathOf('log'));
+  const plant = new Plant(load.kind, load.series);
+  const steps: number[] = [];
+  const commits: number[] = [];
+  const bareCommits: number[] = [];
+  const timed = <Result>(times: number[], work: () => Result): Result => {
+    const start = performance.now();
+    const result = work();
+    times.push(performance.now() - start);
+    return result;
+  };
+  let monotonicMs = 0;
+  // The series themselves are written once.
+  store.commit({ columns: undefined, newSeries: catalogue.takeNew(), monotonicMs, wallMs: 0 });
+  for (let i = 0; i < load.commits; i++) {
+    monotonicMs += load.everyMs;
+    const columns = plant.next(load.perCommit);
+    timed(bareCommits, () => bare.commit(columns));
+    let facts = timed(commits, () => store.commit({ columns, newSeries: [], monotonicMs, wallMs: 0 }));
+    while (facts.untidy) facts = timed(steps, () => store.tidy({ monotonicMs }));
+  }
+  store.close();
+  bare.close();
+  return [load.name, ...summary(steps), ...summary(commits), ...summary(bareCommits).slice(1)];
+}
+
+function summary(times: number[]): string[] {
+  const sorted = times.toSorted((a, b) => b - a);
+  const ms = (at: number) => (sorted[at] ?? 0).toFixed(1);
+  return [sorted.length.toLocaleString('en'), ms(0), ms(Math.floor(sorted.length / 100))];
+}
