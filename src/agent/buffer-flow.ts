@@ -12,7 +12,7 @@ import type { Logger } from '../logger.ts';
 import type { Inbox } from '../webhook/inbox.ts';
 import { LossLog, tellDamaged, tellDropped } from './loss-log.ts';
 import type { Metrics } from './metrics.ts';
-import { commitPace, storeOptions } from './pace.ts';
+import { commitPace, storeOptions, storeThreadOptions } from './pace.ts';
 import { type Remote, StoreClient, type StoreThread } from './store-client.ts';
 import type { SetAside } from './store-messages.ts';
 
@@ -66,10 +66,7 @@ export class BufferFlow {
     this.#metrics = options.metrics;
     this.#trustedNowMs = options.trustedNowMs;
     this.client = new StoreClient(
-      {
-        stateDir: settings.stateDir,
-        values: storeOptions(settings),
-      },
+      storeThreadOptions(settings),
       { onDeath: options.onDeath, onSetAside: (store) => this.#tellSetAside(store) },
       options.storeThread,
     );

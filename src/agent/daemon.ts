@@ -35,7 +35,7 @@ import { ServiceManager } from './service-manager.ts';
 import { SourcesFlow } from './sources-flow.ts';
 import { statusLine } from './status-line.ts';
 import { overallState, sessionReport, statusReport } from './status-report.ts';
-import type { StoreThread } from './store-client.ts';
+import { neverRan, type StoreThread } from './store-client.ts';
 import { trustedNowMs } from './trusted-time.ts';
 import { WaitingRoom } from './waiting-room.ts';
 
@@ -107,6 +107,7 @@ export class Daemon {
       clock,
       log,
       onRenewal: (grant) => this.#metrics.renewals.inc({ grant }),
+      neverRan: options.storeThread?.neverRan ?? neverRan(settings.stateDir),
     });
     this.#service = new ServiceManager({ clock, log, environment });
     const toldOfSession = () => sessionReport(this.#platform.session);

@@ -1,6 +1,7 @@
 import type { ValueStoreOptions } from '../buffer/store-facts.ts';
 import type { Settings } from '../config/settings.ts';
 import type { UplinkOptions } from '../uplink/uplink.ts';
+import type { StoreThreadOptions } from './store-thread.ts';
 
 /** What of agent.env says how fast and how much: taken at the start and with each reload. */
 
@@ -28,6 +29,11 @@ const SHORTEST_FOLD_MS = 2_000;
 const LONGEST_FOLD_MS = 120_000;
 /** So many values at most stand in the log, and with them in memory. */
 const FOLD_VALUES = 128 * 1024;
+
+/** What the store thread opens. */
+export function storeThreadOptions(settings: Settings): StoreThreadOptions {
+  return { stateDir: settings.stateDir, values: storeOptions(settings) };
+}
 
 export function storeOptions(settings: Settings): ValueStoreOptions {
   return {

@@ -1,6 +1,5 @@
 /** The way to the platform: sockets, session, request budget, client. */
-import { existsSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { readFileSync } from 'node:fs';
 import type { Clock } from '../clock.ts';
 import type { Settings } from '../config/settings.ts';
 import { ConfigurationError, codeOf } from '../errors.ts';
@@ -24,6 +23,8 @@ export interface PlatformFlowOptions {
   clock: Clock;
   log: Logger;
   onRenewal(grant: string): void;
+  /** Whether no agent ever had the state folder. */
+  neverRan: boolean;
 }
 
 export class PlatformFlow {
@@ -60,7 +61,7 @@ export class PlatformFlow {
       requestsPerMinute: settings.requestsPerMinute,
       requestsPerDay: settings.requestsPerDay,
       // Where nothing ever ran, nothing can have been posted a moment ago.
-      ...(existsSync(join(settings.stateDir, 'buffer.db')) ? {} : { quietSinceMs: Number.NEGATIVE_INFINITY }),
+      ...(options.neverRan ? { quietSinceMs: Number.NEGATIVE_INFINITY } : {}),
     });
     this.client = new PlatformClient({
       boundary: this.boundary,

@@ -1,6 +1,15 @@
+import { existsSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import { codeOf, StoreError } from '../errors.ts';
-import { errorOf, type SetAside, STORE_UNAVAILABLE, type StoreAnswer, type StoreNotice } from './store-messages.ts';
+import {
+  bufferPath,
+  errorOf,
+  type SetAside,
+  STORE_UNAVAILABLE,
+  type StoreAnswer,
+  type StoreCall,
+  type StoreNotice,
+} from './store-messages.ts';
 import type { OpenedStore, StoreThreadOptions } from './store-thread.ts';
 
 /** A class of the store thread as the main thread sees it: the same methods, answered later. */
@@ -13,24 +22,76 @@ export type Remote<Room> = {
 };
 
 /**
- * The store thread before it has anything to do. Loading its modules takes as long as reading the configuration, and the
- * other core of the gateway has nothing else to do: `run` launches it first. It touches no file until it is told to open.
+ * The store thread before there is an agent. Loading its modules takes as long as reading the configuration, and opening the
+ * stores as long as loading the agent, and the other core of the gateway has nothing else to do: `run` launches it first,
+ * and has it open what the configuration names. It touches no file before.
  */
 export class StoreThread {
+  readonly #start: () => Worker;
   #worker: Worker | undefined;
+  #isOpening = false;
+  #neverRan: boolean | undefined;
+  #hear: ((word: Word) => void) | undefined;
+  /** What was said before anybody listened. */
+  #unheard: Word[] = [];
+
+  constructor(start: () => Worker = startWorker) {
+    this.#start = start;
+  }
 
   /** Does not keep the process alive: where the configuration is wrong, nobody will take it. */
   launch(): void {
-    this.#worker ??= startWorker();
-    this.#worker.unref();
+    this.#running().unref();
   }
 
-  take(): Worker {
-    const worker = this.#worker ?? startWorker();
+  /** Begins to open the stores; what comes of it is told to who takes the thread. */
+  open(options: StoreThreadOptions): void {
+    const worker = this.#running();
+    worker.unref();
+    this.#neverRan = neverRan(options.stateDir);
+    worker.postMessage({ id: OPENING, room: 'thread', method: 'open', args: [options] } satisfies StoreCall);
+    this.#isOpening = true;
+  }
+
+  /** Whether `open` was called: its answer has the number `OPENING`. */
+  get isOpening(): boolean {
+    return this.#isOpening;
+  }
+
+  /** Whether no agent ever had the state folder, as it was before `open`; `undefined` where that was not called. */
+  get neverRan(): boolean | undefined {
+    return this.#neverRan;
+  }
+
+  /** `hear` is told everything from now on, and at once what was said before. */
+  take(hear: (word: Word) => void): Worker {
+    const worker = this.#running();
     worker.ref();
+    this.#hear = hear;
+    for (const word of this.#unheard.splice(0)) hear(word);
+    return worker;
+  }
+
+  #running(): Worker {
+    if (this.#worker) return this.#worker;
+    const worker = this.#start();
+    this.#worker = worker;
+    const say = (word: Word) => (this.#hear ? this.#hear(word) : this.#unheard.push(word));
+    worker.on('message', (message: StoreAnswer | StoreNotice) => say({ message }));
+    worker.on('error', (error) => say({ death: error instanceof Error ? error : new Error(String(error)) }));
+    worker.on('exit', (code) => say({ death: new Error(`the store thread ended with ${code}`) }));
     return worker;
   }
 }
+
+/** What comes from the thread: an answer or a notice, or that it has ended. */
+type Word = { message: StoreAnswer | StoreNotice } | { death: Error };
+
+/** Whether no agent ever had the state folder. Asked before the stores are opened: that makes the file. */
+export const neverRan = (stateDir: string) => !existsSync(bufferPath(stateDir));
+
+/** No call of a client has this number. */
+const OPENING = 0;
 
 function startWorker(): Worker {
   // The source runs as it is, and built: the thread's file has the ending of this one.
@@ -82,9 +143,11 @@ export class StoreClient {
    * `store.unavailable` it has not: whoever waits for the disk starts again, and whoever does not calls `stop`.
    */
   async start(): Promise<OpenedStore> {
-    this.#worker ??= this.#takeWorker();
+    const isFirst = this.#worker === undefined;
     try {
-      return (await this.#call('thread', 'open', [this.#options])) as OpenedStore;
+      const opened = isFirst && this.#thread.isOpening ? this.#answerTo(OPENING) : undefined;
+      this.#worker ??= this.#thread.take((word) => this.#hear(word));
+      return (await (opened ?? this.#call('thread', 'open', [this.#options]))) as OpenedStore;
     } catch (error) {
       // It would keep the process alive for a store that nobody has.
       if (codeOf(error) !== STORE_UNAVAILABLE) await this.stop().catch(() => {});
@@ -92,15 +155,10 @@ export class StoreClient {
     }
   }
 
-  #takeWorker(): Worker {
-    const worker = this.#thread.take();
-    worker.on('message', (message: StoreAnswer | StoreNotice) => {
-      if ('setAside' in message) this.#onSetAside(message.setAside);
-      else this.#settle(message);
-    });
-    worker.on('error', (error) => this.#die(error instanceof Error ? error : new Error(String(error))));
-    worker.on('exit', (code) => this.#die(new Error(`the store thread ended with ${code}`)));
-    return worker;
+  #hear(word: Word): void {
+    if ('death' in word) this.#die(word.death);
+    else if ('setAside' in word.message) this.#onSetAside(word.message.setAside);
+    else this.#settle(word.message);
   }
 
   /** The methods of one room of the thread. */
@@ -134,11 +192,13 @@ export class StoreClient {
       return Promise.reject(new StoreError('the store is closed', { code: 'store.closed' }));
     }
     const id = this.#nextId++;
-    const worker = this.#worker;
-    return new Promise((resolve, reject) => {
-      this.#waiting.set(id, { resolve, reject });
-      worker.postMessage({ id, room, method, args }, transferOf(method, args));
-    });
+    const answer = this.#answerTo(id);
+    this.#worker.postMessage({ id, room, method, args }, transferOf(method, args));
+    return answer;
+  }
+
+  #answerTo(id: number): Promise<unknown> {
+    return new Promise((resolve, reject) => this.#waiting.set(id, { resolve, reject }));
   }
 
   #settle(answer: StoreAnswer): void {

@@ -1,5 +1,9 @@
+import { join } from 'node:path';
 import type { Salvage } from '../buffer/salvage.ts';
 import { codeOf, messageOf, StoreError, TagferryError } from '../errors.ts';
+
+/** Where the buffer stands. */
+export const bufferPath = (stateDir: string) => join(stateDir, 'buffer.db');
 
 /** Code of an error at opening that another attempt may not meet: the daemon waits instead of ending. */
 export const STORE_UNAVAILABLE = 'store.unavailable';

@@ -3,7 +3,6 @@
  * wiring alone; what runs here lives with its subject. Calls come in order and are answered in order.
  */
 import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { parentPort } from 'node:worker_threads';
 import { giveUpReserve, reservePath, saysFull } from '../buffer/reserve.ts';
 import { salvage } from '../buffer/salvage.ts';
@@ -28,7 +27,14 @@ import { Attempts } from './disk-refusal.ts';
 import { beginEventStore, carryEvents, type EventStore, eventStorePath, openEventStore } from './event-store.ts';
 import { Rescue } from './rescue.ts';
 import { lockState, type StateLock } from './state-lock.ts';
-import { failureOf, type SetAside, type StoreAnswer, type StoreCall, type StoreNotice } from './store-messages.ts';
+import {
+  bufferPath,
+  failureOf,
+  type SetAside,
+  type StoreAnswer,
+  type StoreCall,
+  type StoreNotice,
+} from './store-messages.ts';
 
 export interface StoreThreadOptions {
   stateDir: string;
@@ -49,8 +55,6 @@ function bootId(): string {
     return `unknown-${process.pid}`;
   }
 }
-
-const bufferPath = (stateDir: string) => join(stateDir, 'buffer.db');
 
 /** As `openDatabase` makes them. */
 const PAGE_BYTES = 1024;

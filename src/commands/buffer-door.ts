@@ -1,9 +1,10 @@
-import { chownSync, existsSync, readdirSync, statSync } from 'node:fs';
+import { chownSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { BufferFlow } from '../agent/buffer-flow.ts';
 import { bufferRoutes } from '../agent/buffer-routes.ts';
 import type { ControlRoutes } from '../agent/control-server.ts';
 import { createMetrics } from '../agent/metrics.ts';
+import { neverRan } from '../agent/store-client.ts';
 import { systemClock } from '../clock.ts';
 import { configurationDirectory, readSettingsLeniently } from '../config/configuration.ts';
 import { Problems } from '../config/problem.ts';
@@ -71,7 +72,7 @@ async function openFolder(config: string | undefined, environment: NodeJS.Proces
   const directory = configurationDirectory(config, environment);
   const settings = readSettingsLeniently({ directory, environment }).settings as Settings;
   const { stateDir } = settings;
-  if (!existsSync(join(stateDir, 'buffer.db'))) {
+  if (neverRan(stateDir)) {
     throw new TagferryError(`there is no buffer in ${stateDir}, and no daemon answers`, {
       code: 'buffer.absent',
       hint: 'Name the configuration with --config, or set STATE_DIR.',

@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import { giveBackMemory } from '../agent/memory.ts';
+import { storeThreadOptions } from '../agent/pace.ts';
 import { StoreThread } from '../agent/store-client.ts';
 import { systemClock } from '../clock.ts';
 import { codeOf, messageOf, TagferryError } from '../errors.ts';
@@ -24,6 +25,7 @@ async function runDaemon(directory: string, storeThread: StoreThread): Promise<v
   const read = () => loadConfiguration({ directory, environment: process.env });
   const configuration = read();
   const { settings, warnings } = configuration;
+  storeThread.open(storeThreadOptions(settings));
   const { createLogger } = await import('../logger.ts');
   const { Daemon } = await import('../agent/daemon.ts');
   const log = createLogger({ level: settings.logLevel, format: settings.logFormat });

@@ -48,7 +48,7 @@ export function stateDirectory(
 }
 
 /**
- * env-schema with what it does well (defaults, what is required, all errors at once) and its pitfalls closed: it gets no
+ * env-schema with what it does well (what is required, all errors at once) and its pitfalls closed: it gets no
  * environment (unknown keys vanish there in silence, and it could not say where a value came from), a schema made for
  * this one call (it changes the one it is given), and an ajv of its own (ajv keeps each schema it has seen).
  */
@@ -59,24 +59,25 @@ function applySchema(
   // The schema of schemas, which would be compiled first, has nothing to say about one that is made here.
   const ajv = new Ajv({
     allErrors: true,
-    useDefaults: true,
     coerceTypes: false,
     meta: false,
     validateSchema: false,
     // Making the code shorter takes longer than it saves in one reading.
     code: { optimize: false },
   });
-  ajv.addKeyword({ keyword: 'settingForm', schemaType: 'string', modifying: true, compile: compileSettingForm });
-  const properties = Object.fromEntries(
-    keys.map((key) => {
+  ajv.addKeyword({ keyword: 'settingForm', schemaType: 'boolean', modifying: true, validate: readSettingForm });
+  const defaults = Object.fromEntries(
+    keys.flatMap((key) => {
       const fallback = settingKey(key).default;
-      return [key, { type: 'string', settingForm: key, ...(fallback === undefined ? {} : { default: fallback }) }];
+      return fallback === undefined ? [] : [[key, fallback]];
     }),
   );
   const required = keys.filter((key) => settingKey(key).required);
   try {
-    const schema = { type: 'object', required, properties };
-    return { values: envSchema<Record<string, unknown>>({ schema, data: { ...texts }, env: false, ajv }), errors: [] };
+    // One rule for all keys, not one for each: that would be compiled for longer than the rest of agent.env takes.
+    const schema = { type: 'object', required, patternProperties: { '': { settingForm: true } } };
+    const data = { ...defaults, ...texts };
+    return { values: envSchema<Record<string, unknown>>({ schema, data, env: false, ajv }), errors: [] };
   } catch (error) {
     const errors = (error as { errors?: ErrorObject[] }).errors;
     if (errors === undefined) throw error;
@@ -84,24 +85,24 @@ function applySchema(
   }
 }
 
-interface FormValidator {
-  (text: string, context?: { parentData: Record<string, unknown>; parentDataProperty: string | number }): boolean;
-  errors?: Partial<ErrorObject>[];
+/** The ajv keyword that reads the text of the key it stands at, and puts what it means in its place. */
+function readSettingForm(
+  _schema: boolean,
+  text: string,
+  _parentSchema: unknown,
+  context?: { parentData: Record<string, unknown>; parentDataProperty: string | number },
+): boolean {
+  const key = context!.parentDataProperty as KeyName;
+  const reading = readForm(settingKey(key).form, text);
+  if ('reason' in reading) {
+    const { reason: message, instead } = reading;
+    readSettingForm.errors = [{ keyword: 'settingForm', message, params: { instead } }];
+    return false;
+  }
+  context!.parentData[key] = reading.value;
+  return true;
 }
-
-/** The ajv keyword that reads a text and puts what it means in its place. */
-function compileSettingForm(key: string): FormValidator {
-  const validate: FormValidator = (text, context) => {
-    const reading = readForm(settingKey(key as KeyName).form, text);
-    if ('reason' in reading) {
-      validate.errors = [{ keyword: 'settingForm', message: reading.reason, params: { instead: reading.instead } }];
-      return false;
-    }
-    if (context !== undefined) context.parentData[context.parentDataProperty] = reading.value;
-    return true;
-  };
-  return validate;
-}
+readSettingForm.errors = [] as Partial<ErrorObject>[];
 
 function keyOf(error: ErrorObject): KeyName | undefined {
   const name = error.keyword === 'required' ? String(error.params.missingProperty) : error.instancePath.slice(1);
