@@ -144,7 +144,7 @@ export class Daemon {
         pathOf: (asset) => this.#pathOf(asset),
         hooks: {
           posted: (outcome) => this.#metrics.posts.inc({ outcome }),
-          delivered: (values) => this.#metrics.delivered.inc(values),
+          delivered: (values) => this.#metrics.delivered.inc({}, values),
           quarantined: (reason, values) => this.#metrics.quarantined.inc({ reason }, values),
         },
       },
@@ -182,6 +182,7 @@ export class Daemon {
     await this.#service.ready(this.#statusLine());
     this.#service.startWatchdog(() => this.#isAlive());
     this.#keepStatus();
+    if (settings.opsListen) await this.#metrics.registry();
   }
 
   async #openOperations(): Promise<void> {
@@ -191,10 +192,10 @@ export class Daemon {
         health: () => this.#health(),
         readiness: () => this.#readiness(),
         status: () => this.status(),
-        metrics: async () => ({
-          contentType: this.#metrics.registry.contentType,
-          text: await this.#metrics.registry.metrics(),
-        }),
+        metrics: async () => {
+          const registry = await this.#metrics.registry();
+          return { contentType: registry.contentType, text: await registry.metrics() };
+        },
       });
       await this.#ops.start(settings.opsListen);
       this.#options.log.info({ event: 'ops.listening', address: this.#ops.address }, 'Listening for operators');

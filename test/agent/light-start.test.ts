@@ -14,7 +14,7 @@ const run = promisify(execFile);
 const SRC = join(import.meta.dirname, '../../src');
 
 describe('the modules of the daemon', () => {
-  it('load neither the own fetch of the runtime, nor MQTT, Modbus or the whole of undici before they are needed', async () => {
+  it('load neither the own fetch of the runtime, nor MQTT, Modbus, prom-client or the whole of undici before they are needed', async () => {
     const program = `
       import { registerHooks } from 'node:module';
       const loaded = [];
@@ -26,7 +26,9 @@ describe('the modules of the daemon', () => {
     const { loaded, natives } = JSON.parse(stdout) as { loaded: string[]; natives: string[] };
     expect(loaded.some((url) => url.endsWith('/agent/daemon.ts'))).toBe(true);
     expect(
-      loaded.filter((url) => /node_modules\/(mqtt|modbus-serial|undici|pino-pretty)\/|\/src\/sandbox\//.test(url)),
+      loaded.filter((url) =>
+        /node_modules\/(mqtt|modbus-serial|undici|pino-pretty|prom-client)\/|\/src\/sandbox\//.test(url),
+      ),
     ).toEqual([]);
     expect(natives.filter((name) => name.includes('deps/undici'))).toEqual([]);
   });

@@ -154,7 +154,7 @@ describe('values stamped before the clock was trusted', () => {
       const body = JSON.parse(new TextDecoder().decode(batch!.body)) as {
         values: { data: { timestamp: string }[] }[];
       };
-      const { values } = await metrics.restamped.get();
+      const { values } = metrics.restamped;
       const counted = (outcome: string) => values.find(({ labels }) => labels.outcome === outcome)?.value ?? 0;
       return {
         times: body.values[0]!.data.map(({ timestamp }) => Date.parse(timestamp)),

@@ -74,7 +74,7 @@ async function fillUp(opened: BufferFlow, thousands = 300): Promise<number> {
 const reserve = () => join(disk.state, 'buffer.db.reserve');
 const stored = (opened: BufferFlow) => opened.facts.logValues + opened.facts.segmentValues;
 const dropped = async () => {
-  const { values } = await metrics.dropped.get();
+  const { values } = metrics.dropped;
   return values.find(({ labels }) => labels.reason === 'purge')?.value ?? 0;
 };
 
