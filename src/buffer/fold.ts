@@ -39,6 +39,7 @@ interface UnderWay {
   /** Every series there was, asset by asset; those that came later have nothing in these rows. */
   series: SeriesState[];
   next: number;
+  counted: { first: Arrival | undefined; counts: Uint32Array } | undefined;
 }
 
 export class Folding {
@@ -75,7 +76,7 @@ export class Folding {
   begin(rowCount: number): void {
     const last = this.#state.rows[rowCount - 1]!;
     const series = [...this.#state.assets.values()].flatMap((asset) => asset.series);
-    this.#underWay = { last, throughSeq: last.firstSeq + last.count - 1, series, next: 0 };
+    this.#underWay = { last, throughSeq: last.firstSeq + last.count - 1, series, next: 0, counted: undefined };
   }
 
   /** Does all that is left of a fold under way. */
@@ -89,16 +90,15 @@ export class Folding {
     if (!fold) return;
     const state = this.#state;
     const entries: Entry[] = [];
-    const arrivals = state.holdsOnlyArrivals ? state.takeArrivals() : undefined;
-    if (arrivals) this.#foldArrivals(fold, arrivals, size, entries);
+    if (state.holdsOnlyArrivals) this.#foldArrivals(fold, size, entries);
     else {
       state.distribute(fold.throughSeq);
       this.#foldQueues(fold, size, entries);
     }
     const isDone = fold.next === fold.series.length;
     if (isDone) this.#dropRows(fold);
-    if (entries.length > 0) this.#addSpan(fold.last, entries);
-    if (arrivals) state.bringBack(isDone ? arrivals.filter((one) => !isIn(one, fold)) : arrivals);
+    if (entries.length > 0) this.#addSpan(fold, entries);
+    if (isDone) state.dropArrivals(fold.throughSeq);
   }
 
   /** Nothing stands in the rows any more. */
@@ -112,7 +112,7 @@ export class Folding {
     this.#pending.settled = this.#pending.settled.filter((run) => run.lastSeq > throughSeq);
   }
 
-  #addSpan(last: RowState, entries: Entry[]): void {
+  #addSpan({ last, throughSeq }: UnderWay, entries: Entry[]): void {
     const state = this.#state;
     const head = { id: state.nextSpan++, place: state.nextPlace++, run: last.run, acceptedMs: last.monotonicMs };
     const span = newSpan(head, entries);
@@ -123,14 +123,18 @@ export class Folding {
       span.underWay.set(i, (span.underWay.get(i) ?? 0) + 1);
     }
     this.#pending.newSpans.add(span);
-    state.addSpan(span);
+    state.addSpan(span, throughSeq);
   }
 
   /** What no batch has and no queue holds is sorted at once. */
-  #foldArrivals(fold: UnderWay, arrivals: readonly Arrival[], size: StepSize, entries: Entry[]): void {
+  #foldArrivals(fold: UnderWay, size: StepSize, entries: Entry[]): void {
     const state = this.#state;
-    const old = arrivals.filter((one) => isIn(one, fold));
-    const counts = countArrivals(old, state.series.length);
+    const old = state.arrivalsThrough(fold.throughSeq);
+    // The same in every step, unless they were given to the queues in between.
+    if (!fold.counted || fold.counted.first !== old[0]) {
+      fold.counted = { first: old[0], counts: countArrivals(old, state.series.length) };
+    }
+    const { counts } = fold.counted;
     const wanted: number[] = [];
     for (let values = 0; fold.next < fold.series.length && values < size.values && wanted.length < size.segments; ) {
       const one = fold.series[fold.next++]!;
@@ -200,8 +204,6 @@ export class Folding {
     addEntry(state.series.id, values, 0, count, part, entries);
   }
 }
-
-const isIn = ({ firstSeq }: Arrival, { throughSeq }: UnderWay) => firstSeq <= throughSeq;
 
 interface PartInLog {
   part: Part;

@@ -151,9 +151,10 @@ export class StoreState {
     this.logValues += columns.length;
   }
 
-  #count({ columns: { length, series, timeMs }, firstSeq }: Arrival): void {
+  #count({ columns: { length, series, timeMs }, firstSeq }: Arrival, wanted?: Uint8Array): void {
     let asset: AssetState | undefined;
     for (let i = 0; i < length; i++) {
+      if (wanted && wanted[series[i]!] === 0) continue;
       const state = this.seriesOf(series[i]!);
       if (firstSeq + i <= state.foldedSeq) continue;
       if (timeMs[i]! <= state.backlogTimeMs) {
@@ -167,9 +168,15 @@ export class StoreState {
 
   /** Gives the arrivals to their series' queues, those up to a place where one is told. Whoever looks into a queue has called it before. */
   distribute(throughSeq = Number.POSITIVE_INFINITY): void {
-    const arrivals = this.takeArrivals();
-    const later = arrivals.findIndex(({ firstSeq }) => firstSeq > throughSeq);
-    if (later >= 0) this.bringBack(arrivals.splice(later));
+    const arrivals = this.arrivalsThrough(throughSeq);
+    if (arrivals.length === 0) return;
+    this.dropArrivals(throughSeq);
+    for (const state of this.series) {
+      if (!state) continue;
+      state.arrived = 0;
+      state.arrivedLate = 0;
+    }
+    for (const arrival of this.#arrivals) this.#count(arrival);
     for (const { columns, firstSeq } of arrivals) {
       for (let i = 0; i < columns.length; i++) {
         const { queue, backlogTimeMs, foldedSeq } = this.seriesOf(columns.series[i]!);
@@ -185,23 +192,27 @@ export class StoreState {
     return !this.series.some((state) => state !== undefined && state.queue.length > 0);
   }
 
-  /** Takes the arrivals away, to fold or to distribute them. */
-  takeArrivals(): Arrival[] {
-    const arrivals = this.#arrivals;
-    if (arrivals.length === 0) return arrivals;
-    this.#arrivals = [];
-    for (const state of this.series) {
-      if (!state) continue;
-      state.arrived = 0;
-      state.arrivedLate = 0;
-    }
-    return arrivals;
+  /** What has arrived up to a place and no queue holds. Of some series it may be folded already. */
+  arrivalsThrough(throughSeq: number): readonly Arrival[] {
+    const later = this.#arrivals.findIndex(({ firstSeq }) => firstSeq > throughSeq);
+    return later < 0 ? this.#arrivals : this.#arrivals.slice(0, later);
   }
 
-  /** Those that were taken away and not folded, or not in every series; which of them are late is decided anew. */
-  bringBack(arrivals: readonly Arrival[]): void {
-    this.#arrivals.push(...arrivals);
-    for (const arrival of arrivals) this.#count(arrival);
+  /** Nothing of them is left: all is folded, or in the queues. */
+  dropArrivals(throughSeq: number): void {
+    this.#arrivals = this.#arrivals.filter(({ firstSeq }) => firstSeq > throughSeq);
+  }
+
+  /** Decides anew which arrivals of some series are late. */
+  #recount(ids: Uint32Array, throughSeq: number): void {
+    const wanted = new Uint8Array(this.series.length);
+    for (const id of ids) {
+      const state = this.seriesOf(id);
+      state.arrived = 0;
+      state.arrivedLate = 0;
+      wanted[id] = 1;
+    }
+    for (const arrival of this.#arrivals) if (arrival.firstSeq > throughSeq) this.#count(arrival, wanted);
   }
 
   headOf(state: SeriesState): Uint8Array {
@@ -209,10 +220,12 @@ export class StoreState {
     return state.head;
   }
 
-  /** Puts a span where it belongs and its segments under their assets. Entries that a batch has already are marked before. */
-  addSpan(span: Span): void {
+  /**
+   * Puts a span where it belongs and its segments under their assets. Entries that a batch has already are marked before.
+   * `throughSeq`: of its series no arrival up to there is left.
+   */
+  addSpan(span: Span, throughSeq = -1): void {
     this.spanChanges++;
-    const arrivals = this.takeArrivals();
     let at = this.spans.length;
     while (at > 0 && this.spans[at - 1]!.place > span.place) at--;
     this.spans.splice(at, 0, span);
@@ -235,7 +248,7 @@ export class StoreState {
       this.segmentValues += open;
       if (!state.held && !span.underWay.has(i)) state.asset.backlog += open;
     }
-    this.bringBack(arrivals);
+    this.#recount(span.series, throughSeq);
     // What waits in the log may have become late by it, or may have ceased to be while a merge took the old spans out.
     for (const id of new Set(span.series)) {
       const state = this.seriesOf(id);

@@ -1,5 +1,5 @@
 import { readFileSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { delimiter, join } from 'node:path';
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { AgentProcess } from '../process/agent-process.ts';
@@ -27,10 +27,16 @@ afterEach(async () => {
 
 const orders = (text: string) => writeFileSync(join(agent.folder, 'orders'), `${text}\n`);
 
-/** The daemon on a disk that takes orders. */
+/** The daemon on a disk that takes orders, under a service manager that wants to hear of it three times in 600 ms. */
 async function start(): Promise<void> {
   orders('');
+  const told = join(agent.folder, 'told');
+  writeFileSync(told, '');
+  writeFileSync(join(agent.folder, 'systemd-notify'), `#!/bin/sh\necho "$@" >> ${told}\n`, { mode: 0o755 });
   await agent.start({
+    PATH: `${agent.folder}${delimiter}${process.env.PATH}`,
+    NOTIFY_SOCKET: '/run/notify',
+    WATCHDOG_USEC: '600000',
     LD_PRELOAD: library,
     DISK_LAYER_PATH: agent.state,
     DISK_LAYER_ORDERS: join(agent.folder, 'orders'),
@@ -39,11 +45,12 @@ async function start(): Promise<void> {
 }
 
 const value = (number: number) => ({ tag: 'FT-101', key: 'flow', value: number, timestamp: 1_000_000 + number });
+const beats = () => readFileSync(join(agent.folder, 'told'), 'utf8').split('WATCHDOG=1').length - 1;
 const failures = () => Number(readFileSync(join(agent.folder, 'counts')).readBigUInt64LE(24));
 const bufferHealth = async () => (await agent.call(agent.ops, '/healthz')).status;
 
 describe('a disk whose syncs take long', () => {
-  it('stalls acknowledgements and nothing else', async () => {
+  it('stalls acknowledgements and nothing else: listeners answer, the watchdog is fed', async () => {
     await start();
     orders('sync_delay_ms 3000');
     let acknowledged = 0;
@@ -57,6 +64,8 @@ describe('a disk whose syncs take long', () => {
     expect((await agent.call(agent.ops, '/metrics')).status).toBe(200);
     expect((await agent.push([{ ...value(1), tag: 'FT-999' }])).status).toBe(422);
     expect((await agent.call(agent.webhook, '/nowhere', { method: 'POST', body: '{}' })).status).toBe(404);
+    const before = beats();
+    await agent.until(() => beats() > before + 1, 'the watchdog is fed');
     expect(acknowledged).toBe(0);
     await Promise.all(pushes);
     // All that waited shared commits: forty syncs of three seconds would have been two minutes.
@@ -77,8 +86,10 @@ describe('a disk that refuses writes', () => {
     expect(Number(refused.headers['retry-after'])).toBeGreaterThan(0);
     expect(await bufferHealth()).toBe(503);
     const before = failures();
+    const beatsBefore = beats();
     await new Promise((resolve) => setTimeout(resolve, 3_000));
     expect(failures() - before).toBeLessThan(30);
+    expect(beats()).toBeGreaterThan(beatsBefore);
     orders('');
     await agent.until(async () => (await agent.push([value(3)])).status === 204, 'the disk takes writes again');
     await agent.until(async () => (await bufferHealth()) === 200, 'the agent is healthy again');
