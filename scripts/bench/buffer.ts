@@ -71,6 +71,10 @@ async function measureLoop(
   return { seconds, writtenBytes, storedBytes: stored, commits: total / perCommit } satisfies Taken;
 }
 
+/** Turn by turn, so that a slow moment of the machine does not meet one of the two alone. */
+const ROUNDS = 3;
+const middle = (all: Taken[]) => all.toSorted((a, b) => a.seconds - b.seconds)[all.length >> 1]!;
+
 const row = (name: string, taken: Taken, total: number, base?: Taken) => [
   name,
   millions(total / taken.seconds),
@@ -179,7 +183,9 @@ function syncsPerCommit(): string {
 
 const HEAD = ['design', 'values in', 'of bare log', 'B stored', 'B written'];
 
-console.log(`Buffer, ${VALUES.toLocaleString('en')} readings of ${SERIES} interleaved series\n${machine()}\n`);
+console.log(
+  `Buffer, ${VALUES.toLocaleString('en')} readings of ${SERIES} interleaved series; medians of ${ROUNDS} rounds\n${machine()}\n`,
+);
 for (const [title, perCommit, kind, total] of [
   ['1,000 values a commit, slowly varying decimals', 1000, undefined, VALUES],
   ['100 values a commit', 100, undefined, VALUES / 4],
@@ -187,9 +193,16 @@ for (const [title, perCommit, kind, total] of [
   ['bursts of 10,000 values a commit', 10_000, undefined, VALUES],
   ['1,000 values a commit, random doubles', 1000, 'doubles', VALUES],
 ] as const) {
-  const bare = await measureLoop(`log-${perCommit}-${kind}`, bareLog, total, perCommit, kind);
-  const name = title.startsWith('1,000 values a commit, slowly') ? 'tagferry' : `tagferry-${perCommit}-${kind}`;
-  const ours = await measureStore(name, total, perCommit, kind);
+  const bares: Taken[] = [];
+  const all: Taken[] = [];
+  for (let round = 0; round < ROUNDS; round++) {
+    bares.push(await measureLoop(`log-${round}-${perCommit}-${kind}`, bareLog, total, perCommit, kind));
+    // The last of the first kind is drained below.
+    const isDrained = title.startsWith('1,000 values a commit, slowly') && round === ROUNDS - 1;
+    const name = isDrained ? 'tagferry' : `tagferry-${round}-${perCommit}-${kind}`;
+    all.push(await measureStore(name, total, perCommit, kind));
+  }
+  const [bare, ours] = [middle(bares), middle(all)];
   const rows = await measureLoop(`rows-${perCommit}-${kind}`, rowAValue, Math.min(total, 500_000), perCommit, kind);
   console.log(`${title}, platform away`);
   console.log(
