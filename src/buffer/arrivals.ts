@@ -13,58 +13,45 @@ export interface Arrival {
 /** Values series by series, each in order of acceptance: those of a series stand from `start` to `start + count`. */
 export interface SortedValues {
   series: { id: number; start: number; count: number }[];
+  /** Of all series. */
+  count: number;
   timeMs: Float64Array;
   value: Float64Array;
   flags: Uint8Array;
 }
 
-/** How many values of each series are in arrivals, by its number. */
-export function countArrivals(arrivals: readonly Arrival[], seriesRoom: number): Uint32Array {
+/** Sorts arrivals by series. `order` names every series that is wanted, in the order that is wanted. */
+export function sortArrivals(arrivals: readonly Arrival[], order: readonly number[], seriesRoom: number): SortedValues {
   const counts = new Uint32Array(seriesRoom);
   for (const { columns } of arrivals) {
     const { series, length } = columns;
     for (let i = 0; i < length; i++) counts[series[i]!]!++;
   }
-  return counts;
-}
-
-/**
- * Sorts what arrivals hold of some series, in the order in which `wanted` names them; `counts` are those of `countArrivals`.
- * `onTaken` is told how many values each arrival gave.
- */
-export function sortArrivals(
-  arrivals: readonly Arrival[],
-  wanted: readonly number[],
-  counts: Uint32Array,
-  onTaken: (arrival: Arrival, values: number) => void,
-): SortedValues {
-  const total = wanted.reduce((sum, id) => sum + counts[id]!, 0);
-  const next = new Int32Array(counts.length).fill(NOT_WANTED);
+  const total = order.reduce((sum, id) => sum + counts[id]!, 0);
+  const next = new Int32Array(seriesRoom).fill(NOT_WANTED);
   const sorted: SortedValues = {
     series: [],
+    count: total,
     timeMs: new Float64Array(total),
     value: new Float64Array(total),
     flags: new Uint8Array(total),
   };
   let start = 0;
-  for (const id of wanted) {
+  for (const id of order) {
     const count = counts[id]!;
+    if (count === 0) continue;
     sorted.series.push({ id, start, count });
     next[id] = start;
     start += count;
   }
-  for (const arrival of arrivals) {
-    const taken = scatter(arrival.columns, next, sorted);
-    if (taken > 0) onTaken(arrival, taken);
-  }
+  for (const { columns } of arrivals) scatter(columns, next, sorted);
   return sorted;
 }
 
 const NOT_WANTED = -1;
 
-function scatter({ length, series, timeMs, value, flags }: Columns, next: Int32Array, to: SortedValues): number {
+function scatter({ length, series, timeMs, value, flags }: Columns, next: Int32Array, to: SortedValues): void {
   const { timeMs: times, value: values, flags: allFlags } = to;
-  let taken = 0;
   for (let i = 0; i < length; i++) {
     const id = series[i]!;
     const at = next[id]!;
@@ -73,7 +60,5 @@ function scatter({ length, series, timeMs, value, flags }: Columns, next: Int32A
     times[at] = timeMs[i]!;
     values[at] = value[i]!;
     allFlags[at] = flags[i]!;
-    taken++;
   }
-  return taken;
 }

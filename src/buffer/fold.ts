@@ -6,7 +6,7 @@
  * with the next commit, which writes the segments, and in the log that their values have left it; the last step deletes
  * the rows. Between steps everything is as it must be: values that are folded stand in segments, the others in the log.
  */
-import { type Arrival, countArrivals, sortArrivals } from './arrivals.ts';
+import { type Arrival, type SortedValues, sortArrivals } from './arrivals.ts';
 import { cutPart } from './parts.ts';
 import type { Pending } from './pending.ts';
 import { packSegment, type SegmentValues } from './segment.ts';
@@ -39,7 +39,8 @@ interface UnderWay {
   /** Every series there was, asset by asset; those that came later have nothing in these rows. */
   series: SeriesState[];
   next: number;
-  counted: { first: Arrival | undefined; counts: Uint32Array } | undefined;
+  /** Arrivals of the series from `next` on, as they were sorted; `first` is the first of them. */
+  sorted: { first: Arrival | undefined; values: SortedValues; next: number } | undefined;
 }
 
 export class Folding {
@@ -76,7 +77,7 @@ export class Folding {
   begin(rowCount: number): void {
     const last = this.#state.rows[rowCount - 1]!;
     const series = [...this.#state.assets.values()].flatMap((asset) => asset.series);
-    this.#underWay = { last, throughSeq: last.firstSeq + last.count - 1, series, next: 0, counted: undefined };
+    this.#underWay = { last, throughSeq: last.firstSeq + last.count - 1, series, next: 0, sorted: undefined };
   }
 
   /** Does all that is left of a fold under way. */
@@ -126,32 +127,29 @@ export class Folding {
     state.addSpan(span, throughSeq);
   }
 
-  /** What no batch has and no queue holds is sorted at once. */
+  /** What no batch has and no queue holds is sorted at once, in the first step. */
   #foldArrivals(fold: UnderWay, size: StepSize, entries: Entry[]): void {
     const state = this.#state;
     const old = state.arrivalsThrough(fold.throughSeq);
-    // The same in every step, unless they were given to the queues in between.
-    if (!fold.counted || fold.counted.first !== old[0]) {
-      fold.counted = { first: old[0], counts: countArrivals(old, state.series.length) };
+    // Unless they were given to the queues in between.
+    if (!fold.sorted || fold.sorted.first !== old[0]) {
+      const order = fold.series.slice(fold.next).map(({ series }) => series.id);
+      fold.sorted = { first: old[0], values: sortArrivals(old, order, state.series.length), next: 0 };
     }
-    const { counts } = fold.counted;
-    const wanted: number[] = [];
-    for (let values = 0; fold.next < fold.series.length && values < size.values && wanted.length < size.segments; ) {
+    const { first, values: sorted } = fold.sorted;
+    for (let values = 0; fold.next < fold.series.length && values < size.values && entries.length < size.segments; ) {
       const one = fold.series[fold.next++]!;
       const { id } = one.series;
-      if (counts[id] === 0) continue;
-      wanted.push(id);
-      values += counts[id]!;
+      const found = sorted.series[fold.sorted.next];
+      if (found?.id !== id) continue;
+      fold.sorted.next++;
+      const { start, count } = found;
+      values += count;
       one.foldedSeq = fold.throughSeq;
-    }
-    const { series, timeMs, value, flags } = sortArrivals(old, wanted, counts, ({ firstSeq }, values) => {
-      const row = state.rowOf(firstSeq);
-      if (row) row.left -= values;
-      state.logValues -= values;
-    });
-    for (const { id, start, count } of series) {
-      this.#pending.settled.push({ series: id, firstSeq: old[0]!.firstSeq, lastSeq: fold.throughSeq });
-      addEntry(id, { count, timeMs, value, flags }, start, start + count, undefined, entries);
+      // Their rows go when the fold ends, and are not counted down before.
+      state.logValues -= count;
+      this.#pending.settled.push({ series: id, firstSeq: first!.firstSeq, lastSeq: fold.throughSeq });
+      addEntry(id, sorted, start, start + count, undefined, entries);
     }
   }
 
