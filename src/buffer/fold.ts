@@ -85,6 +85,13 @@ export class Folding {
     while (this.#underWay) this.step(WHOLE);
   }
 
+  /** Leaves a fold under way as it stands: what is not folded yet is in the queues, and may be folded a few rows at a time. */
+  abandon(): void {
+    if (!this.#underWay) return;
+    this.#underWay = undefined;
+    this.#state.distribute();
+  }
+
   /** Folds some more series, one at least. */
   step(size: StepSize): void {
     const fold = this.#underWay;

@@ -57,8 +57,9 @@ export class Tidying {
 
   isDue(nowMs: number, room?: FoldRoom): boolean {
     // What the steps before packed is written first.
-    if (room ? this.#pending.newSpans.size > 0 : this.#hasPackedEnough()) return false;
-    return this.#folding.isUnderWay || this.#rowsToFold(nowMs, room) > 0 || (!room && this.#mayMerge(nowMs));
+    if (room) return this.#pending.newSpans.size === 0 && this.#rowsToFold(nowMs, room) > 0;
+    if (this.#hasPackedEnough()) return false;
+    return this.#folding.isUnderWay || this.#rowsDue(nowMs) > 0 || this.#mayMerge(nowMs);
   }
 
   #hasPackedEnough(): boolean {
@@ -86,17 +87,21 @@ export class Tidying {
    */
   step(nowMs: number, room?: FoldRoom): void {
     if (!this.isDue(nowMs, room)) return;
+    if (room) {
+      this.#folding.abandon();
+      this.#folding.begin(this.#rowsToFold(nowMs, room));
+      this.#folding.finish();
+      return;
+    }
     if (!this.#folding.isUnderWay) {
-      const rows = this.#rowsToFold(nowMs, room);
+      const rows = this.#rowsDue(nowMs);
       if (rows > 0) this.#folding.begin(rows);
     }
-    if (!this.#folding.isUnderWay) this.#mergeStep();
-    else if (room) this.#folding.finish();
-    else this.#folding.step(this.#stepSize);
+    if (this.#folding.isUnderWay) this.#folding.step(this.#stepSize);
+    else this.#mergeStep();
   }
 
-  #rowsToFold(nowMs: number, room?: FoldRoom): number {
-    if (!room) return this.#rowsDue(nowMs);
+  #rowsToFold(nowMs: number, room: FoldRoom): number {
     const { rows } = this.#state;
     const due = room.atOnce && rows.some((row) => row.left < row.count) ? rows.length : this.#rowsDue(nowMs);
     let fitting = 0;
