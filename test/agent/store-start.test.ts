@@ -6,7 +6,7 @@ import { Worker } from 'node:worker_threads';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { storeThreadOptions } from '../../src/agent/pace.ts';
 import { neverRan, StoreClient, StoreThread } from '../../src/agent/store-client.ts';
-import type { Settings } from '../../src/config/settings.ts';
+import { bufferSettings } from '../doubles/open-flow.ts';
 
 let stateDir: string;
 let deaths: string[];
@@ -17,15 +17,7 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(join(stateDir, '..'), { recursive: true }));
 
-const options = () =>
-  storeThreadOptions({
-    stateDir,
-    bufferMaxBytes: 0,
-    bufferMaxAgeMs: 0,
-    bufferMinFree: { bytes: 0 },
-    bufferFull: 'drop-oldest',
-    postIntervalMs: 10_000,
-  } as Settings);
+const options = () => storeThreadOptions(bufferSettings(stateDir));
 
 const client = (thread?: StoreThread) =>
   new StoreClient(options(), { onDeath: ({ message }) => deaths.push(message), onSetAside() {} }, thread);

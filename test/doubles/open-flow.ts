@@ -4,24 +4,27 @@ import { systemClock } from '../../src/clock.ts';
 import type { Settings } from '../../src/config/settings.ts';
 import { type Logger, silentLogger } from '../../src/logger.ts';
 
-/** Opens the buffer as the daemon does, without bounds, and commits what comes at once. */
+/** What of agent.env a buffer needs: without bounds, and what comes is committed at once. */
+export const bufferSettings = (stateDir: string) =>
+  ({
+    stateDir,
+    bufferMaxBytes: 0,
+    bufferMaxAgeMs: 0,
+    bufferMinFree: { bytes: 0 },
+    bufferFull: 'drop-oldest',
+    postIntervalMs: 10_000,
+    commitIntervalMs: 1,
+    commitValues: 1,
+  }) as Settings;
+
+/** Opens the buffer as the daemon does. */
 export async function openFlow(
   stateDir: string,
   settings: Partial<Settings> = {},
   more: Partial<ConstructorParameters<typeof BufferFlow>[0]> = {},
 ): Promise<BufferFlow> {
   const flow = new BufferFlow({
-    settings: {
-      stateDir,
-      bufferMaxBytes: 0,
-      bufferMaxAgeMs: 0,
-      bufferMinFree: { bytes: 0 },
-      bufferFull: 'drop-oldest',
-      postIntervalMs: 10_000,
-      commitIntervalMs: 1,
-      commitValues: 1,
-      ...settings,
-    } as Settings,
+    settings: { ...bufferSettings(stateDir), ...settings },
     clock: systemClock,
     log: silentLogger(),
     metrics: createMetrics(() => ({}) as never),

@@ -10,6 +10,7 @@ import { systemClock } from '../../src/clock.ts';
 import type { Settings } from '../../src/config/settings.ts';
 import { silentLogger } from '../../src/logger.ts';
 import type { Intake } from '../../src/sources/intake.ts';
+import { bufferSettings } from '../doubles/open-flow.ts';
 import { seeded } from '../sources/sink-double.ts';
 import { SmallDisk } from './small-disk.ts';
 
@@ -27,16 +28,7 @@ afterEach(async () => {
 });
 
 async function open(bufferMinFree: Settings['bufferMinFree'] = { bytes: 0 }): Promise<BufferFlow> {
-  const settings = {
-    stateDir: disk.state,
-    bufferMaxBytes: 0,
-    bufferMaxAgeMs: 0,
-    bufferMinFree,
-    bufferFull: 'drop-oldest',
-    postIntervalMs: 10_000,
-    commitIntervalMs: 1,
-    commitValues: 1,
-  } as Settings;
+  const settings = { ...bufferSettings(disk.state), bufferMinFree };
   metrics = createMetrics(() => ({}) as never);
   flow = new BufferFlow({ settings, clock: systemClock, log: silentLogger(), metrics, onDeath: () => {} });
   await flow.start();

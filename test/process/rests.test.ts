@@ -57,7 +57,8 @@ describe.each(PEOPLE)('%s', (_name, act) => {
     sandbox.faults.remove(fault);
     await act();
     await agent.until(isStored(1), 'the value is on the platform', 20_000);
-    expect((await status()).uplink.resting).toBeNull();
+    // The platform has it a moment before its answer is here.
+    await agent.until(async () => (await status()).uplink.resting === null, 'the rest is over');
   });
 
   it('tries a spent quota at once; until then status says when', async () => {
@@ -71,6 +72,6 @@ describe.each(PEOPLE)('%s', (_name, act) => {
     sandbox.faults.remove(fault);
     await act();
     await agent.until(isStored(1), 'the value is on the platform', 20_000);
-    expect((await status()).state).toBe('online');
+    await agent.until(async () => (await status()).state === 'online', 'the agent is online');
   });
 });
