@@ -73,7 +73,8 @@ function noDaemon(place: DaemonPlace): NoDaemonError {
     code: 'daemon.absent',
     hint: place.missing
       ? `There is no folder ${place.missing}: name the one of the daemon's configuration with --config.`
-      : 'Start it (`systemctl start tagferry`, or `tagferry run`), or name its configuration with --config.',
+      : 'Start it (`systemctl start tagferry`, or `tagferry run`), or name its configuration with --config. ' +
+        'Where it runs and waits for its disk, `systemctl status tagferry` says so.',
   });
 }
 

@@ -101,6 +101,8 @@ describe('a state folder that is read-only at the start', () => {
       expect(Number(refused.headers['retry-after'])).toBeGreaterThan(0);
       const event = await agent.call(agent.webhook, '/webhook', { body: '{}' });
       expect([event.status, event.text]).toEqual([503, expect.not.stringContaining(disk.state)]);
+      const asked = await runVerb(['status', '--config', agent.config]);
+      expect([asked.status, asked.stderr]).toEqual([1, expect.stringContaining('waits for its disk')]);
       const verb = await runVerb(['buffer', 'ls', '--config', agent.config]);
       expect(verb.status).toBe(1);
       expect(verb.stderr).toContain(was === 'used before' ? 'is read-only' : 'there is no buffer');
