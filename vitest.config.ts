@@ -9,6 +9,8 @@ export default defineConfig({
     // Where nobody watches, what fails is asked once more and counted as retried: daemons in real time on shared machines
     // meet pauses that say nothing about the code. At a desk the first failure counts.
     retry: process.env.CI ? 1 : 0,
+    // Before the summary, which stays the last thing of a run.
+    reporters: ['./test/retried-reporter.ts', 'default'],
     pool: 'forks',
     // Two at once at most: several suites start daemons, and the machines that run this are small.
     maxWorkers: 2,

@@ -12,10 +12,15 @@ const folder = resolve(process.argv[2] ?? join(root, 'dist'));
 rmSync(folder, { recursive: true, force: true });
 await build({
   cwd: root,
-  input: { main: 'src/main.ts', 'store-thread': 'src/agent/store-thread.ts' },
+  input: {
+    main: 'src/main.ts',
+    'store-thread': 'src/daemon/store-thread.ts',
+    'configuration-thread': 'src/daemon/configuration-thread.ts',
+    'tagferry-sandbox': 'src/sandbox/main.ts',
+  },
   external: /^[^./]/,
   platform: 'node',
-  // Flat: `src/installation.ts` and the store thread's URL count on it.
+  // Flat: `src/base/installation.ts` and the threads' URLs count on it.
   output: { dir: folder, format: 'esm', chunkFileNames: '[name].js', comments: true },
 });
-chmodSync(join(folder, 'main.js'), 0o755);
+for (const program of ['main.js', 'tagferry-sandbox.js']) chmodSync(join(folder, program), 0o755);

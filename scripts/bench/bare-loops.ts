@@ -2,11 +2,12 @@
  * What the buffer is measured against: the least that a store can do for the same values. Each loop is the plainest code
  * for one design, without lanes, cursors, bounds or threads.
  */
-import { BodyWriter, keyHead } from '../../src/buffer/body-writer.ts';
-import { LogRowWriter } from '../../src/buffer/log-row.ts';
-import { packSegment, unpackSegment } from '../../src/buffer/segment.ts';
-import type { ValueColumns } from '../../src/buffer/value-columns.ts';
-import { openDatabase } from '../../src/database.ts';
+
+import { openDatabase } from '../../src/base/database.ts';
+import { BodyWriter } from '../../src/buffer/batches/body-writer.ts';
+import { LogRowWriter } from '../../src/buffer/format/log-row.ts';
+import { packSegment, unpackSegment } from '../../src/buffer/format/segment.ts';
+import type { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { SERIES } from './plant.ts';
 
 export interface Loop {
@@ -124,7 +125,7 @@ export function bareDrain(path: string): Loop {
         const row = get.get(id)!;
         const values = unpackSegment(row.packed);
         body.begin(480_000);
-        body.openKey(keyHead(seriesOf(row.series)));
+        body.openKey(seriesOf(row.series));
         for (let i = 0; i < values.count; i++) body.point(values.timeMs[i]!, values.value[i]!, values.flags[i]!);
         body.closeKey();
         await post(body.end());

@@ -1,8 +1,8 @@
 /** The least that can stand behind `POST /v1/values`: parses the JSON, commits a log row for all that wait, answers 204. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { SeriesCatalogue } from '../../src/buffer/series.ts';
-import { ValueColumns } from '../../src/buffer/value-columns.ts';
 import { bareLog } from './bare-loops.ts';
 
 const log = bareLog(process.argv[2]!);

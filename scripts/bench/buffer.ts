@@ -21,7 +21,7 @@ const folder = mkdtempSync(join(tmpdir(), 'tagferry-bench-'));
 const pathOf = (name: string) => join(folder, `${name}.db`);
 
 interface Taken {
-  /** Seconds in commits and tidying; the making of readings is not counted. */
+  /** Seconds in commits and maintenance; the making of readings is not counted. */
   seconds: number;
   writtenBytes: number;
   storedBytes: number;
@@ -215,7 +215,7 @@ for (const [title, perCommit, kind, total] of [
   );
 }
 
-/** Seconds of the default configuration that are played through: long enough for folding and merging to take part. */
+/** Seconds of the default configuration that are played through: long enough for flushing and compaction to take part. */
 const DAY_SECONDS = 1800;
 const DAY_RATE = 500;
 
@@ -233,7 +233,7 @@ async function dayOfBytes(online: boolean): Promise<number> {
         const { batch } = store.take({ asset, lane: 'live', maxValues: 5000, maxBytes: 480_000 });
         if (batch) facts = store.settle(batch.id);
       }
-      while (facts.untidy) facts = store.tidy({ monotonicMs });
+      while (facts.maintenanceDue) facts = store.maintain({ monotonicMs });
     }
   });
   store.close();
@@ -245,7 +245,7 @@ console.log(
   `a day at ${DAY_RATE} values/s with the default configuration writes ${gigabytes(await dayOfBytes(true))} online, ` +
     `${gigabytes(await dayOfBytes(false))} with the platform away (from ${DAY_SECONDS} s)\n`,
 );
-console.log(`syncs a commit at 1,000 values, folding and checkpoints included: ${syncsPerCommit()}\n`);
+console.log(`syncs a commit at 1,000 values, flushing and checkpoints included: ${syncsPerCommit()}\n`);
 
 console.log(`${commitDelays(pathOf)}\n`);
 

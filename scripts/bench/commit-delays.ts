@@ -1,5 +1,5 @@
 /**
- * What folding and merging cost a commit: the steps that it may have to wait for, and what it writes for them itself. Each commit of the
+ * What flushing and compaction cost a commit: the steps that it may have to wait for, and what it writes for them itself. Each commit of the
  * store is followed by one of the bare log loop with the same readings, so that a hiccup of the machine is seen in both.
  */
 import { bareLog } from './bare-loops.ts';
@@ -85,7 +85,7 @@ function measure(load: (typeof LOADS)[number], pathOf: (name: string) => string)
     const columns = plant.next(load.perCommit);
     timed(bareCommits, () => bare.commit(columns));
     let facts = timed(commits, () => store.commit({ columns, newSeries: [], monotonicMs, wallMs: 0 }));
-    while (facts.untidy) facts = timed(steps, () => store.tidy({ monotonicMs }));
+    while (facts.maintenanceDue) facts = timed(steps, () => store.maintain({ monotonicMs }));
   }
   store.close();
   bare.close();

@@ -1,7 +1,8 @@
 /**
  * What the daemon costs when it has little to do: memory at 500 tags and an empty buffer, CPU at 100 values a second, the
  * time until READY. Beside it, turn by turn in the same run, a bare Node process with the same modules loaded.
- * `node scripts/bench/footprint.ts [--rounds N] [--seconds N]`.
+ * And memory under load: at a thousand values a second beside a backlog, and at as many as it takes.
+ * `node scripts/bench/footprint.ts [--rounds N] [--seconds N] [--millions N] [--only load]`.
  *
  * All run built, with the flags and variables of the installed daemon (`scripts/deb/wrapper`). The bare process loads, in the same order,
  * every module which the idle daemon has loaded (noted by a hook, not listed by hand), and has one worker thread that has
@@ -20,10 +21,16 @@ import { parseArgs } from 'node:util';
 import { machine, median, table } from './measure.ts';
 
 const { values: options } = parseArgs({
-  options: { rounds: { type: 'string', default: '7' }, seconds: { type: 'string', default: '40' } },
+  options: {
+    rounds: { type: 'string', default: '7' },
+    seconds: { type: 'string', default: '40' },
+    millions: { type: 'string', default: '10' },
+    only: { type: 'string' },
+  },
 });
 const ROUNDS = Number(options.rounds);
 const SECONDS = Number(options.seconds);
+const BACKLOG = Number(options.millions) * 1_000_000;
 const TAGS = 500;
 const TAGS_AN_ASSET = 10;
 /** After READY: what starting left behind has been collected by then. */
@@ -114,14 +121,14 @@ async function startPlatform(): Promise<{ url: string; close(): void }> {
   return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, close: () => server.close() };
 }
 
-function configure(platform: string): void {
-  mkdirSync(config);
+function configure(platform: string, state = 'state'): void {
+  mkdirSync(config, { recursive: true });
   const env = [
     `PLATFORM_URL=${platform}`,
     ...['CLIENT_ID', 'CLIENT_SECRET', 'TECHNICAL_USERNAME', 'TECHNICAL_PASSWORD'].map((key) => `${key}=bench`),
     ...['INGEST_LISTEN', 'OPS_LISTEN', 'WEBHOOK_LISTEN'].map((key) => `${key}=127.0.0.1:0`),
     'LOG_FORMAT=json',
-    `STATE_DIR=${join(folder, 'state')}`,
+    `STATE_DIR=${join(folder, state)}`,
   ];
   writeFileSync(join(config, 'agent.env'), `${env.join('\n')}\n`, { mode: 0o600 });
   const tags = Array.from({ length: TAGS }, (_, i) => {
@@ -167,9 +174,9 @@ function push(port: number, count: number, from: number): Promise<void> {
   });
 }
 
-/** Pushes 100 values a second in requests of `each`, without waiting for an answer before the next is due. */
-async function pushFor(seconds: number, port: number, each: number): Promise<void> {
-  const pauseMs = (each / 100) * 1000;
+/** Pushes `perSecond` values in requests of `each`, without waiting for an answer before the next is due. */
+async function pushFor(seconds: number, port: number, each: number, perSecond = 100): Promise<void> {
+  const pauseMs = (each / perSecond) * 1000;
   const rounds = Math.round((seconds * 1000) / pauseMs);
   const startedAt = performance.now();
   const answers: Promise<void>[] = [];
@@ -255,15 +262,75 @@ async function measureCpu(): Promise<void> {
   console.log(table(['', 'bare Node', 'tagferry', 'resident MB then'], rows));
 }
 
+const REQUEST_VALUES = 5_000;
+const SENDERS = 4;
+
+/** As fast as it is taken, until `isOver`. Gives how many. */
+async function pushAll(port: number, isOver: (sent: number) => boolean): Promise<number> {
+  let sent = 0;
+  const sender = async () => {
+    while (!isOver(sent)) {
+      sent += REQUEST_VALUES;
+      await push(port, REQUEST_VALUES, sent).catch(() => delay(50));
+    }
+  };
+  await Promise.all(Array.from({ length: SENDERS }, sender));
+  return sent;
+}
+
+/** The most that was resident from now on, in MB, as the kernel notes it. */
+function forgetPeak(pid: number): void {
+  writeFileSync(`/proc/${pid}/clear_refs`, '5');
+}
+const peakOf = (pid: number) =>
+  Number(/^VmHWM:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))![1]) / 1024;
+
+/** The same daemon with much to do. The platform is away while the backlog comes in, and while it stands. */
+async function measureLoad(url: string): Promise<void> {
+  const rows: string[][] = [];
+  const during = async (what: string, bound: number, pid: number, work: () => Promise<unknown>) => {
+    forgetPeak(pid);
+    await work();
+    rows.push([what, number(memoryOf(pid).rss, 0), number(peakOf(pid), 0), String(bound)]);
+  };
+  configure(url, 'state-load');
+  const there = await start(DAEMON);
+  await delay(SETTLE_MS);
+  await during(`nothing is pushed, ${TAGS} tags`, 95, there.child.pid!, () => delay(5_000));
+  const startedAt = performance.now();
+  await during('as many as it takes, platform there', 170, there.child.pid!, async () => {
+    const sent = await pushAll(there.port, () => performance.now() - startedAt > SECONDS * 1000);
+    rows.push([`(${number(sent / SECONDS / 1000, 0)} thousand values/s)`, '', '', '']);
+  });
+  await end(there.child);
+  configure('http://127.0.0.1:1', 'state-away');
+  const away = await start(DAEMON);
+  await during(`${BACKLOG / 1e6} million come in, platform away`, 170, away.child.pid!, () =>
+    pushAll(away.port, (sent) => sent >= BACKLOG),
+  );
+  await end(away.child);
+  const steady = await start(DAEMON);
+  await delay(SETTLE_MS);
+  await during(`1,000 values/s beside ${BACKLOG / 1e6} million`, 130, steady.child.pid!, () =>
+    pushFor(SECONDS, steady.port, 100, 1000),
+  );
+  await end(steady.child);
+  console.log('\nMemory under load: resident at the end and at most, and what docs/performance.md states');
+  console.log(table(['', 'resident MB', 'at most MB', 'stated MB'], rows));
+}
+
 const platform = await startPlatform();
 try {
   execFileSync(process.execPath, [join(root, 'scripts/build.ts')], { stdio: 'inherit' });
   configure(platform.url);
-  await noteModules();
+  if (options.only !== 'load') await noteModules();
   const started = [...variables.map((one) => one.join('=')), 'node', ...flags].join(' ');
   console.log(`Footprint; both are started by ${started}\n${machine()}\n`);
-  await measureStarts();
-  await measureCpu();
+  if (options.only !== 'load') {
+    await measureStarts();
+    await measureCpu();
+  }
+  await measureLoad(platform.url);
 } finally {
   agent.destroy();
   platform.close();

@@ -21,8 +21,12 @@ const connectionsFor = (perRequest: number) => Math.max(8, 2_000 / perRequest);
 const folder = mkdtempSync(join(tmpdir(), 'tagferry-ingest-'));
 const CLOCK_TICKS = 100;
 
+/** JSON, or the same values as InfluxDB line protocol. */
+type Format = 'JSON' | 'line protocol';
+
 interface Server {
   name: string;
+  format: Format;
   child: ChildProcess;
   url: string;
   database: string;
@@ -52,7 +56,7 @@ function launch(
 async function startBare(): Promise<Server> {
   const database = join(folder, 'bare.db');
   const { child, port } = await launch([join(import.meta.dirname, 'bare-server.ts'), database], /listening (\d+)/);
-  return { name: 'bare server', child, url: `http://127.0.0.1:${port}`, database };
+  return { name: 'bare server', format: 'JSON', child, url: `http://127.0.0.1:${port}`, database };
 }
 
 async function startDaemon(): Promise<Server> {
@@ -69,11 +73,20 @@ async function startDaemon(): Promise<Server> {
     `STATE_DIR=${join(folder, 'state')}`,
   ];
   writeFileSync(join(config, 'agent.env'), `${env.join('\n')}\n`, { mode: 0o600 });
-  writeFileSync(join(config, 'tags.yaml'), 'tags: {}\n');
+  // Both formats name the same series: line protocol knows assets by their tags alone.
+  const keys = Array.from({ length: 10 }, (_, key) => `k${key}: { unit: 12 }`).join(', ');
+  const tags = Array.from({ length: 50 }, (_, at) => `  T-${at + 1}: { asset: ${at + 1}, values: { ${keys} } }`);
+  writeFileSync(join(config, 'tags.yaml'), `tags:\n${tags.join('\n')}\n`);
   const main = join(import.meta.dirname, '../../src/main.ts');
   const pattern = /"event":"ingest.listening"[^\n]*"port":(\d+)/;
   const { child, port } = await launch([main, 'run', '--config', config], pattern);
-  return { name: 'tagferry', child, url: `http://127.0.0.1:${port}`, database: join(folder, 'state/buffer.db') };
+  return {
+    name: 'tagferry',
+    format: 'JSON',
+    child,
+    url: `http://127.0.0.1:${port}`,
+    database: join(folder, 'state/buffer.db'),
+  };
 }
 
 /** CPU seconds and written bytes of another process, so far. */
@@ -84,21 +97,19 @@ function usage(pid: number) {
   return { cpuSeconds: (Number(fields[11]) + Number(fields[12])) / CLOCK_TICKS, writtenBytes: Number(written) };
 }
 
-function bodies(perRequest: number): Buffer[] {
+function bodies(perRequest: number, format: Format): Buffer[] {
   const plant = new Plant();
   return Array.from({ length: VALUES / perRequest }, () => {
     const columns = plant.next(perRequest);
-    const values = Array.from({ length: perRequest }, (_, i) => {
+    const rows = Array.from({ length: perRequest }, (_, i) => {
       const series = columns.series[i]! - 1;
-      return {
-        asset: 1 + Math.floor(series / 10),
-        key: `k${series % 10}`,
-        unit: 12,
-        value: columns.value[i]!,
-        timestamp: new Date(columns.timeMs[i]!).toISOString(),
-      };
+      const [asset, key] = [1 + Math.floor(series / 10), `k${series % 10}`];
+      const value = columns.value[i]!;
+      const timeMs = columns.timeMs[i]!;
+      if (format === 'line protocol') return `T-${asset} ${key}=${value} ${timeMs}000000`;
+      return { asset, key, unit: 12, value, timestamp: new Date(timeMs).toISOString() };
     });
-    return Buffer.from(JSON.stringify({ values }));
+    return Buffer.from(format === 'JSON' ? JSON.stringify({ values: rows }) : rows.join('\n'));
   });
 }
 
@@ -109,6 +120,9 @@ interface Round {
 }
 
 async function feed(server: Server, requests: Buffer[], connections: number): Promise<Round> {
+  const isJson = server.format === 'JSON';
+  const path = isJson ? '/v1/values' : '/api/v2/write?precision=ns';
+  const headers = { 'content-type': isJson ? 'application/json' : 'text/plain' };
   const pool = new Pool(server.url, { connections, pipelining: 1 });
   const before = usage(server.child.pid!);
   const start = performance.now();
@@ -118,8 +132,7 @@ async function feed(server: Server, requests: Buffer[], connections: number): Pr
   const worker = async () => {
     while (next < requests.length) {
       const body = requests[next++]!;
-      const headers = { 'content-type': 'application/json' };
-      const answer = await pool.request({ path: '/v1/values', method: 'POST', body, headers });
+      const answer = await pool.request({ path, method: 'POST', body, headers });
       await answer.body.dump();
       if (answer.statusCode !== 204) throw new Error(`${server.name} answered ${answer.statusCode}`);
       acknowledged++;
@@ -142,13 +155,19 @@ async function feed(server: Server, requests: Buffer[], connections: number): Pr
 console.log(
   `Ingest by HTTP, ${VALUES.toLocaleString('en')} values a round, ${ROUNDS} rounds, platform away\n${machine()}\n`,
 );
-const servers = [await startBare(), await startDaemon()];
+const daemon = await startDaemon();
+const servers = [
+  await startBare(),
+  daemon,
+  { ...daemon, name: 'tagferry, line protocol', format: 'line protocol' as const },
+];
 try {
   for (const perRequest of [1000, 100]) {
-    const requests = bodies(perRequest);
+    const requests = { JSON: bodies(perRequest, 'JSON'), 'line protocol': bodies(perRequest, 'line protocol') };
     const rounds = new Map<Server, Round[]>(servers.map((server) => [server, []]));
     for (let round = 0; round < ROUNDS; round++) {
-      for (const server of servers) rounds.get(server)!.push(await feed(server, requests, connectionsFor(perRequest)));
+      for (const server of servers)
+        rounds.get(server)!.push(await feed(server, requests[server.format], connectionsFor(perRequest)));
     }
     const middle = (server: Server, of: (round: Round) => number) => median(rounds.get(server)!.map(of));
     const bare = middle(servers[0]!, (round) => round.perSecond);
@@ -167,8 +186,8 @@ try {
       '\n',
     );
   }
-  const total = 2 * ROUNDS * VALUES;
-  for (const server of servers) {
+  for (const server of servers.slice(0, 2)) {
+    const total = 2 * ROUNDS * VALUES * servers.filter(({ child }) => child === server.child).length;
     console.log(
       `${server.name}: ${(storedBytes(server.database) / total).toFixed(2)} bytes stored a value, ${total.toLocaleString('en')} values`,
     );

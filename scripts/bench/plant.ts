@@ -1,5 +1,5 @@
 /** The readings that every benchmark takes in: 500 interleaved series of slowly varying decimals, or random doubles. */
-import { ValueColumns } from '../../src/buffer/value-columns.ts';
+import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 
 export const SERIES = 500;
 /** Ten keys an asset. */

@@ -26,6 +26,7 @@ const lock = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8')) a
 const BUILD_ONLY = /(^|\/)node_modules\/(node-addon-api|@types\/[^/]+|undici-types)$/;
 /** The architecture in the words of Node. */
 const cpu = arch === 'amd64' ? 'x64' : 'arm64';
+const serialBinding = `linux-${cpu}/@serialport+bindings-cpp.${cpu === 'arm64' ? 'armv8.' : ''}glibc.node`;
 
 stageAgent();
 stageDependencies();
@@ -43,7 +44,7 @@ function stageAgent(): void {
 
 /**
  * Copied from the `node_modules` that the lock file filled, so building needs no network a second time. Optional ones
- * stay out: the runtime has its own place, and serial ports (of modbus-serial) are for other buses than ours.
+ * stay out: the runtime has its own place.
  */
 function stageDependencies(): void {
   for (const [path, { dev, devOptional, optional, version: locked }] of Object.entries(lock.packages)) {
@@ -79,6 +80,11 @@ function isNeeded(packagePath: string, file: string): boolean {
   if (packagePath === 'node_modules/better-sqlite3') {
     if (/^(deps|src|binding\.gyp)(\/|$)/.test(file)) return false;
     if (/^prebuilds\/./.test(file)) return file === `prebuilds/linux-${cpu}.node`;
+  }
+  // Its binaries for Linux ask for glibc 2.28 (Debian 10), older than what the rest asks for: they go in as they are.
+  if (packagePath === 'node_modules/@serialport/bindings-cpp') {
+    if (/^(src|binding\.gyp)(\/|$)/.test(file)) return false;
+    if (/^prebuilds\/./.test(file)) return `prebuilds/${serialBinding}`.startsWith(file);
   }
   if (/(^|\/)(\.[^/]+|__tests__|tests?|examples?|benchmarks?|docs?)$/.test(file) && !/^(dist|lib|build)\//.test(file)) {
     return false;

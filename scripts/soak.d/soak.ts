@@ -1,6 +1,6 @@
 import { randomInt } from 'node:crypto';
 import { parseArgs } from 'node:util';
-import { readDuration } from '../../src/config/quantity.ts';
+import { readDuration } from '../../src/base/quantity.ts';
 import { type RoundReport, runRound } from './round.ts';
 
 /** A round begins with an empty gateway and platform, so that a soak of days needs no more memory than one of minutes. */

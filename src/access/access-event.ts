@@ -3,7 +3,7 @@ import { ACCESS_EVENT_TYPES } from '../contract/events.ts';
 export type ObjectKind = 'asset' | 'instrumentation' | 'node';
 
 /**
- * What an event says about access (spec 6.3), as far as holds go by it. Whose access it was is not looked at: a webhook is told only
+ * What an event says about access (platform 6.3), as far as holds go by it. Whose access it was is not looked at: a webhook is told only
  * of its own subscription's technical user.
  */
 export type AccessEvent =
@@ -15,15 +15,16 @@ export type AccessEvent =
       /** Platform's clock; `undefined` where the event does not say. */
       occurredAtMs: number | undefined;
     }
-  /** An asset was assigned to an instrumentation, and inherits its permissions (spec 2.2). */
+  /** An asset was assigned to an instrumentation, and inherits its permissions (platform 2.2). */
   | { kind: 'associated'; asset: number; instrumentation: number };
 
-/** The event as the inbox has it. */
+/** An event of the inbox, with its parsed payload. */
 export interface ArrivedAccessEvent {
+  /** Its number in the inbox: how far access has come. */
+  id: number;
   eventType: string;
   occurredAtMs: number | undefined;
-  /** JSON text as received. */
-  payload: string;
+  envelope: Readonly<Record<string, unknown>>;
 }
 
 /**
@@ -34,7 +35,7 @@ export function readAccessEvent(event: ArrivedAccessEvent): AccessEvent | undefi
   const isVisibility = (ACCESS_EVENT_TYPES as readonly string[]).includes(event.eventType);
   const isAssociation = event.eventType === 'asset_instrumentation_association_created';
   if (!isVisibility && !isAssociation) return undefined;
-  const content = contentOf(event.payload);
+  const content = contentOf(event.envelope);
   if (isAssociation) {
     const asset = idOf(content.asset);
     const instrumentation = idOf(content.instrumentation);
@@ -47,13 +48,8 @@ export function readAccessEvent(event: ArrivedAccessEvent): AccessEvent | undefi
   return { kind: 'visibility', object, id, gone: change === 'disappeared', occurredAtMs: event.occurredAtMs };
 }
 
-function contentOf(payload: string): Record<string, unknown> {
-  try {
-    const { content } = JSON.parse(payload) as { content?: unknown };
-    return typeof content === 'object' && content !== null ? (content as Record<string, unknown>) : {};
-  } catch {
-    return {};
-  }
+function contentOf({ content }: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return typeof content === 'object' && content !== null ? (content as Record<string, unknown>) : {};
 }
 
 function idOf(reference: unknown): number | undefined {

@@ -6,11 +6,21 @@ import { type AccessObject, isAssetGone, isInstrumentationGone, nextVisibility, 
 /** The hold table in memory, and what follows from it and from tags.yaml: which assets and series are held. No I/O, no clock. */
 export type HoldCause = 'answered_403' | 'answered_404' | 'asset_disappeared' | 'instrumentation_disappeared';
 
+interface KnownSeries {
+  id: number;
+  asset: number;
+  key: string;
+  group: string | undefined;
+  instrumentation?: number | undefined;
+}
+
 /** The series that the agent knows: `SeriesCatalogue` of the buffer fits. */
 export interface SeriesOfAssets {
-  ofAsset(asset: number): readonly { id: number; key: string; group: string | undefined }[];
-  /** Grows when a series is added. */
-  readonly size: number;
+  ofAsset(asset: number): readonly KnownSeries[];
+  /** Those that were bound to it at acceptance. */
+  ofInstrumentation(instrumentation: number): readonly KnownSeries[];
+  /** Moves when a series comes or goes. */
+  readonly changes: number;
 }
 
 /** Keys of holds that came and went: `asset 881`, `instrumentation 4711`. */
@@ -29,20 +39,21 @@ export interface DescribedHold {
 }
 
 /** Last events that are remembered of objects that are there; above it the oldest go. Lost ones are never forgotten. */
-const MOST_OBJECTS = 50_000;
+const MAX_OBJECTS = 50_000;
 const FORGET_AT_ONCE = 1_000;
 
 export class AccessState {
   readonly #series: SeriesOfAssets;
   readonly #objects = new Map<string, AccessObject>();
-  readonly #refusals = new Map<number, Refusal>();
+  /** By key of the hold. */
+  readonly #refusals = new Map<string, Refusal>();
   #tags: readonly Tag[] = [];
   #tagsByAsset = new Map<number, Tag[]>();
   #held = new Set<string>();
   #heldAssets = new Set<number>();
-  #seriesHeld: { size: number; ids: readonly number[] } | undefined;
+  #seriesHeld: { changes: number; ids: readonly number[] } | undefined;
   /** Answers of `seriesOfInstrumentation`, for as long as tags and series are the same. */
-  #seriesOf: { size: number; answers: Map<number, { asset: number; series: number[] }[]> } | undefined;
+  #seriesOf: { changes: number; answers: Map<number, { asset: number; series: number[] }[]> } | undefined;
 
   constructor(tags: Iterable<Tag>, series: SeriesOfAssets) {
     this.#series = series;
@@ -70,24 +81,29 @@ export class AccessState {
     const next = nextVisibility(this.object(event.object, event.id), event, wallMs);
     if (!next) return undefined;
     const assets = event.gone ? [] : this.#assetsOf(event.object, event.id);
-    const released = assets.filter((asset) => this.#refusals.has(asset));
+    const back = assets.map((id) => ({ kind: 'asset', id }) as const);
+    const own =
+      event.object === 'instrumentation' && !event.gone ? [{ kind: event.object, id: event.id } as const] : [];
+    const released = [...back, ...own].filter((one) => this.#refusals.has(keyOf(one)));
     return { change: { objects: [next], released, forgotten: this.#tooMany() }, assets };
   }
 
   /** What a 2xx for a probe of these holds changes. A tag's hold is released only where one of its series was in the post. */
   proved(keys: readonly string[], asset: number, series: readonly number[]): HoldChange | undefined {
     const objects: AccessObject[] = [];
+    const released: Pick<Refusal, 'kind' | 'id'>[] = [];
     const posted = new Set(series);
     for (const key of new Set(keys)) {
       const { kind, id } = this.parse(key);
-      const object = this.object(kind, id);
-      if (!object?.gone || object.proved) continue;
       const inPost =
         kind === 'asset' ||
         this.seriesOfInstrumentation(id).some((one) => one.asset === asset && one.series.some((s) => posted.has(s)));
-      if (inPost) objects.push({ ...object, proved: true });
+      if (!inPost) continue;
+      const object = this.object(kind, id);
+      if (object?.gone && !object.proved) objects.push({ ...object, proved: true });
+      if (kind === 'instrumentation' && this.#refusals.has(key)) released.push({ kind, id });
     }
-    const released = this.#refusals.has(asset) ? [asset] : [];
+    if (this.#refusals.has(keyOf({ kind: 'asset', id: asset }))) released.push({ kind: 'asset', id: asset });
     return objects.length + released.length === 0 ? undefined : { objects, released };
   }
 
@@ -95,8 +111,8 @@ export class AccessState {
   commit(change: HoldChange): HoldDifference {
     for (const one of change.forgotten ?? []) this.#objects.delete(`${one.kind} ${one.id}`);
     for (const one of change.objects ?? []) this.#objects.set(`${one.kind} ${one.id}`, one);
-    for (const one of change.refusals ?? []) this.#refusals.set(one.asset, one);
-    for (const asset of change.released ?? []) this.#refusals.delete(asset);
+    for (const one of change.refusals ?? []) this.#refusals.set(keyOf(one), one);
+    for (const one of change.released ?? []) this.#refusals.delete(keyOf(one));
     return this.#rebuild();
   }
 
@@ -104,8 +120,8 @@ export class AccessState {
     return this.#objects.get(`${kind} ${id}`);
   }
 
-  refusal(asset: number): Refusal | undefined {
-    return this.#refusals.get(asset);
+  refusal(key: string): Refusal | undefined {
+    return this.#refusals.get(key);
   }
 
   keys(): Iterable<string> {
@@ -118,37 +134,37 @@ export class AccessState {
   }
 
   causeOf(key: string): HoldCause {
-    const { kind, id } = this.parse(key);
-    if (kind === 'instrumentation') return 'instrumentation_disappeared';
-    return this.isRefusedOnly(key) ? `answered_${this.#refusals.get(id)!.status}` : 'asset_disappeared';
+    if (this.isRefusedOnly(key)) return `answered_${this.#refusals.get(key)!.status}`;
+    return `${this.parse(key).kind}_disappeared`;
   }
 
-  /** Held by an answer alone. Where the asset also disappeared, that is the cause: its event is what will end it. */
+  /** Held by an answer alone. Where the object also disappeared, that is the cause: its event is what will end it. */
   isRefusedOnly(key: string): boolean {
     const { kind, id } = this.parse(key);
-    return kind === 'asset' && this.#refusals.has(id) && !this.#isGone(id);
+    if (!this.#refusals.has(key)) return false;
+    return kind === 'asset' ? !this.#isGone(id) : !isInstrumentationGone(this.object(kind, id));
   }
 
-  /** Recomputed when a hold or the number of series changed. */
+  /** Recomputed when a hold changed, or which series there are. */
   heldSeries(): readonly number[] {
-    if (this.#seriesHeld?.size === this.#series.size) return this.#seriesHeld.ids;
+    if (this.#seriesHeld?.changes === this.#series.changes) return this.#seriesHeld.ids;
     const ids = new Set<number>();
     for (const key of this.#held) {
       const { kind, id } = this.parse(key);
       if (kind !== 'instrumentation') continue;
       for (const one of this.seriesOfInstrumentation(id)) for (const series of one.series) ids.add(series);
     }
-    this.#seriesHeld = { size: this.#series.size, ids: [...ids] };
+    this.#seriesHeld = { changes: this.#series.changes, ids: [...ids] };
     return this.#seriesHeld.ids;
   }
 
   /**
-   * The series of the tags that name an instrumentation, by asset. By key and group, whatever the unit: a unit that a reload
-   * changed made another series of the same value.
+   * The series of the tags that name an instrumentation, by asset, and those that were bound to it. By key and group, whatever
+   * the unit: a unit that a reload changed made another series of the same value.
    */
   seriesOfInstrumentation(instrumentation: number): readonly { asset: number; series: number[] }[] {
-    const { size } = this.#series;
-    if (this.#seriesOf?.size !== size) this.#seriesOf = { size, answers: new Map() };
+    const { changes } = this.#series;
+    if (this.#seriesOf?.changes !== changes) this.#seriesOf = { changes, answers: new Map() };
     let answer = this.#seriesOf.answers.get(instrumentation);
     if (!answer) {
       answer = this.#findSeries(instrumentation);
@@ -163,9 +179,12 @@ export class AccessState {
       if (tag.instrumentation !== instrumentation) continue;
       const wanted = new Set([...tag.values.values()].map((value) => `${value.key}|${value.group ?? ''}`));
       for (const series of this.#series.ofAsset(tag.asset)) {
-        if (!wanted.has(`${series.key}|${series.group ?? ''}`)) continue;
+        if (series.instrumentation !== undefined || !wanted.has(`${series.key}|${series.group ?? ''}`)) continue;
         byAsset.set(tag.asset, (byAsset.get(tag.asset) ?? new Set()).add(series.id));
       }
+    }
+    for (const { id, asset } of this.#series.ofInstrumentation(instrumentation)) {
+      byAsset.set(asset, (byAsset.get(asset) ?? new Set()).add(id));
     }
     return [...byAsset].map(([asset, series]) => ({ asset, series: [...series] }));
   }
@@ -175,7 +194,7 @@ export class AccessState {
       const { kind, id } = this.parse(key);
       const cause = this.causeOf(key);
       const isAnswer = cause === 'answered_403' || cause === 'answered_404';
-      const sinceMs = (isAnswer ? this.#refusals.get(id)?.sinceMs : this.object(kind, id)?.sinceMs) ?? 0;
+      const sinceMs = (isAnswer ? this.#refusals.get(key)?.sinceMs : this.object(kind, id)?.sinceMs) ?? 0;
       const tags = this.#tags.filter((tag) => tag[kind] === id).map((tag) => tag.name);
       return { key, kind, id, cause, sinceMs, tags };
     });
@@ -210,7 +229,11 @@ export class AccessState {
 
   #rebuild(): HoldDifference {
     const held = new Set<string>();
-    const heldAssets = new Set<number>(this.#refusals.keys());
+    const heldAssets = new Set<number>();
+    for (const [key, { kind, id }] of this.#refusals) {
+      held.add(key);
+      if (kind === 'asset') heldAssets.add(id);
+    }
     for (const object of this.#objects.values()) {
       if (!object.gone) continue;
       if (object.kind === 'asset' && this.#isGone(object.id)) heldAssets.add(object.id);
@@ -228,11 +251,15 @@ export class AccessState {
   }
 
   #tooMany(): { kind: ObjectKind; id: number }[] {
-    if (this.#objects.size < MOST_OBJECTS) return [];
+    if (this.#objects.size < MAX_OBJECTS) return [];
     return [...this.#objects.values()]
       .filter((object) => !object.gone)
       .sort((one, other) => (one.occurredAtMs ?? 0) - (other.occurredAtMs ?? 0))
       .slice(0, FORGET_AT_ONCE)
       .map(({ kind, id }) => ({ kind, id }));
   }
+}
+
+function keyOf({ kind, id }: Pick<Refusal, 'kind' | 'id'>): string {
+  return `${kind} ${id}`;
 }

@@ -1,8 +1,8 @@
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../base/clock.ts';
+import { codeOf, messageOf } from '../base/errors.ts';
+import type { Logger } from '../base/logger.ts';
+import { Repeats } from '../base/repeats.ts';
 import type { Tag } from '../config/tags.ts';
-import { codeOf, messageOf } from '../errors.ts';
-import type { Logger } from '../logger.ts';
-import { Repeats } from '../repeats.ts';
 import { type ArrivedAccessEvent, readAccessEvent } from './access-event.ts';
 import { AccessState, type HoldCause, type HoldDifference, type SeriesOfAssets } from './access-state.ts';
 import type { HoldChange, LoadedHolds } from './hold-table.ts';
@@ -10,7 +10,7 @@ import { ProbeSchedule } from './probe-schedule.ts';
 import type { Refusal } from './visibility.ts';
 
 /**
- * Which assets and tags wait because this technical user may not see them now (INTERFACE.md, "Held assets").
+ * Which assets and tags wait because this technical user may not see them now (docs/interface.md, "Held assets").
  *
  * An asset is held because it was answered 403 or 404, or because it disappeared; the series of a tag because its instrumentation
  * disappeared. What releases: the object's `…_appeared`, an instrumentation's for the assets that tags.yaml maps to it, or a 2xx
@@ -77,9 +77,10 @@ export class Holds {
   /** Until when (monotonic) one refusal of an asset that has just appeared is not believed. */
   readonly #grace = new Map<number, number>();
   /** Where an instrumentation's probe goes next: its tags in turn. */
-  readonly #turn = new Map<string, number>();
+  readonly #nextChoice = new Map<string, number>();
   readonly #repeats = new Repeats();
   #saving: Promise<unknown> = Promise.resolve();
+  #cursor = 0;
 
   constructor(options: HoldsOptions) {
     this.#options = options;
@@ -96,6 +97,7 @@ export class Holds {
         'holds that did not fit their checksum were dropped',
       );
     }
+    this.#cursor = loaded.cursor;
     const difference = this.#state.load(loaded);
     const nowMs = clock.monotonicMs();
     for (const key of difference.held) {
@@ -104,6 +106,17 @@ export class Holds {
       this.#schedule.set(key, everyMs, from + clock.random() * (to - from), nowMs);
     }
     this.#announce(difference);
+  }
+
+  /** The event of the inbox up to which everything is on disk. */
+  get cursor(): number {
+    return this.#cursor;
+  }
+
+  /** Whatever is held is tried as soon as the request budget allows. */
+  tryNow(): void {
+    for (const key of this.#schedule.keys()) this.#hasten(key);
+    for (const listener of this.#listeners) listener({ held: [], released: [] });
   }
 
   /** Waits until what was decided is on disk, as far as the disk takes it. */
@@ -124,10 +137,10 @@ export class Holds {
       return;
     }
     const { clock, logger } = this.#options;
-    await this.#inTurn(async () => {
+    await this.#oneAtATime(async () => {
       const outcome = this.#state.decide(read, clock.wallMs());
       if (!outcome) return;
-      await this.#options.store.save(outcome.change);
+      await this.#options.store.save({ ...outcome.change, cursor: event.id });
       if (!read.gone) this.#believeAppeared(outcome.assets);
       this.#became(this.#state.commit(outcome.change));
       if (read.object !== 'node') return;
@@ -164,7 +177,7 @@ export class Holds {
     const key = probe.hold ?? (probe.onlySeries ? undefined : assetKey(probe.asset));
     if (key === undefined) return;
     this.#schedule.tried(key, this.#options.clock.monotonicMs(), this.#spacingMs());
-    if (probe.onlySeries) this.#turn.set(key, (this.#turn.get(key) ?? 0) + 1);
+    if (probe.onlySeries) this.#nextChoice.set(key, (this.#nextChoice.get(key) ?? 0) + 1);
     this.#outstanding.set(probe.asset, (this.#outstanding.get(probe.asset) ?? new Set()).add(key));
   }
 
@@ -181,8 +194,11 @@ export class Holds {
     return this.#schedule.nextAtMs();
   }
 
-  /** The platform answered 403 or 404 to a post. Acts at once; never throws. */
-  async refused(asset: number, status: 403 | 404, series?: readonly number[]): Promise<void> {
+  /**
+   * The platform answered 403 or 404 to a post. Acts at once; never throws. A post to the address of an instrumentation says
+   * something about that one alone.
+   */
+  async refused(asset: number, status: 403 | 404, series?: readonly number[], instrumentation?: number): Promise<void> {
     this.#outstanding.delete(asset);
     const graceUntil = this.#grace.get(asset);
     this.#grace.delete(asset);
@@ -191,9 +207,13 @@ export class Holds {
     // A probe of a tag: its hold stays. Whether the asset as a whole is refused, its other posts will say.
     const tagHeld = new Set(this.heldSeries());
     if (series?.length && series.every((id) => tagHeld.has(id))) return;
-    const refusal: Refusal = { asset, status, sinceMs: this.#options.clock.wallMs() };
+    const key = instrumentation === undefined ? assetKey(asset) : `instrumentation ${instrumentation}`;
+    const refusal: Refusal = { ...this.#state.parse(key), status, sinceMs: this.#options.clock.wallMs() };
     this.#became(this.#state.commit({ refusals: [refusal] }));
-    await this.#saveLater(() => (this.#state.refusal(asset) ? { refusals: [this.#state.refusal(asset)!] } : undefined));
+    await this.#saveLater(() => {
+      const now = this.#state.refusal(key);
+      return now && { refusals: [now] };
+    });
   }
 
   /**
@@ -213,13 +233,14 @@ export class Holds {
     await this.#saveLater(() => ({
       // As they are when their turn comes: an event may have come meanwhile.
       objects: objects.map(({ kind, id }) => this.#state.object(kind, id)).filter((one) => one !== undefined),
-      released: this.#state.refusal(asset) ? [] : [asset],
+      released: (change.released ?? []).filter(({ kind, id }) => !this.#state.refusal(`${kind} ${id}`)),
     }));
   }
 
-  /** Tags as they stand after a reload. */
+  /** Tags as they stand after a reload: a person mended something, so what is held is tried at once. */
   setTags(tags: Iterable<Tag>): void {
     this.#became(this.#state.setTags(tags));
+    this.tryNow();
   }
 
   /** Tells of every change of what is held; returns what takes the listener back. Hold keys: `asset 881`, `instrumentation 4711`. */
@@ -277,9 +298,9 @@ export class Holds {
     const dueSinceMs = this.#schedule.dueSinceMs(hold);
     if (kind === 'asset') return [{ asset: id, hold, dueSinceMs }];
     const choices = this.#state.seriesOfInstrumentation(id);
-    const turn = this.#turn.get(hold) ?? 0;
+    const first = this.#nextChoice.get(hold) ?? 0;
     return choices.map((_, at) => {
-      const { asset, series } = choices[(turn + at) % choices.length]!;
+      const { asset, series } = choices[(first + at) % choices.length]!;
       return { asset, onlySeries: series, hold, dueSinceMs };
     });
   }
@@ -293,7 +314,7 @@ export class Holds {
     }
     for (const key of difference.released) {
       this.#schedule.delete(key);
-      this.#turn.delete(key);
+      this.#nextChoice.delete(key);
     }
     for (const key of this.#state.keys()) {
       const everyMs = this.#everyMs(key);
@@ -319,18 +340,18 @@ export class Holds {
 
   /** Writes after what is being written; the disk's refusal is logged, since memory holds and the next answer repeats it. */
   async #saveLater(change: () => HoldChange | undefined): Promise<void> {
-    await this.#inTurn(async () => {
+    await this.#oneAtATime(async () => {
       const now = change();
       if (now) await this.#options.store.save(now);
     }).catch((error) => {
       const { clock, logger } = this.#options;
       const count = this.#repeats.note('unsaved', clock.monotonicMs());
-      const fields = { event: 'access.unsaved', code: codeOf(error), detail: messageOf(error), count };
+      const fields = { event: 'access.unsaved', code: codeOf(error), error: messageOf(error), count };
       logger[count === undefined ? 'debug' : 'warn'](fields, 'a hold cannot be written');
     });
   }
 
-  #inTurn(work: () => Promise<void>): Promise<void> {
+  #oneAtATime(work: () => Promise<void>): Promise<void> {
     const done = this.#saving.then(work);
     this.#saving = done.catch(() => {});
     return done;

@@ -13,9 +13,10 @@ export interface AccessObject {
   proved: boolean;
 }
 
-/** An asset that was answered 403 or 404. */
+/** An asset that was answered 403 or 404, or an instrumentation where VALUES_PATH names it. */
 export interface Refusal {
-  asset: number;
+  kind: 'asset' | 'instrumentation';
+  id: number;
   status: 403 | 404;
   /** Wall clock: for people. */
   sinceMs: number;
@@ -44,7 +45,7 @@ export function nextVisibility(
 
 /**
  * Whether an asset is held by its own last event. An instrumentation that appeared no earlier than the asset disappeared brings
- * its asset back, by inheritance (spec 2.2).
+ * its asset back, by inheritance (platform 2.2).
  */
 export function isAssetGone(asset: AccessObject | undefined, instrumentations: readonly AccessObject[]): boolean {
   if (!asset?.gone || asset.proved) return false;

@@ -1,4 +1,4 @@
-import { TagferryError } from '../errors.ts';
+import { TagferryError } from '../base/errors.ts';
 
 /** An MQTT broker, or the way to it, said no. */
 export class BrokerError extends TagferryError {}

@@ -1,89 +1,132 @@
-import type { Clock } from '../clock.ts';
-import { codeOf, messageOf } from '../errors.ts';
-import type { Logger } from '../logger.ts';
-import { Repeats } from '../repeats.ts';
-import { type Backoff, fullJitterMs } from '../retry.ts';
+import type { Clock } from '../base/clock.ts';
+import { codeOf, messageOf } from '../base/errors.ts';
+import type { Logger } from '../base/logger.ts';
+import { Repeats } from '../base/repeats.ts';
+import { type Backoff, fullJitterMs } from '../base/retry.ts';
 import { type BrokerAddress, readBrokerAddress } from './broker-address.ts';
 import { BrokerError, brokerAway, brokerBusy, brokerClosed } from './broker-error.ts';
-import { Connection, type Message } from './connection.ts';
-import { topicFits } from './topic-filter.ts';
+import type { BrokerSpec } from './broker-spec.ts';
+import { Connection } from './connection.ts';
+import { readCredentials } from './credentials.ts';
+import { Incoming } from './incoming.ts';
+import {
+  differenceOf,
+  type Filters,
+  type MessageHandler,
+  type SubscribeOptions,
+  type Subscription,
+  Subscriptions,
+} from './subscriptions.ts';
+
+export type { MessageHandler } from './subscriptions.ts';
 
 /**
  * One MQTT broker, shared by whoever subscribes to it and whoever publishes.
  *
- * States: away (connecting, or waiting to), connected, stopped. While away the broker keeps QoS 1 messages for this client's
- * session; publishing waits a few seconds for the connection and then fails, for the caller to try again.
+ * States: away (connecting, or waiting to), connected, stopped. While away the broker keeps messages for this client's session;
+ * publishing waits a few seconds for the connection and then fails, for the caller to try again.
  *
- * Invariants: a message is confirmed (PUBACK) only after its handler resolved, in the order of arrival. A handler that rejects
- * is asked again until it resolves or the connection ends: so a full buffer holds the broker back and loses nothing.
- * A crash leaves unconfirmed messages with the broker, which sends them again.
+ * Invariants: a message is confirmed only after its handler resolved, in the order of arrival. A handler that rejects is asked
+ * again until it resolves or the connection ends: so a full buffer holds the broker back and loses nothing. The session's
+ * subscriptions follow what is wanted by the difference, and a stop changes none of them. A message that nobody wants is confirmed at
+ * once. A crash leaves unconfirmed messages with the broker, which sends them again; those that were on disk by then are known
+ * (`UnconfirmedMessages`) and not taken twice.
  */
 export interface BrokerOptions {
   name: string;
-  /** May hold user and password; never logged. */
-  url: string;
+  spec: BrokerSpec;
   /** The same at every start and different on every gateway: the broker keeps the session under it. */
   clientId: string;
   clock: Clock;
   logger: Logger;
-  ca?: string;
+  /** PLATFORM_CA, for a broker whose source names no authority of its own. */
+  platformCaFile?: string | undefined;
 }
-
-/** Takes a message. Resolves when it is safe (on disk) or when it never will be of use; rejects to be asked again. */
-export type MessageHandler = (message: Message) => Promise<void>;
 
 export interface BrokerState {
   name: string;
   connected: boolean;
+  /** Monotonic: since when it is connected, or away. */
+  sinceMs: number;
   /** Why it is away: a code or a short message. */
   problem: string | undefined;
+  /** Connections that failed or ended. */
+  failures: number;
   received: number;
   published: number;
   /** QoS 0 messages whose handler refused them: nobody sends them again. */
   dropped: number;
+  /** Messages that nobody here wants. */
+  unwanted: number;
+  /** Messages that came a second time, and were not taken again. */
+  redelivered: number;
+  window: { used: number; size: number | undefined };
+  /** By the wall clock: when the first of its certificates ends. */
+  certificateEndsMs: number | undefined;
+}
+
+/** What is known of the broker's session from an earlier process. */
+export interface KeptSession {
+  /** Filters that the session holds; `undefined` where that is not known. */
+  filters: Filters | undefined;
+  unconfirmed: Iterable<readonly [messageId: number, hash: string]>;
 }
 
 const RECONNECT: Backoff = { baseMs: 1_000, capMs: 30_000 };
 const RECONNECT_FLOOR_MS = 250;
-const HANDLER_RETRY: Backoff = { baseMs: 1_000, capMs: 15_000 };
 /** How long a message to be published waits for the connection. */
 const PUBLISH_WAIT_MS = 5_000;
-const MOST_PUBLISHING = 200;
-const UNWANTED_WAIT_MS = 5_000;
+const MAX_PUBLISHING = 200;
 /** A connection that lasted so long was one: what ends it is a trouble of its own. */
 const STEADY_MS = 60_000;
-
-interface Subscription {
-  filter: string;
-  handler: MessageHandler;
-}
 
 export class Broker {
   readonly name: string;
   readonly #options: BrokerOptions;
   readonly #address: BrokerAddress;
-  readonly #subscriptions = new Set<Subscription>();
+  readonly #subscriptions = new Subscriptions();
+  readonly #incoming: Incoming;
   readonly #stopping = new AbortController();
+  readonly #repeats = new Repeats();
+  readonly #counts = { failures: 0, published: 0 };
   #connection: Connection | undefined;
   #loop: Promise<void> | undefined;
   #problem: string | undefined;
+  #sinceMs: number;
   #onConnected: (() => void)[] = [];
-  /** Filters that the broker's session holds. */
-  readonly #granted = new Set<string>();
-  readonly #repeats = new Repeats();
+  /** Filters that the broker's session holds; `undefined` where that is not known. */
+  #granted: Map<string, 0 | 1 | 2> | undefined = undefined;
+  #onGranted: ((filters: Filters) => void) | undefined;
+  #isSettling = false;
+  #isUnsettled = false;
+  #version: 5 | 3;
+  #certificateEndsMs: number | undefined;
   /** Whether the log's last word was that the broker is away. */
   #saidAway = true;
-  #closing = false;
   #publishing = 0;
-  #received = 0;
-  #published = 0;
-  #dropped = 0;
 
   /** Throws `broker.address`. */
   constructor(options: BrokerOptions) {
     this.name = options.name;
     this.#options = options;
-    this.#address = readBrokerAddress(options.name, options.url);
+    this.#address = readBrokerAddress(options.name, options.spec.url);
+    this.#version = options.spec.version;
+    this.#sinceMs = options.clock.monotonicMs();
+    this.#incoming = new Incoming({ ...options, subscriptions: this.#subscriptions, signal: this.#stopping.signal });
+  }
+
+  /** Takes leave of everything: tags.yaml no longer names this broker. What it keeps for us nobody would fetch. */
+  async leave(): Promise<void> {
+    this.#subscriptions.clear();
+    await this.#settle();
+    await this.stop();
+  }
+
+  /** What an earlier process knew. `onGranted` is told what the session holds whenever that changes. */
+  resume(kept: KeptSession, onGranted: (filters: Filters) => void): void {
+    this.#onGranted = onGranted;
+    if (this.#granted === undefined && kept.filters) this.#granted = new Map(kept.filters);
+    this.#incoming.unconfirmed.restore(kept.unconfirmed);
   }
 
   /** Begins to connect, for as long as it takes. */
@@ -93,32 +136,33 @@ export class Broker {
   }
 
   /**
-   * Lets handlers at work finish within `budgetMs`, so that what is on disk is confirmed, and ends the connection. What is
-   * not confirmed comes again.
+   * Lets handlers at work finish within `budgetMs`, so that what is on disk is confirmed, and ends the connection. The session
+   * stays, with all its subscriptions: what is not confirmed, and what is published meanwhile, comes at the next start.
    */
   async stop(budgetMs = 2_000): Promise<void> {
     const { clock } = this.#options;
     const deadline = clock.monotonicMs() + budgetMs;
     const connection = this.#connection;
-    this.#closing = true;
+    this.#incoming.close();
     while (connection && connection.atWork > 0 && clock.monotonicMs() < deadline) await clock.sleep(20);
     this.#stopping.abort(brokerClosed(this.name));
     await connection?.close();
     await this.#loop;
   }
 
-  /** Subscribes, now and at every connection. Returns what takes it back. */
-  subscribe(filter: string, handler: MessageHandler): () => void {
-    const subscription = { filter, handler };
-    const isFirst = !this.#isWanted(filter);
+  /** Subscribes, now and at every connection. Returns what takes it back; several changes in one turn are one. */
+  subscribe(filter: string, handler: MessageHandler, options: SubscribeOptions = {}): () => void {
+    const subscription: Subscription = { ...options, filter, handler };
     this.#subscriptions.add(subscription);
-    if (isFirst && this.#connection) void this.#subscribeNow(this.#connection, filter);
+    this.#settleSoon();
     return () => {
-      if (!this.#subscriptions.delete(subscription) || this.#isWanted(filter)) return;
-      this.#granted.delete(filter);
-      // Best effort: the broker is asked again when a message comes that nobody wants.
-      this.#connection?.unsubscribe(filter).catch(() => {});
+      if (this.#subscriptions.delete(subscription)) this.#settleSoon();
     };
+  }
+
+  /** Ids of messages whose confirmation was sent since the last call: their records may go from the disk. */
+  takeForgotten(): number[] {
+    return this.#incoming.unconfirmed.takeForgotten();
   }
 
   /** Publishes with QoS 1; resolves once the broker confirmed it. Throws `BrokerError`, mostly retryable, or the signal's reason. */
@@ -127,7 +171,7 @@ export class Broker {
     payload: string | Uint8Array,
     options: { retain?: boolean; signal?: AbortSignal } = {},
   ): Promise<void> {
-    if (this.#publishing >= MOST_PUBLISHING) throw brokerBusy(this.name);
+    if (this.#publishing >= MAX_PUBLISHING) throw brokerBusy(this.name);
     if (topic === '' || /[+#\0]/.test(topic)) {
       throw new BrokerError('the topic cannot be published to', { code: 'broker.topic' });
     }
@@ -144,7 +188,7 @@ export class Broker {
           cause: error,
         });
       }
-      this.#published++;
+      this.#counts.published++;
     } finally {
       this.#publishing--;
     }
@@ -154,10 +198,12 @@ export class Broker {
     return {
       name: this.name,
       connected: this.#connection !== undefined,
+      sinceMs: this.#sinceMs,
       problem: this.#connection ? undefined : this.#problem,
-      received: this.#received,
-      published: this.#published,
-      dropped: this.#dropped,
+      ...this.#counts,
+      ...this.#incoming.counts,
+      window: { used: this.#connection?.unconfirmed ?? 0, size: this.#incoming.windowSize },
+      certificateEndsMs: this.#certificateEndsMs,
     };
   }
 
@@ -166,16 +212,8 @@ export class Broker {
     const { signal } = this.#stopping;
     for (let failures = 0; !signal.aborted; ) {
       try {
-        const connection = await Connection.open(
-          {
-            address: this.#address,
-            clientId: this.#options.clientId,
-            ...(this.#options.ca === undefined ? {} : { ca: this.#options.ca }),
-            take: (message, connection) => this.#take(message, connection),
-          },
-          signal,
-        );
-        const fields = { event: 'broker.connected', broker: this.name, attempts: failures + 1 };
+        const connection = await this.#connect(signal);
+        const fields = { event: 'broker.connected', broker: this.name, attempts: failures + 1, version: this.#version };
         logger[this.#saidAway ? 'info' : 'debug'](fields, 'a broker is connected');
         this.#saidAway = false;
         failures = 0;
@@ -187,81 +225,111 @@ export class Broker {
       } catch (error) {
         if (signal.aborted) break;
         this.#tellAway(error);
+        this.#chooseVersion(error);
       }
       const wait = fullJitterMs(failures++, RECONNECT, () => clock.random(), RECONNECT_FLOOR_MS);
       await clock.sleep(wait, signal).catch(() => {});
     }
   }
 
+  async #connect(signal: AbortSignal): Promise<Connection> {
+    const { name, spec, clientId, platformCaFile, clock } = this.#options;
+    const credentials = await readCredentials(name, spec, platformCaFile);
+    this.#certificateEndsMs = credentials.endsMs;
+    return Connection.open(
+      {
+        address: this.#address,
+        credentials,
+        clientId: spec.clientId ?? clientId,
+        version: this.#version,
+        sessionExpiryMs: spec.sessionExpiryMs,
+        clock,
+        incoming: this.#incoming,
+      },
+      signal,
+    );
+  }
+
+  /** MQTT 5 falls back to 3.1.1 where the broker says that it does not speak it, or says nothing at all and goes. */
+  #chooseVersion(error: unknown): void {
+    if (this.#options.spec.version === 3) return;
+    const code = codeOf(error);
+    const isAbsent = code !== undefined && code !== 'broker.version' && code !== 'broker.hung_up';
+    if (!isAbsent) this.#version = this.#version === 5 ? 3 : 5;
+  }
+
   /** Everything of one connection, until it ends. Gives the reason. */
   async #hold(connection: Connection): Promise<unknown> {
+    const { clock } = this.#options;
     this.#connection = connection;
+    this.#sinceMs = clock.monotonicMs();
     this.#problem = undefined;
     if (this.#stopping.signal.aborted) void connection.close();
     for (const tell of this.#onConnected.splice(0)) tell();
-    // What this process has subscribed and the broker remembers is left alone: each subscription repeats retained messages.
-    if (!connection.sessionPresent) this.#granted.clear();
-    for (const filter of new Set([...this.#subscriptions].map((one) => one.filter))) {
-      if (!this.#granted.has(filter)) void this.#subscribeNow(connection, filter);
-    }
+    // A session that the broker has forgotten holds nothing; of one that was made by others nothing is known.
+    if (!connection.sessionPresent) this.#granted = new Map();
+    void this.#settle();
     const reason = await connection.closed;
     this.#connection = undefined;
+    this.#sinceMs = clock.monotonicMs();
+    this.#incoming.ended();
     return reason;
   }
 
-  async #subscribeNow(connection: Connection, filter: string): Promise<void> {
+  #settleSoon(): void {
+    queueMicrotask(() => void this.#settle());
+  }
+
+  /** Makes the session hold what is wanted, by the difference. What is new comes first, so that nothing falls between. */
+  async #settle(): Promise<void> {
+    this.#isUnsettled = true;
+    const connection = this.#connection;
+    if (!connection || this.#incoming.isClosed || this.#isSettling) return;
+    this.#isSettling = true;
     try {
-      await connection.subscribe(filter);
-      this.#granted.add(filter);
-    } catch (error) {
-      if (!(error instanceof BrokerError)) return;
-      const count = this.#repeats.note(`not_allowed:${filter}`, this.#options.clock.monotonicMs());
-      const fields = { event: 'broker.not_allowed', broker: this.name, topic: filter, hint: error.hint, count };
-      this.#options.logger[count === undefined ? 'debug' : 'error'](fields, 'a broker refuses a subscription');
+      while (this.#isUnsettled && !connection.isClosed) {
+        this.#isUnsettled = false;
+        await this.#askFor(connection);
+      }
+    } catch {
+      // The connection is over: the next one settles.
+    } finally {
+      this.#isSettling = false;
     }
   }
 
-  async #take(message: Message, connection: Connection): Promise<void> {
-    // At a stop nobody is there to take it: it is not confirmed, and comes again.
-    if (this.#closing) throw brokerClosed(this.name);
-    this.#received++;
-    let wanted = this.#whoWants(message.topic);
-    if (wanted.length === 0) {
-      // What the session kept comes with the connection, perhaps before a source has subscribed.
-      await this.#options.clock.sleep(UNWANTED_WAIT_MS, this.#stopping.signal);
-      wanted = this.#whoWants(message.topic);
+  /** What is refused is not asked for again on this connection, unless something else changes. */
+  async #askFor(connection: Connection): Promise<void> {
+    const granted = this.#granted ?? new Map<string, 0 | 1 | 2>();
+    this.#granted = granted;
+    const { fresh, gone } = differenceOf(this.#subscriptions.wanted(), granted);
+    const taken = await Promise.all(chunksOf(fresh).map((some) => this.#subscribe(connection, some)));
+    for (const filter of gone) {
+      await connection.unsubscribe(filter);
+      granted.delete(filter);
     }
-    // Still nobody: a subscription of an earlier configuration, which the session holds on to.
-    if (wanted.length === 0) connection.unsubscribe(message.topic).catch(() => {});
-    await Promise.all(wanted.map((one) => this.#handle(one, message, connection)));
+    if (taken.includes(true) || gone.length > 0) this.#onGranted?.(granted);
   }
 
-  /** Asks a handler until it takes the message or the connection is over, which the broker answers by sending it again. */
-  async #handle(subscription: Subscription, message: Message, connection: Connection): Promise<void> {
-    const { clock, logger } = this.#options;
-    for (let attempt = 0; ; attempt++) {
-      try {
-        return await subscription.handler(message);
-      } catch (error) {
-        if (message.qos === 0) {
-          this.#dropped++;
-          return;
-        }
-        if (attempt === 0) {
-          const code = codeOf(error);
-          const count = this.#repeats.note(`refused:${code}`, clock.monotonicMs());
-          const fields = { event: 'broker.refused', broker: this.name, topic: message.topic, code, count };
-          logger[count === undefined ? 'debug' : 'warn'](fields, 'a message cannot be taken now; the broker keeps it');
-        }
-        const wait = fullJitterMs(attempt, HANDLER_RETRY, () => clock.random(), 200);
-        await clock.sleep(wait, this.#stopping.signal);
-        if (connection.isClosed) throw error;
+  /** `false` where the broker takes none of them. */
+  async #subscribe(connection: Connection, filters: readonly [string, 0 | 1 | 2][]): Promise<boolean> {
+    const taken = await connection.subscribe(filters);
+    for (const [at, [filter, qos]] of filters.entries()) {
+      if (taken[at]) this.#granted?.set(filter, qos);
+      else {
+        this.#tellRefused(filter);
+        this.#subscriptions.tellRefused(filter);
       }
     }
+    return taken.includes(true);
   }
 
-  #whoWants(topic: string): Subscription[] {
-    return [...this.#subscriptions].filter((one) => topicFits(one.filter, topic));
+  #tellRefused(filter: string): void {
+    const { clock, logger } = this.#options;
+    const count = this.#repeats.note(`not_allowed:${filter}`, clock.monotonicMs());
+    const hint = 'Give this client the right to read the topic, in the broker.';
+    const fields = { event: 'broker.not_allowed', broker: this.name, topic: filter, hint, count };
+    logger[count === undefined ? 'debug' : 'error'](fields, 'a broker refuses a subscription');
   }
 
   #untilConnected(signal: AbortSignal | undefined): Promise<Connection> {
@@ -283,16 +351,22 @@ export class Broker {
     });
   }
 
-  #isWanted(filter: string): boolean {
-    return [...this.#subscriptions].some((one) => one.filter === filter);
-  }
-
   #tellAway(error: unknown): void {
     this.#problem = codeOf(error) ?? messageOf(error);
     const { clock, logger } = this.#options;
+    this.#counts.failures++;
     const count = this.#repeats.note('away', clock.monotonicMs());
     const fields = { event: 'broker.away', broker: this.name, reason: this.#problem, count };
     logger[count === undefined ? 'debug' : 'warn'](fields, 'a broker is away; it is tried again until it answers');
     this.#saidAway ||= count !== undefined;
   }
+}
+
+/** Some brokers take eight filters in one packet, and no more. */
+const MAX_TOGETHER = 8;
+
+function chunksOf<Item>(items: readonly Item[]): Item[][] {
+  const chunks: Item[][] = [];
+  for (let from = 0; from < items.length; from += MAX_TOGETHER) chunks.push(items.slice(from, from + MAX_TOGETHER));
+  return chunks;
 }

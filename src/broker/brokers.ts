@@ -1,41 +1,41 @@
 import { Broker, type BrokerOptions, type BrokerState } from './broker.ts';
 import { brokerUnknown } from './broker-error.ts';
+import type { BrokerSpec } from './broker-spec.ts';
 
 /**
  * The brokers of tags.yaml, one client each, by name. A reload keeps the connection of those whose address did not change.
  */
 export class Brokers {
-  readonly #shared: Omit<BrokerOptions, 'name' | 'url' | 'clientId'> & { clientId: (name: string) => string };
-  readonly #brokers = new Map<string, { url: string; broker: Broker }>();
-  #started = false;
+  readonly #shared: Omit<BrokerOptions, 'name' | 'spec' | 'clientId'> & { clientId: (name: string) => string };
+  readonly #brokers = new Map<string, { made: string; broker: Broker }>();
 
-  constructor(shared: Omit<BrokerOptions, 'name' | 'url' | 'clientId'> & { clientId: (name: string) => string }) {
+  constructor(shared: Omit<BrokerOptions, 'name' | 'spec' | 'clientId'> & { clientId: (name: string) => string }) {
     this.#shared = shared;
   }
 
   /**
-   * Sets which brokers there are; new ones connect if `start` was called, those that are gone or moved are stopped.
+   * Sets which brokers there are; those that are gone or moved are stopped, new ones connect at `start`, once somebody takes what comes.
    * Returns the names whose subscriptions have to be made anew.
    */
-  async set(sources: Iterable<{ name: string; url: string }>): Promise<string[]> {
-    const wanted = new Map([...sources].map((source) => [source.name, source.url]));
-    const gone = [...this.#brokers].filter(([name, one]) => wanted.get(name) !== one.url);
+  async set(sources: Iterable<{ name: string; spec: BrokerSpec }>): Promise<string[]> {
+    const wanted = new Map([...sources].map(({ name, spec }) => [name, { spec, made: JSON.stringify(spec) }]));
+    const gone = [...this.#brokers].filter(([name, one]) => wanted.get(name)?.made !== one.made);
     for (const [name] of gone) this.#brokers.delete(name);
-    await Promise.all(gone.map(([, one]) => one.broker.stop()));
+    // One that is made anew goes on with its session; of one that is gone it takes leave.
+    await Promise.all(gone.map(([name, { broker }]) => (wanted.has(name) ? broker.stop() : broker.leave())));
     const fresh: string[] = [];
-    for (const [name, url] of wanted) {
+    for (const [name, { spec, made }] of wanted) {
       if (this.#brokers.has(name)) continue;
       const { clientId, ...rest } = this.#shared;
-      const broker = new Broker({ ...rest, name, url, clientId: clientId(name) });
-      this.#brokers.set(name, { url, broker });
+      const broker = new Broker({ ...rest, name, spec, clientId: clientId(name) });
+      this.#brokers.set(name, { made, broker });
       fresh.push(name);
-      if (this.#started) broker.start();
     }
     return fresh;
   }
 
+  /** Connects those that are not yet. */
   start(): void {
-    this.#started = true;
     for (const { broker } of this.#brokers.values()) broker.start();
   }
 

@@ -1,152 +1,198 @@
-import type { IClientOptions, IPublishPacket, MqttClient } from 'mqtt';
+/**
+ * One connection to a broker, from CONNECT to its end; never reconnects (that is `Broker`'s). The packets are made and read by
+ * mqtt-packet; what happens between them stands here, because the clients that there are confirm a message before it can be on
+ * disk, or read nothing while one waits: QoS 1 and 2 are confirmed (PUBACK, PUBREC) when the handler is done, in the order of
+ * arrival, and the keep-alive goes on whatever waits.
+ *
+ * Invariants: nothing is confirmed that was not taken; a session is never ended from here (no clean start, no DISCONNECT that
+ * changes its expiry). What is not confirmed when it ends comes again.
+ */
+import type { Duplex } from 'node:stream';
+import type { IPublishPacket, Packet, Parser } from 'mqtt-packet';
+import type { Clock } from '../base/clock.ts';
 import type { BrokerAddress } from './broker-address.ts';
 import { BrokerError } from './broker-error.ts';
-import { Receipts } from './receipts.ts';
+import type { Credentials } from './credentials.ts';
+import { Exchanges } from './exchanges.ts';
+import { type Receipt, Receipts } from './receipts.ts';
+import { openTransport } from './transport.ts';
 
-/** A message as it came. `redelivered`: the broker may have sent it before. */
+/** A message as it came. */
 export interface Message {
   topic: string;
   payload: Uint8Array;
   qos: 0 | 1 | 2;
   retained: boolean;
+  /** The broker may have sent it before. */
   redelivered: boolean;
+  /** Of QoS 1 and 2. */
+  messageId: number | undefined;
+  /** Of topic and payload, where there is a message id. */
+  hash?: string;
 }
 
 export interface ConnectionOptions {
   address: BrokerAddress;
+  credentials: Credentials;
   clientId: string;
-  /** PEM of a private authority. */
-  ca?: string;
+  version: 5 | 3;
+  sessionExpiryMs: number;
+  clock: Clock;
+  incoming: Receiver;
+}
+
+/** Who is told of what comes. */
+export interface Receiver {
+  /** The broker took the client in; messages that it kept follow. */
+  greeted(sessionPresent: boolean): void;
   /** Takes one message; resolves when it is safe. Rejects when it is not and never will be on this connection. */
-  take: (message: Message, connection: Connection) => Promise<void>;
+  take(message: Message, connection: Connection): Promise<void>;
+  /** The broker will not send these again: PUBACK was sent, or PUBREL came. */
+  done(messageIds: readonly number[]): void;
+  /** Confirmations were sent: how many messages wait for theirs now. */
+  confirmed(waiting: number): void;
 }
 
 const KEEPALIVE_S = 30;
 const CONNECT_TIMEOUT_MS = 15_000;
-const PUBLISH_TIMEOUT_MS = 10_000;
-/** Messages whose handlers are at work. Beyond it the socket is not read: TCP holds the broker back. */
-const MOST_AT_WORK = 1_000;
+/** How many messages a broker may give unconfirmed: two commits' worth, so that one is filled while the other is written. */
+export const RECEIVE_MAXIMUM = 2_000;
+/** Beyond it the socket is not read: TCP holds back a broker that keeps to no window. */
+const MAX_AT_WORK = 4_000;
+const MAX_BYTES_AT_WORK = 16 * 1024 * 1024;
+const MAX_PACKET_BYTES = 4 * 1024 * 1024;
+/** Reasons by which a broker says that it does not speak the version: MQTT 5, and 3.1.1's. */
+const WRONG_VERSION = new Set([0x84, 0x01]);
 
-/**
- * One connection to a broker, from CONNECT to its end; never reconnects (that is `Broker`'s). MQTT 3.1.1 with a session that
- * the broker keeps, so that QoS 1 messages wait there while the gateway is away.
- *
- * mqtt.js confirms a message when `handleMessage` calls back and reads nothing until then: one message per disk commit. So
- * `handleMessage` calls back at once with an error, which makes mqtt.js leave the confirmation out, and PUBACK is written here
- * once the handler is done. Its four bytes are fixed (MQTT 3.1.1 section 3.4), which is why 5 is not spoken.
- */
 export class Connection {
-  readonly #client: MqttClient;
+  readonly #stream: Duplex;
   readonly #options: ConnectionOptions;
-  readonly #receipts: Receipts;
-  readonly #held: (() => void)[] = [];
-  #atWork = 0;
-  #error: unknown;
+  readonly #encode: (packet: Packet) => Buffer;
+  readonly #receipts = new Receipts((receipts) => this.#confirm(receipts));
+  readonly #exchanges = new Exchanges((packet) => this.#send(packet));
+  readonly #atWork = { messages: 0, bytes: 0 };
+  #isPaused = false;
   #isClosed = false;
+  #error: unknown;
+  #lastSentMs = 0;
+  #lastHeardMs = 0;
+  #cancelKeepalive: () => void = () => {};
+  #end!: (reason: unknown) => void;
   /** Resolves with the reason when the connection is over. */
   readonly closed: Promise<unknown>;
-  /** The broker remembered this client: its subscriptions stand. */
-  readonly sessionPresent: boolean;
+  /** The broker remembered this client: its subscriptions stand, and what it sent before comes again. */
+  sessionPresent = false;
 
-  private constructor(client: MqttClient, sessionPresent: boolean, options: ConnectionOptions) {
-    this.#client = client;
+  private constructor(stream: Duplex, parser: Parser, encode: (packet: Packet) => Buffer, options: ConnectionOptions) {
+    this.#stream = stream;
     this.#options = options;
-    this.sessionPresent = sessionPresent;
-    this.#receipts = new Receipts((messageId) => this.#confirm(messageId));
-    client.handleMessage = (packet, done) => this.#receive(packet, done);
-    client.on('error', (error) => {
+    this.#encode = encode;
+    this.closed = new Promise((resolve) => {
+      this.#end = resolve;
+    });
+    stream.on('error', (error) => {
       this.#error ??= error;
     });
-    this.closed = new Promise((resolve) => {
-      client.once('close', () => {
-        this.#isClosed = true;
-        resolve(this.#error ?? new Error('the broker closed the connection'));
-      });
+    stream.once('close', () => this.#over());
+    parser.on('error', (error: unknown) => this.#fail(error));
+    stream.on('data', (bytes: Buffer) => {
+      this.#lastHeardMs = options.clock.monotonicMs();
+      try {
+        parser.parse(bytes);
+      } catch (error) {
+        this.#fail(error);
+      }
     });
   }
 
-  /** Connects once. Rejects with the driver's error, or the signal's reason. */
+  /** Connects once. Rejects with a `BrokerError` where the broker refuses, with the system's error, or the signal's reason. */
   static async open(options: ConnectionOptions, signal: AbortSignal): Promise<Connection> {
-    signal.throwIfAborted();
+    const cut = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_TIMEOUT_MS)]);
     // Only here: an agent without MQTT does not load it.
-    const { connect } = await import('mqtt');
-    const { address, ca, clientId } = options;
-    const settings: IClientOptions = {
-      ...address,
+    const { default: mqtt } = await import('mqtt-packet');
+    const stream = await openTransport(options.address, options.credentials, cut);
+    const protocolVersion = options.version === 5 ? 5 : 4;
+    const parser = mqtt.parser({ protocolVersion });
+    const connection = new Connection(stream, parser, (packet) => mqtt.generate(packet, { protocolVersion }), options);
+    const onAbort = () => connection.#fail(cut.reason);
+    cut.addEventListener('abort', onAbort, { once: true });
+    try {
+      await connection.#greet(parser);
+    } finally {
+      cut.removeEventListener('abort', onAbort);
+    }
+    return connection;
+  }
+
+  async #greet(parser: Parser): Promise<void> {
+    const { clientId, version, sessionExpiryMs, credentials, address } = this.#options;
+    const username = credentials.username ?? address.username;
+    const password = credentials.password ?? address.password;
+    const greeted = new Promise<void>((resolve, reject) => {
+      void this.closed.then((reason) => reject(reason));
+      parser.once('packet', (packet) => {
+        if (packet.cmd !== 'connack') return this.#fail(new Error('the broker answered CONNECT with something else'));
+        const code = packet.reasonCode ?? packet.returnCode ?? 0;
+        if (code !== 0) return this.#fail(refused(code, version));
+        this.sessionPresent = packet.sessionPresent === true;
+        this.#options.incoming.greeted(this.sessionPresent);
+        this.#exchanges.allow(packet.properties?.receiveMaximum);
+        const keepaliveS = (packet.properties as { serverKeepAlive?: number } | undefined)?.serverKeepAlive;
+        // Not a tick later: stored messages follow CONNACK in the same segment.
+        parser.on('packet', (next) => this.#hear(next));
+        this.#keepAlive(keepaliveS ?? KEEPALIVE_S);
+        resolve();
+      });
+    });
+    this.#send({
+      cmd: 'connect',
+      protocolId: 'MQTT',
+      protocolVersion: version === 5 ? 5 : 4,
       clientId,
       clean: false,
-      protocolVersion: 4,
       keepalive: KEEPALIVE_S,
-      connectTimeout: CONNECT_TIMEOUT_MS,
-      reconnectPeriod: 0,
-      resubscribe: false,
-      queueQoSZero: false,
-      ...(ca === undefined ? {} : { ca }),
-    };
-    const client = connect(settings);
-    return new Promise((resolve, reject) => {
-      let failure: unknown;
-      const end = (error: unknown) => {
-        signal.removeEventListener('abort', onAbort);
-        // Late errors of a client that is over have nobody to tell.
-        client.on('error', () => {});
-        client.end(true);
-        reject(error);
-      };
-      const onAbort = () => end(signal.reason);
-      const onError = (error: unknown) => {
-        failure = error;
-        // A broker that refuses (bad credentials) says so in CONNACK and closes.
-        end(error);
-      };
-      const onClose = () => end(failure ?? new Error('the broker closed the connection'));
-      signal.addEventListener('abort', onAbort, { once: true });
-      client.once('error', onError);
-      client.once('close', onClose);
-      // Not at `connect`, which is a tick later: stored messages follow CONNACK in the same segment.
-      client.once('packetreceive', (packet) => {
-        if (packet.cmd !== 'connack' || (packet.returnCode ?? 0) !== 0) return;
-        signal.removeEventListener('abort', onAbort);
-        client.removeListener('error', onError);
-        client.removeListener('close', onClose);
-        const connection = new Connection(client, packet.sessionPresent === true, options);
-        client.once('connect', () => resolve(connection));
-        client.once('close', () => reject(new Error('the broker closed the connection')));
-      });
+      ...(username === undefined ? {} : { username }),
+      ...(password === undefined ? {} : { password: Buffer.from(password) }),
+      ...(version === 5
+        ? {
+            properties: {
+              sessionExpiryInterval: Math.round(sessionExpiryMs / 1000),
+              receiveMaximum: RECEIVE_MAXIMUM,
+              maximumPacketSize: MAX_PACKET_BYTES,
+            },
+          }
+        : {}),
     });
+    await greeted;
   }
 
-  async subscribe(filter: string): Promise<void> {
-    const granted = await this.#untilClosed(this.#client.subscribeAsync(filter, { qos: 1 }));
-    if (granted.some((grant) => grant.qos === 128)) {
-      throw new BrokerError(`the broker does not allow the subscription to ${filter}`, {
-        code: 'broker.not_allowed',
-        hint: 'Give this client the right to read the topic, in the broker.',
-      });
-    }
+  /** Gives for each filter whether the broker takes it. */
+  async subscribe(filters: readonly (readonly [filter: string, qos: 0 | 1 | 2])[]): Promise<boolean[]> {
+    // Retained messages only where the subscription is new to the session.
+    const options = this.#options.version === 5 ? { nl: false, rap: false, rh: 1 } : {};
+    const codes = await this.#exchanges.subscribe(filters.map(([topic, qos]) => ({ topic, qos, ...options })));
+    return codes.map((code) => code < 0x80);
   }
 
   async unsubscribe(filter: string): Promise<void> {
-    await this.#untilClosed(this.#client.unsubscribeAsync(filter));
+    await this.#exchanges.unsubscribe([filter]);
   }
 
   /** Resolves once the broker has confirmed the message (QoS 1). */
   async publish(topic: string, payload: string | Uint8Array, retain: boolean, signal?: AbortSignal): Promise<void> {
-    const sending = this.#client.publishAsync(topic, typeof payload === 'string' ? payload : Buffer.from(payload), {
-      qos: 1,
-      retain,
-    });
-    const cut = AbortSignal.any([AbortSignal.timeout(PUBLISH_TIMEOUT_MS), ...(signal ? [signal] : [])]);
-    await this.#untilClosed(sending, cut);
+    await this.#exchanges.publish({ topic, payload: Buffer.from(payload), retain }, signal);
   }
 
-  /** Ends the session's connection, not the session. */
+  /** Ends the connection, not the session. What was sent is on its way when it resolves. */
   async close(): Promise<void> {
-    if (this.#client.connected) this.#client.end(false);
-    else this.#client.end(true);
-    const forced = setTimeout(() => this.#client.stream?.destroy(), 1_000);
+    if (!this.#isClosed) {
+      this.#send({ cmd: 'disconnect', ...(this.#options.version === 5 ? { reasonCode: 0 } : {}) } as Packet);
+      this.#stream.end();
+      this.#stream.resume();
+    }
+    const cancel = this.#options.clock.after(1_000, () => this.#stream.destroy());
     await this.closed;
-    clearTimeout(forced);
+    cancel();
   }
 
   get isClosed(): boolean {
@@ -155,54 +201,128 @@ export class Connection {
 
   /** How many messages are not safe yet. */
   get atWork(): number {
-    return this.#atWork;
+    return this.#atWork.messages;
   }
 
-  #receive(packet: IPublishPacket, done: (error?: Error) => void): void {
-    const receipt = packet.qos === 1 ? this.#receipts.expect(packet.messageId!) : () => {};
-    const message: Message = {
-      topic: packet.topic,
-      payload: typeof packet.payload === 'string' ? Buffer.from(packet.payload) : packet.payload,
-      qos: packet.qos,
-      retained: packet.retain,
-      redelivered: packet.dup,
-    };
-    this.#atWork++;
-    this.#options
+  /** How many of QoS 1 and 2 are not confirmed yet. */
+  get unconfirmed(): number {
+    return this.#receipts.waiting;
+  }
+
+  #hear(packet: Packet): void {
+    switch (packet.cmd) {
+      case 'publish':
+        this.#receive(packet);
+        return;
+      case 'pubrel':
+        this.#send({ cmd: 'pubcomp', messageId: packet.messageId! } as Packet);
+        this.#options.incoming.done([packet.messageId!]);
+        return;
+      case 'disconnect':
+        this.#fail(ended(packet.reasonCode ?? 0));
+        return;
+      default:
+        this.#exchanges.answered(packet);
+    }
+  }
+
+  #receive(packet: IPublishPacket): void {
+    const { qos, messageId } = packet;
+    const receipt = qos === 0 ? () => {} : this.#receipts.expect(messageId!, qos);
+    const payload = typeof packet.payload === 'string' ? Buffer.from(packet.payload) : packet.payload;
+    const { topic, retain, dup } = packet;
+    const message = { topic, payload, qos, retained: retain, redelivered: dup && this.sessionPresent, messageId };
+    this.#atWork.messages++;
+    this.#atWork.bytes += payload.length;
+    this.#options.incoming
       .take(message, this)
       .then(receipt, () => {})
       .finally(() => {
-        this.#atWork--;
-        this.#held.shift()?.();
+        this.#atWork.messages--;
+        this.#atWork.bytes -= payload.length;
+        this.#regulate();
       });
-    const goOn = () => done(new Error('confirmed later'));
-    if (this.#atWork < MOST_AT_WORK) goOn();
-    else this.#held.push(goOn);
+    this.#regulate();
   }
 
-  #confirm(messageId: number): void {
-    const { stream } = this.#client;
-    if (!this.#client.connected || stream.destroyed) return;
-    stream.write(Buffer.from([0x40, 0x02, messageId >> 8, messageId & 0xff]));
-  }
-
-  async #untilClosed<Result>(work: Promise<Result>, cut?: AbortSignal): Promise<Result> {
-    work.catch(() => {});
-    let onAbort = () => {};
-    const aborted = new Promise<never>((_, reject) => {
-      onAbort = () => reject(cut?.reason);
-      if (cut?.aborted) onAbort();
-      cut?.addEventListener('abort', onAbort, { once: true });
-    });
-    aborted.catch(() => {});
-    const over = this.closed.then((reason) => {
-      throw reason;
-    });
-    over.catch(() => {});
-    try {
-      return await Promise.race([work, over, aborted]);
-    } finally {
-      cut?.removeEventListener('abort', onAbort);
+  #regulate(): void {
+    const isFull = this.#atWork.messages >= MAX_AT_WORK || this.#atWork.bytes >= MAX_BYTES_AT_WORK;
+    if (isFull === this.#isPaused || this.#isClosed) return;
+    this.#isPaused = isFull;
+    if (isFull) this.#stream.pause();
+    else {
+      this.#lastHeardMs = this.#options.clock.monotonicMs();
+      this.#stream.resume();
     }
   }
+
+  #confirm(receipts: readonly Receipt[]): void {
+    if (this.#isClosed) return;
+    this.#stream.cork();
+    for (const { messageId, qos } of receipts) {
+      this.#send({ cmd: qos === 1 ? 'puback' : 'pubrec', messageId } as Packet);
+    }
+    this.#stream.uncork();
+    this.#options.incoming.done(receipts.filter(({ qos }) => qos === 1).map(({ messageId }) => messageId));
+    this.#options.incoming.confirmed(this.#receipts.waiting);
+  }
+
+  #send(packet: Packet): void {
+    if (this.#isClosed || this.#stream.writableEnded) return;
+    this.#lastSentMs = this.#options.clock.monotonicMs();
+    this.#stream.write(this.#encode(packet));
+  }
+
+  /** Asks when nothing was sent for a while; a broker that says nothing for long, while it is listened to, is away. */
+  #keepAlive(seconds: number): void {
+    if (seconds === 0 || this.#isClosed) return;
+    const { clock } = this.#options;
+    this.#cancelKeepalive = clock.after(seconds * 250, () => {
+      const nowMs = clock.monotonicMs();
+      if (!this.#isPaused && nowMs - this.#lastHeardMs > seconds * 1_500) {
+        return this.#fail(new BrokerError('the broker does not answer', { code: 'broker.silent', retryable: true }));
+      }
+      if (nowMs - this.#lastSentMs >= seconds * 700 || nowMs - this.#lastHeardMs >= seconds * 700) {
+        this.#send({ cmd: 'pingreq' });
+      }
+      this.#keepAlive(seconds);
+    });
+  }
+
+  #fail(error: unknown): void {
+    this.#error ??= error;
+    this.#stream.destroy();
+    this.#over();
+  }
+
+  #over(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#cancelKeepalive();
+    const reason =
+      this.#error ?? new BrokerError('the broker closed the connection', { code: 'broker.hung_up', retryable: true });
+    this.#exchanges.end(reason);
+    this.#end(reason);
+  }
+}
+
+function ended(reason: number): BrokerError {
+  return new BrokerError(`the broker ended the connection (reason ${reason})`, {
+    code: 'broker.ended',
+    retryable: true,
+  });
+}
+
+function refused(code: number, version: 5 | 3): BrokerError {
+  if (version === 5 && WRONG_VERSION.has(code)) {
+    return new BrokerError('the broker does not speak MQTT 5', { code: 'broker.version', retryable: true });
+  }
+  const isLogin = [0x04, 0x05, 0x86, 0x87, 0x8a].includes(code);
+  return new BrokerError(`the broker refuses this client (reason ${code})`, {
+    code: isLogin ? 'broker.login' : 'broker.refused',
+    retryable: true,
+    hint: isLogin
+      ? 'Look at username and password_file of the source, and at the rights of this client in the broker.'
+      : 'Look into the log of the broker.',
+  });
 }

@@ -1,14 +1,14 @@
 /**
- * What has happened in memory and is not on disk yet. It goes with the next commit, so that settling and folding cost
+ * What has happened in memory and is not on disk yet. It goes with the next commit, so that settling and flushing cost
  * no sync of their own. A crash before that loses none of it for good: the rows of the log that it came from are
- * still there, and are posted or folded again. A commit that fails leaves it here for the next.
+ * still there, and are posted or flushed again. A commit that fails leaves it here for the next.
  */
-import type { SettledRun } from './log-row.ts';
+import type { SettledRun } from './format/log-row.ts';
+import { packRanges } from './format/settled-ranges.ts';
+import { ValueColumns } from './format/value-columns.ts';
 import type { Series } from './series.ts';
-import { packRanges } from './settled-ranges.ts';
-import { MOST_ENTRIES, packDirectory, packGone, type Span, segmentId } from './span.ts';
+import { MAX_ENTRIES, packDirectory, packGone, type Span, segmentId } from './span.ts';
 import { quarantineSum, type Statements, spanSum, writeSeries } from './tables.ts';
-import { ValueColumns } from './value-columns.ts';
 
 export interface QuarantineEntry {
   series: number;
@@ -38,6 +38,8 @@ export class Pending {
   /** Series that values move to. */
   readonly newSeries = new Map<number, Series>();
   aside: { what: string; place: number; atMs: number; bytes: Uint8Array | undefined }[] = [];
+  /** Copies of damaged rows that go for want of space. */
+  droppedAside: number[] = [];
   /** Damaged rows of the log, kept in `aside`. */
   droppedRows: number[] = [];
   /** Series whose row is damaged. */
@@ -58,6 +60,7 @@ export class Pending {
       this.releasedQuarantine.length === 0 &&
       this.moved.length === 0 &&
       this.aside.length === 0 &&
+      this.droppedAside.length === 0 &&
       this.droppedRows.length === 0 &&
       this.droppedSeries.length === 0 &&
       this.dropRowsThrough === 0
@@ -68,7 +71,7 @@ export class Pending {
   dropSpan(span: Span): void {
     const isNew = this.newSpans.delete(span);
     this.changedSpans.delete(span);
-    // A merge drops a hundred spans of some hundred segments in one step.
+    // A compaction drops a hundred spans of some hundred segments in one step.
     for (const waiting of [this.segments, this.goneSegments, this.progress]) {
       for (let entry = 0; waiting.size > 0 && entry < span.series.length; entry++) {
         waiting.delete(segmentId(span.id, entry));
@@ -87,14 +90,15 @@ export class Pending {
 
   /** Runs inside the transaction of a commit. What goes, goes first: what comes takes its pages, and the file need not grow. */
   write(statements: Statements): void {
+    for (const id of this.droppedAside) statements.dropAside.run(id);
     for (const id of this.droppedRows) statements.dropRow.run(id);
     if (this.dropRowsThrough > 0) statements.dropRows.run(this.dropRowsThrough);
     for (const id of this.droppedSeries) statements.dropSeries.run(id);
     for (const series of this.newSeries.values()) writeSeries(statements, series);
     for (const span of this.droppedSpans) {
       const first = segmentId(span.id, 0);
-      statements.dropSegments.run(first, first + MOST_ENTRIES - 1);
-      statements.dropProgresses.run(first, first + MOST_ENTRIES - 1);
+      statements.dropSegments.run(first, first + MAX_ENTRIES - 1);
+      statements.dropProgresses.run(first, first + MAX_ENTRIES - 1);
       statements.dropGone.run(span.id);
       statements.dropSpan.run(span.id);
     }
@@ -134,13 +138,14 @@ export class Pending {
     this.newSeries.clear();
     if (this.moved.length > 0) this.moved = new ValueColumns();
     this.aside = [];
+    this.droppedAside = [];
     this.droppedRows = [];
     this.droppedSeries = [];
     this.dropRowsThrough = 0;
   }
 }
 
-/** Numbers as they come, those that follow one on another as one range: a merge deletes thousands, side by side. */
+/** Numbers as they come, those that follow one on another as one range: a compaction deletes thousands, side by side. */
 function neighbouring(ids: Iterable<number>): { from: number; to: number }[] {
   const ranges: { from: number; to: number }[] = [];
   for (const id of ids) {

@@ -1,17 +1,17 @@
 /**
- * A span: what one folding of the log made, a segment for each series that had something unsettled. Spans stand in the
+ * A span: what one flushing of the log made, a segment for each series that had something unsettled. Spans stand in the
  * order of acceptance, and the segments of one span lie beside each other in the file, asset by asset: the order in
  * which a backlog is posted is the order in which it is read.
  *
  * In memory a span is its directory alone, some twenty bytes for each segment of hundreds of values.
  */
-import { ByteReader, ByteWriter, damaged } from './bytes.ts';
-import type { SettledRanges } from './settled-ranges.ts';
+import { ByteReader, ByteWriter, damaged } from './format/bytes.ts';
+import type { SettledRanges } from './format/settled-ranges.ts';
 
 /** Segments of a span, in columns; entry `i` is the segment with the id `spanId × 2^20 + i`. */
 export interface Span {
   id: number;
-  /** Place in the order of acceptance. Spans that a merge made have that of the first they replace; the later number comes later. */
+  /** Place in the order of acceptance. Spans that a compaction made have that of the first they replace; the later number comes later. */
   place: number;
   run: number;
   /** Monotonic milliseconds at which the last of its values was accepted, in that run. */
@@ -30,7 +30,7 @@ export interface Span {
   progress: Map<number, SettledRanges>;
   /** Entries of which a batch has something, and how many batches. */
   underWay: Map<number, number>;
-  /** Counts every change, so that a merge notices that what it read is no longer so. */
+  /** Counts every change, so that a compaction notices that what it read is no longer so. */
   changes: number;
 }
 
@@ -47,10 +47,10 @@ export function entryBehind({ place, span: id, entry }: SpanCursor, span: Span):
   return span.place > place || (span.place === place && span.id > id) ? 0 : Number.POSITIVE_INFINITY;
 }
 
-export const MOST_ENTRIES = 2 ** 20;
+export const MAX_ENTRIES = 2 ** 20;
 
 export function segmentId(span: number, entry: number): number {
-  return span * MOST_ENTRIES + entry;
+  return span * MAX_ENTRIES + entry;
 }
 
 export function newSpan(

@@ -1,34 +1,32 @@
-import type { Arrival } from './arrivals.ts';
-import { keyHead } from './body-writer.ts';
-import type { AssetLanes } from './lanes.ts';
-import type { SettledRun } from './log-row.ts';
+import { AcceptanceTimes } from './acceptance-times.ts';
+import { CompactSeries } from './compact-series.ts';
+import type { Arrival } from './compaction/arrivals.ts';
+import type { SettledRun } from './format/log-row.ts';
+import { settledCount } from './format/settled-ranges.ts';
+import type { Columns } from './format/value-columns.ts';
+import { StampCorrection } from './recovery/stamp-correction.ts';
 import type { Series } from './series.ts';
-import { SeriesQueue } from './series-queue.ts';
-import { settledCount } from './settled-ranges.ts';
+import { NO_QUEUE, SeriesQueue } from './series-queue.ts';
 import type { Span } from './span.ts';
-import { StampCorrection } from './stamp-correction.ts';
-import type { Columns } from './value-columns.ts';
 
 /** What the store thread holds in memory: the fresh values and the directories of the rest. Never the backlog itself. */
 
 export interface SeriesState {
   series: Series;
   asset: AssetState;
+  /** `NO_QUEUE` where nothing of it stands in the log; filled by `queueOf`. */
   queue: SeriesQueue;
-  /** Arrivals that may be posted live, and those that wait to be folded; of each the first in order of acceptance. */
-  arrived: number;
-  arrivedSeq: number;
-  arrivedLate: number;
-  arrivedLateSeq: number;
-  /** Arrivals up to here, in order of acceptance, are folded: a fold takes some series a step, an arrival has many. */
-  foldedSeq: number;
+  /** Arrivals up to here, in order of acceptance, are flushed: a flush takes some series a step, an arrival has many. */
+  flushedSeq: number;
   /** Segments that are not gone. */
   segments: number;
+  /** Places in the directories of spans, gone or not. */
+  entries: number;
+  /** The last value that was accepted, in order of acceptance. */
+  lastSeq: number;
   /** The latest time of a value in the backlog; -Infinity where there is none. A live value must lie behind it. */
   backlogTimeMs: number;
   held: boolean;
-  /** The key's part of a body, made when first needed. */
-  head: Uint8Array | undefined;
 }
 
 /** A row of the log that still holds something. */
@@ -36,9 +34,12 @@ export interface RowState {
   id: number;
   firstSeq: number;
   count: number;
-  /** Values that are neither settled nor folded. */
+  /** Values that are neither settled nor flushed. */
   left: number;
+  /** Its values are in memory: they may be posted and flushed. */
+  isLoaded: boolean;
   run: number;
+  /** Of the run that took it in: `StoreState.times` compares it. */
   monotonicMs: number;
 }
 
@@ -54,6 +55,8 @@ export interface AssetState {
   backlogUnderWay: number;
   /** Where the next post starts among the series, so that a full post does not always leave out the same. */
   nextSeries: number;
+  /** The target of the last batch, where they go apart (`TakeRequest.oneInstrumentation`): the next one is another's. */
+  lastTarget: number | undefined;
 }
 
 /** Values of one series in a batch, and where they stand. */
@@ -86,6 +89,7 @@ export class StoreState {
   #arrivals: Arrival[] = [];
   readonly batches = new Map<number, BatchState>();
   readonly stamps = new StampCorrection();
+  readonly times = new AcceptanceTimes();
   nextSeq = 0;
   nextRow = 1;
   nextSpan = 1;
@@ -95,8 +99,11 @@ export class StoreState {
   logValues = 0;
   /** Values in segments that are not settled. */
   segmentValues = 0;
-  /** Counts the spans that came and went: what was decided about merging holds until it moves. */
+  /** Values that were left on disk for want of memory. */
+  notLoaded = 0;
+  /** Counts the spans that came and went: what was decided about compaction holds until it moves. */
   spanChanges = 0;
+  readonly #compact = new CompactSeries();
   /** Assets whose lanes changed since they were last told. */
   readonly touched = new Set<AssetState>();
 
@@ -113,35 +120,47 @@ export class StoreState {
     if (!asset) {
       asset = {
         asset: series.asset,
+        // Each of its own length: an array that grows from none has room for seventeen.
         series: [],
         places: [],
         backlog: 0,
         liveUnderWay: 0,
         backlogUnderWay: 0,
         nextSeries: 0,
+        lastTarget: undefined,
       };
       this.assets.set(series.asset, asset);
     }
     const state: SeriesState = {
-      series,
+      series: this.#compact.copy(series),
       asset,
-      queue: new SeriesQueue(),
-      arrived: 0,
-      arrivedSeq: 0,
-      arrivedLate: 0,
-      arrivedLateSeq: 0,
-      foldedSeq: -1,
+      queue: NO_QUEUE,
+      flushedSeq: -1,
       segments: 0,
+      entries: 0,
+      lastSeq: -1,
       backlogTimeMs: Number.NEGATIVE_INFINITY,
       held: false,
-      head: undefined,
     };
     this.series[series.id] = state;
-    asset.series.push(state);
+    if (asset.series.length === 0) asset.series = [state];
+    else asset.series.push(state);
     return state;
   }
 
-  /** Values were committed. They stay as they came until a post, a fold or somebody who looks needs them by series. */
+  /** To put values in. */
+  queueOf(state: SeriesState): SeriesQueue {
+    if (state.queue === NO_QUEUE) state.queue = new SeriesQueue();
+    return state.queue;
+  }
+
+  /** Values have left the queue: an empty one is given back. Nothing can name a place in it. */
+  releaseQueue(state: SeriesState): void {
+    const { length, arrived, arrivedLate } = state.queue;
+    if (length === 0 && arrived === 0 && arrivedLate === 0) state.queue = NO_QUEUE;
+  }
+
+  /** Values were committed. They stay as they came until a post, a flush or somebody who looks needs them by series. */
   takeIn(columns: Columns): void {
     if (columns.length === 0) return;
     const arrival = { columns, firstSeq: this.nextSeq };
@@ -156,10 +175,12 @@ export class StoreState {
     for (let i = 0; i < length; i++) {
       if (wanted && wanted[series[i]!] === 0) continue;
       const state = this.seriesOf(series[i]!);
-      if (firstSeq + i <= state.foldedSeq) continue;
+      state.lastSeq = firstSeq + i;
+      if (firstSeq + i <= state.flushedSeq) continue;
+      const queue = this.queueOf(state);
       if (timeMs[i]! <= state.backlogTimeMs) {
-        if (state.arrivedLate++ === 0) state.arrivedLateSeq = firstSeq + i;
-      } else if (state.arrived++ === 0) state.arrivedSeq = firstSeq + i;
+        if (queue.arrivedLate++ === 0) queue.arrivedLateSeq = firstSeq + i;
+      } else if (queue.arrived++ === 0) queue.arrivedSeq = firstSeq + i;
       if (state.asset === asset) continue;
       asset = state.asset;
       this.touched.add(asset);
@@ -172,17 +193,18 @@ export class StoreState {
     if (arrivals.length === 0) return;
     this.dropArrivals(throughSeq);
     for (const state of this.series) {
-      if (!state) continue;
-      state.arrived = 0;
-      state.arrivedLate = 0;
+      if (!state || state.queue === NO_QUEUE) continue;
+      state.queue.arrived = 0;
+      state.queue.arrivedLate = 0;
     }
     for (const arrival of this.#arrivals) this.#count(arrival);
     for (const { columns, firstSeq } of arrivals) {
       for (let i = 0; i < columns.length; i++) {
-        const { queue, backlogTimeMs, foldedSeq } = this.seriesOf(columns.series[i]!);
-        if (firstSeq + i <= foldedSeq) continue;
+        const state = this.seriesOf(columns.series[i]!);
+        if (firstSeq + i <= state.flushedSeq) continue;
         const time = columns.timeMs[i]!;
-        queue.push(time, columns.value[i]!, firstSeq + i, columns.flags[i]!, time <= backlogTimeMs);
+        const late = time <= state.backlogTimeMs;
+        this.queueOf(state).push(time, columns.value[i]!, firstSeq + i, columns.flags[i]!, late);
       }
     }
   }
@@ -192,13 +214,13 @@ export class StoreState {
     return !this.series.some((state) => state !== undefined && state.queue.length > 0);
   }
 
-  /** What has arrived up to a place and no queue holds. Of some series it may be folded already. */
+  /** What has arrived up to a place and no queue holds. Of some series it may be flushed already. */
   arrivalsThrough(throughSeq: number): readonly Arrival[] {
     const later = this.#arrivals.findIndex(({ firstSeq }) => firstSeq > throughSeq);
     return later < 0 ? this.#arrivals : this.#arrivals.slice(0, later);
   }
 
-  /** Nothing of them is left: all is folded, or in the queues. */
+  /** Nothing of them is left: all is flushed, or in the queues. */
   dropArrivals(throughSeq: number): void {
     this.#arrivals = this.#arrivals.filter(({ firstSeq }) => firstSeq > throughSeq);
   }
@@ -208,16 +230,13 @@ export class StoreState {
     const wanted = new Uint8Array(this.series.length);
     for (const id of ids) {
       const state = this.seriesOf(id);
-      state.arrived = 0;
-      state.arrivedLate = 0;
       wanted[id] = 1;
+      if (state.queue === NO_QUEUE) continue;
+      state.queue.arrived = 0;
+      state.queue.arrivedLate = 0;
     }
     for (const arrival of this.#arrivals) if (arrival.firstSeq > throughSeq) this.#count(arrival, wanted);
-  }
-
-  headOf(state: SeriesState): Uint8Array {
-    state.head ??= keyHead(state.series);
-    return state.head;
+    for (const id of ids) this.releaseQueue(this.seriesOf(id));
   }
 
   /**
@@ -236,12 +255,14 @@ export class StoreState {
       while (entry < span.series.length && this.seriesOf(span.series[entry]!).asset === asset) entry++;
       let place = asset.places.length;
       while (place > 0 && asset.places[place - 1]!.span.place > span.place) place--;
-      asset.places.splice(place, 0, { span, from, to: entry });
+      if (asset.places.length === 0) asset.places = [{ span, from, to: entry }];
+      else asset.places.splice(place, 0, { span, from, to: entry });
       this.touched.add(asset);
     }
     for (let i = 0; i < span.series.length; i++) {
-      if (span.gone[i]) continue;
       const state = this.seriesOf(span.series[i]!);
+      state.entries++;
+      if (span.gone[i]) continue;
       state.segments++;
       state.backlogTimeMs = Math.max(state.backlogTimeMs, span.lastTimeMs[i]!);
       const open = openValues(span, i);
@@ -249,7 +270,7 @@ export class StoreState {
       if (!state.held && !span.underWay.has(i)) state.asset.backlog += open;
     }
     this.#recount(span.series, throughSeq);
-    // What waits in the log may have become late by it, or may have ceased to be while a merge took the old spans out.
+    // What waits in the log may have become late by it, or may have ceased to be while a compaction took the old spans out.
     for (const id of new Set(span.series)) {
       const state = this.seriesOf(id);
       if (state.queue.length > 0) state.queue.markLate(state.backlogTimeMs);
@@ -281,7 +302,7 @@ export class StoreState {
   seriesInLog(): number {
     let count = 0;
     for (const state of this.series) {
-      if (state && (state.queue.length > 0 || state.arrived > 0 || state.arrivedLate > 0)) count++;
+      if (state && state.queue !== NO_QUEUE) count++;
     }
     return count;
   }
@@ -290,8 +311,14 @@ export class StoreState {
   dropSpan(span: Span): void {
     this.spanChanges++;
     const at = this.spans.indexOf(span);
-    if (at >= 0) this.spans.splice(at, 1);
-    const assets = new Set(Array.from(span.series, (series) => this.seriesOf(series).asset));
+    if (at < 0) return;
+    this.spans.splice(at, 1);
+    const assets = new Set<AssetState>();
+    for (const id of span.series) {
+      const state = this.seriesOf(id);
+      state.entries--;
+      assets.add(state.asset);
+    }
     for (const asset of assets) asset.places = asset.places.filter((place) => place.span !== span);
   }
 
@@ -301,11 +328,12 @@ export class StoreState {
     this.touched.add(state.asset);
     if (state.segments > 0) return;
     state.backlogTimeMs = Number.NEGATIVE_INFINITY;
-    if (state.arrivedLate > 0) {
-      const { arrived, arrivedSeq, arrivedLateSeq } = state;
-      state.arrivedSeq = arrived > 0 ? Math.min(arrivedSeq, arrivedLateSeq) : arrivedLateSeq;
-      state.arrived += state.arrivedLate;
-      state.arrivedLate = 0;
+    const { queue } = state;
+    if (queue.arrivedLate > 0) {
+      const { arrived, arrivedSeq, arrivedLateSeq } = queue;
+      queue.arrivedSeq = arrived > 0 ? Math.min(arrivedSeq, arrivedLateSeq) : arrivedLateSeq;
+      queue.arrived += queue.arrivedLate;
+      queue.arrivedLate = 0;
     }
     if (state.queue.late > 0) state.queue.markLate(state.backlogTimeMs);
   }
@@ -336,7 +364,7 @@ export class StoreState {
     return this.rows[low - 1];
   }
 
-  /** Values of the log are settled or folded: their rows lose them. Gives the run of acceptance they made. */
+  /** Values of the log are settled or flushed: their rows lose them. Gives the run of acceptance they made. */
   leaveRows(state: SeriesState, position: number, count: number): SettledRun {
     const { queue } = state;
     let row: RowState | undefined;
@@ -348,42 +376,6 @@ export class StoreState {
     this.logValues -= count;
     return { series: state.series.id, firstSeq: queue.seqAt(position), lastSeq: queue.seqAt(position + count - 1) };
   }
-
-  lanesOf(asset: AssetState): AssetLanes {
-    let live = 0;
-    let oldestSeq = Number.POSITIVE_INFINITY;
-    for (const state of asset.series) {
-      const { queue, arrived } = state;
-      if (state.held || queue.waiting + arrived === 0) continue;
-      live += queue.waiting + arrived;
-      oldestSeq = Math.min(oldestSeq, queue.waiting > 0 ? queue.seqAt(queue.firstWaiting()) : state.arrivedSeq);
-    }
-    return {
-      asset: asset.asset,
-      live,
-      oldestLiveAtMs: live === 0 ? Number.POSITIVE_INFINITY : (this.rowOf(oldestSeq)?.monotonicMs ?? 0),
-      backlog: asset.backlog,
-      oldestBacklogAt: oldestPlace(asset, this),
-    };
-  }
-}
-
-/** Where the oldest segment stands that could be taken. Places at the front that hold nothing any more fall away. */
-function oldestPlace(asset: AssetState, state: StoreState): number {
-  if (asset.backlog === 0) return Number.POSITIVE_INFINITY;
-  let exhausted = 0;
-  for (const { span, from, to } of asset.places) {
-    let alive = false;
-    for (let entry = from; entry < to; entry++) {
-      if (span.gone[entry]) continue;
-      alive = true;
-      if (span.underWay.has(entry) || state.seriesOf(span.series[entry]!).held) continue;
-      if (exhausted > 0) asset.places.splice(0, exhausted);
-      return span.place;
-    }
-    if (!alive && asset.places[exhausted]?.span === span) exhausted++;
-  }
-  return Number.POSITIVE_INFINITY;
 }
 
 /** Values of a segment that are not settled. */

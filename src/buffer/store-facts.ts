@@ -1,19 +1,25 @@
-import type { BufferBounds, DiskUse } from './bounds.ts';
-import type { AssetLanes } from './lanes.ts';
-import type { Salvage } from './salvage.ts';
+import type { AssetLanes } from './client/lanes.ts';
+import type { Note } from './client/notes.ts';
+import type { Columns } from './format/value-columns.ts';
+import type { Salvage } from './recovery/salvage.ts';
 import type { Series } from './series.ts';
-import type { Columns } from './value-columns.ts';
+import type { BufferBounds, DiskUse } from './space/bounds.ts';
 
-/** By which bound values were dropped, or by an operator's word. */
-export type DropReason = 'bytes' | 'age' | 'purge';
+/** By which bound values were dropped (`quarantine`: by that on bytes, out of quarantine), or by an operator's word. */
+export type DropReason = 'bytes' | 'age' | 'quarantine' | 'purge';
 
 export interface ValueStoreOptions {
   bounds: BufferBounds;
-  /** What is older is folded, some time after the oldest has reached it. */
-  foldAfterMs: number;
-  /** The log is folded when it holds more: the queues in memory are as long as the log. */
-  foldValues: number;
-  /** Of folding and merging; left out, some milliseconds' worth. */
+  /** What is older is flushed, some time after the oldest has reached it. */
+  flushAfterMs: number;
+  /** The log is flushed when it holds more: the queues in memory are as long as the log. */
+  flushValues: number;
+  /**
+   * So many series are loaded at most, the oldest values' first, for want of memory. Where the buffer names more, the rest stays
+   * on disk for a later opening (`StoreFacts.notLoaded`). Left out: all.
+   */
+  maxLoadedSeries?: number | undefined;
+  /** Of flushing and compaction; left out, some milliseconds' worth. */
   stepSize?: StepSize;
 }
 
@@ -39,6 +45,11 @@ export interface StoreFacts {
   lanes: AssetLanes[];
   logValues: number;
   segmentValues: number;
+  /**
+   * Values that the opening left on disk, because their series exceed `maxLoadedSeries`. Until another opening finds none, nothing may
+   * be taken in: what is new would go before them, and under numbers that are theirs.
+   */
+  notLoaded: number;
   quarantined: number;
   spans: number;
   disk: DiskUse;
@@ -48,12 +59,14 @@ export interface StoreFacts {
   full: boolean;
   /** Free pages had better go back to the file system. */
   spare: boolean;
+  /** The file is larger than the bound allows: they go back though values keep coming. */
+  oversized: boolean;
   /** Age of the oldest value in milliseconds, as far as it is known without trusting the wall clock. */
   oldestAgeMs: number;
   /** Something waits for a commit beside new values. */
   dirty: boolean;
-  /** There is tidying to do: folding, merging, giving space back. */
-  untidy: boolean;
+  /** There is maintenance to do: flush, compaction, giving space back. */
+  maintenanceDue: boolean;
   /** Since the last answer. */
   dropped: { reason: DropReason; values: number }[];
   damaged: Damage[];
@@ -62,6 +75,8 @@ export interface StoreFacts {
 export interface CommitRequest {
   columns: Columns | undefined;
   newSeries: Series[];
+  /** Facts that stand or fall with the values. */
+  notes?: readonly Note[];
   monotonicMs: number;
   wallMs: number;
 }

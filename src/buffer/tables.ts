@@ -1,17 +1,17 @@
 import { crc32 } from 'node:zlib';
+import type { Database } from '../base/database.ts';
 import type { UnitReference } from '../contract/values.ts';
-import type { Database } from '../database.ts';
 import type { Series } from './series.ts';
 
 /** The tables of `buffer.db`, and every statement on them. No decision stands here. */
 
 /** Changes with every change of the tables or of a row's bytes. */
-export const FORMAT = 1;
+export const FORMAT = 2;
 
 const SCHEMA = `
 CREATE TABLE series (id INTEGER PRIMARY KEY, asset INTEGER NOT NULL, key TEXT NOT NULL, grp TEXT, unit_id INTEGER, unit_code TEXT,
-  sum INTEGER NOT NULL);
-CREATE TABLE run (id INTEGER PRIMARY KEY, boot TEXT NOT NULL, wall_ms REAL NOT NULL, monotonic_ms REAL NOT NULL, trusted INTEGER NOT NULL);
+  instrumentation INTEGER, since INTEGER NOT NULL, sum INTEGER NOT NULL);
+CREATE TABLE run (id INTEGER PRIMARY KEY, boot TEXT NOT NULL, wall_ms REAL NOT NULL, monotonic_ms REAL NOT NULL, last_ms REAL NOT NULL);
 CREATE TABLE log (id INTEGER PRIMARY KEY, row BLOB NOT NULL);
 CREATE TABLE span (id INTEGER PRIMARY KEY, place INTEGER NOT NULL, run INTEGER NOT NULL, accepted_ms INTEGER NOT NULL,
   directory BLOB NOT NULL, sum INTEGER NOT NULL);
@@ -20,6 +20,7 @@ CREATE TABLE segment (id INTEGER PRIMARY KEY, packed BLOB NOT NULL);
 CREATE TABLE segment_progress (segment INTEGER PRIMARY KEY, ranges BLOB NOT NULL);
 CREATE TABLE quarantine (id INTEGER PRIMARY KEY, series INTEGER NOT NULL, count INTEGER NOT NULL, packed BLOB NOT NULL,
   status INTEGER NOT NULL, message TEXT NOT NULL, at_ms REAL NOT NULL, sum INTEGER NOT NULL);
+CREATE TABLE note (name TEXT PRIMARY KEY, text TEXT NOT NULL, sum INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE set_aside (id INTEGER PRIMARY KEY, what TEXT NOT NULL, place INTEGER NOT NULL, at_ms REAL NOT NULL, bytes BLOB);
 `;
 
@@ -41,8 +42,9 @@ export interface RunRow {
   id: number;
   boot: string;
   wall_ms: number;
+  /** Of its own clock: when it began, and the last that is known of it. */
   monotonic_ms: number;
-  trusted: number;
+  last_ms: number;
 }
 
 export interface QuarantineRow {
@@ -53,6 +55,12 @@ export interface QuarantineRow {
   status: number;
   message: string;
   at_ms: number;
+  sum: number;
+}
+
+export interface NoteRow {
+  name: string;
+  text: string;
   sum: number;
 }
 
@@ -71,13 +79,17 @@ export function prepareTables(database: Database): boolean {
 /** Every statement, prepared once. */
 export function prepareStatements(database: Database) {
   return {
-    addSeries: database.prepare<SeriesFields>('INSERT OR IGNORE INTO series VALUES (?, ?, ?, ?, ?, ?, ?)'),
+    // A number may have served another series before: of two rows the later series counts.
+    addSeries: database.prepare<SeriesFields>(
+      `INSERT INTO series VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET asset = excluded.asset,
+        key = excluded.key, grp = excluded.grp, unit_id = excluded.unit_id, unit_code = excluded.unit_code,
+        instrumentation = excluded.instrumentation, since = excluded.since, sum = excluded.sum
+        WHERE excluded.since > series.since`,
+    ),
+    lastSince: database.prepare<[], number>('SELECT coalesce(max(since), 0) FROM series').pluck(),
     dropSeries: database.prepare<[number]>('DELETE FROM series WHERE id = ?'),
     addRun: database.prepare<[number, string, number, number, number]>('INSERT INTO run VALUES (?, ?, ?, ?, ?)'),
-    setRun: database.prepare<[number, number, number, number]>(
-      'UPDATE run SET wall_ms = ?, monotonic_ms = ?, trusted = ? WHERE id = ?',
-    ),
-    dropRuns: database.prepare<[number]>('DELETE FROM run WHERE id < ?'),
+    setRun: database.prepare<[number, number]>('UPDATE run SET last_ms = ? WHERE id = ?'),
     addRow: database.prepare<[number, Uint8Array]>('INSERT INTO log VALUES (?, ?)'),
     dropRows: database.prepare<[number]>('DELETE FROM log WHERE id <= ?'),
     dropRow: database.prepare<[number]>('DELETE FROM log WHERE id = ?'),
@@ -104,26 +116,38 @@ export function prepareStatements(database: Database) {
     ),
     lastQuarantine: database.prepare<[], number>('SELECT coalesce(max(id), 0) FROM quarantine').pluck(),
     countQuarantine: database.prepare<[], number>('SELECT coalesce(sum(count), 0) FROM quarantine').pluck(),
+    setNote: database.prepare<[string, string, number]>('INSERT OR REPLACE INTO note VALUES (?, ?, ?)'),
+    dropNote: database.prepare<[string]>('DELETE FROM note WHERE name = ?'),
+    listNotes: database.prepare<[string, string], NoteRow>('SELECT * FROM note WHERE name >= ? AND name < ?'),
     setAside: database.prepare<[string, number, number, Uint8Array | null]>(
       'INSERT INTO set_aside (what, place, at_ms, bytes) VALUES (?, ?, ?, ?)',
     ),
-    countAside: database.prepare<[], number>('SELECT count(*) FROM set_aside').pluck(),
+    dropAside: database.prepare<[number]>('DELETE FROM set_aside WHERE id = ?'),
+    oldestAside: database.prepare<[number], { id: number; bytes: number }>(
+      'SELECT id, coalesce(length(bytes), 0) AS bytes FROM set_aside ORDER BY id LIMIT ?',
+    ),
+    oldestQuarantine: database.prepare<[number], { id: number; count: number; bytes: number }>(
+      'SELECT id, count, length(packed) + length(message) AS bytes FROM quarantine ORDER BY id LIMIT ?',
+    ),
+    sizeOfQuarantine: database.prepare<[], { rows: number; values: number; bytes: number }>(
+      'SELECT count(*) AS rows, total(count) AS "values", total(length(packed) + length(message)) AS bytes FROM quarantine',
+    ),
+    bytesOfSegments: database
+      .prepare<[number, number], number>('SELECT total(length(packed)) FROM segment WHERE id BETWEEN ? AND ?')
+      .pluck(),
   };
 }
 
 export type Statements = ReturnType<typeof prepareStatements>;
 
-/** Every series that was ever accepted here; those that do not fit their checksum are told apart. */
-export function readSeries(database: Database): { series: Series[]; damaged: number[] } {
-  const damaged: number[] = [];
-  const series: Series[] = [];
-  const rows = database.prepare('SELECT id, asset, key, grp, unit_id, unit_code, sum FROM series ORDER BY id').raw();
-  for (const row of rows.iterate() as Iterable<SeriesFields>) {
-    const one = seriesOfFields(row);
-    if (one) series.push(one);
-    else damaged.push(row[0]);
-  }
-  return { series, damaged };
+/** The series of a number; `damaged` where its row does not fit its checksum, `undefined` where there is none. */
+export function seriesReader(database: Database): (id: number) => Series | 'damaged' | undefined {
+  const fields = 'id, asset, key, grp, unit_id, unit_code, instrumentation, since, sum';
+  const get = database.prepare<[number], SeriesFields>(`SELECT ${fields} FROM series WHERE id = ?`).raw();
+  return (id) => {
+    const row = get.get(id);
+    return row && (seriesOfFields(row) ?? 'damaged');
+  };
 }
 
 function unitOf(id: number | null, code: string | null): UnitReference | undefined {
@@ -137,15 +161,37 @@ export function seriesFields(series: Series): SeriesFields {
   const group = series.group ?? null;
   const unitId = unit && 'id' in unit ? unit.id : null;
   const code = unit && 'code' in unit ? unit.code : null;
-  return [id, asset, key, group, unitId, code, sumOf(id, asset, key, group, unitId, code)];
+  const instrumentation = series.instrumentation ?? null;
+  const since = series.since ?? 0;
+  const sum = sumOf(id, asset, key, group, unitId, code, instrumentation, since);
+  return [id, asset, key, group, unitId, code, instrumentation, since, sum];
 }
 
-export type SeriesFields = [number, number, string, string | null, number | null, string | null, number];
+export type SeriesFields = [
+  id: number,
+  asset: number,
+  key: string,
+  group: string | null,
+  unitId: number | null,
+  unitCode: string | null,
+  instrumentation: number | null,
+  since: number,
+  sum: number,
+];
 
 /** `undefined` where the fields do not fit their checksum. */
-export function seriesOfFields([id, asset, key, group, unitId, code, sum]: SeriesFields): Series | undefined {
-  if (sum !== sumOf(id, asset, key, group, unitId, code)) return undefined;
-  return { id, asset, key, group: group ?? undefined, unit: unitOf(unitId, code) };
+export function seriesOfFields(fields: SeriesFields): Series | undefined {
+  const [id, asset, key, group, unitId, code, instrumentation, since, sum] = fields;
+  if (sum !== sumOf(id, asset, key, group, unitId, code, instrumentation, since)) return undefined;
+  return {
+    id,
+    asset,
+    key,
+    group: group ?? undefined,
+    unit: unitOf(unitId, code),
+    instrumentation: instrumentation ?? undefined,
+    since,
+  };
 }
 
 export function writeSeries(statements: Statements, series: Series): void {

@@ -4,98 +4,167 @@
  *
  *   commit ──► log row ──► queue of each series ──► live batches
  *                 │ after some seconds, or when the log is long
- *                 └─ fold ──► span of segments ──► backlog batches
+ *                 └─ flush ──► span of segments ──► backlog batches
  *
  * Invariants: a value is in exactly one of log or segment; what memory says beyond the disk stands in `Pending` and is
  * written with the next commit; a commit is one transaction with one sync, and nothing is answered before it is over.
  * A crash at any point leaves the last commit: posts under way and those answered since are posted again.
  */
-import type { Database } from '../database.ts';
-import { BodyWriter } from './body-writer.ts';
-import { DiskRoom, full } from './disk-room.ts';
-import { Dropping } from './dropping.ts';
-import { type ExportPage, type ExportRequest, Exports } from './exporting.ts';
-import { Folding } from './fold.ts';
-import { type Handover, handOver, takeOver } from './handover.ts';
-import type { Batch, Refusal, TakeRequest } from './lanes.ts';
-import { listSeries, type SeriesListing } from './listing.ts';
-import { LogRowWriter } from './log-row.ts';
+import type { Database } from '../base/database.ts';
+import { lanesOf } from './asset-lanes.ts';
+import { BodyWriter } from './batches/body-writer.ts';
+import { SegmentReader } from './batches/segment-reader.ts';
+import { quarantineBatch, releasePart, setAsideSegment, settlePart } from './batches/settle.ts';
+import { divideBatch, leaveLanes, takeBatch } from './batches/take.ts';
+import type { Batch, Refusal, TakeRequest } from './client/lanes.ts';
+import type { Note } from './client/notes.ts';
+import { Flush } from './compaction/flush.ts';
+import { type FlushSpace, Maintenance } from './compaction/maintenance.ts';
+import { LogRowWriter } from './format/log-row.ts';
+import { type Columns, NO_VALUES, ValueColumns } from './format/value-columns.ts';
+import { checkSeries, forgetSeries, idleSeries, knownSeries } from './idle-series.ts';
+import { readNotes, writeNotes } from './note-rows.ts';
+import { OperatorCalls } from './operator/operator-calls.ts';
 import { Pending } from './pending.ts';
-import { type RunHead, recoverState } from './recovery.ts';
-import { type QuarantinedValues, type Requeueing, type RequeueStep, requeue, showQuarantine } from './requeueing.ts';
-import { saysFull } from './reserve.ts';
-import { SegmentReader } from './segment-reader.ts';
+import { type Handover, handOver, takeOver } from './recovery/handover.ts';
+import { type Recovered, type RunHead, recoverState } from './recovery/recovery.ts';
+import { SeriesCopy } from './recovery/series-copy.ts';
 import type { Series } from './series.ts';
-import { SeriesCopy } from './series-copy.ts';
-import { quarantineBatch, releasePart, settlePart } from './settle.ts';
-import { type Span, segmentId } from './span.ts';
+import { DiskSpaceGuard, full } from './space/disk-space-guard.ts';
+import { Dropping } from './space/dropping.ts';
+import { saysFull } from './space/reserve.ts';
+import type { Span } from './span.ts';
 import { StoreState } from './state.ts';
 import type { CommitRequest, StoreFacts, ValueStoreOptions } from './store-facts.ts';
 import { prepareStatements, type Statements, writeSeries } from './tables.ts';
-import { divideBatch, leaveLanes, takeBatch } from './take.ts';
-import { type FoldRoom, Tidying } from './tidying.ts';
-import { type Columns, NO_VALUES, ValueColumns } from './value-columns.ts';
-import { type Retargeting, type Withdrawal, type WithdrawalStep, withdraw } from './withdrawing.ts';
+
+/** How often a run's row is told how long it lasts: a page more in one commit of so many. */
+const NOTE_RUN_MS = 60_000;
+/** As a row of the log has it. */
+const wholeMs = (monotonicMs: number) => Math.max(0, Math.round(monotonicMs));
+
+interface StoreParts {
+  database: Database;
+  path: string;
+  options: ValueStoreOptions;
+  state: StoreState;
+  pending: Pending;
+  copy: SeriesCopy;
+  recovered: Recovered;
+}
+
+export interface OpenedValueStore {
+  store: ValueStore;
+  /** Every series that is known. */
+  series: Series[];
+  facts: StoreFacts;
+}
 
 export class ValueStore {
   readonly #database: Database;
-  readonly #path: string;
   readonly #options: ValueStoreOptions;
-  readonly #state = new StoreState();
-  readonly #pending = new Pending();
+  readonly #state: StoreState;
+  readonly #pending: Pending;
   readonly #writer = new LogRowWriter();
   readonly #body = new BodyWriter();
   readonly #segments: SegmentReader;
-  readonly #folding: Folding;
-  readonly #tidying: Tidying;
-  readonly #dropping: Dropping;
-  readonly #exports: Exports;
+  readonly #maintenance: Maintenance;
   readonly #copy: SeriesCopy;
-  #statements!: Statements;
-  #run!: RunHead;
-  #quarantined = 0;
-  #disk!: DiskRoom;
-  #transaction!: (request: CommitRequest, hasRow: boolean) => void;
-  #monotonicMs = 0;
-  #damaged: StoreFacts['damaged'] = [];
+  readonly #statements: Statements;
+  readonly #dropping: Dropping;
+  readonly #run: RunHead;
+  readonly #disk: DiskSpaceGuard;
+  readonly #transaction: (request: CommitRequest, hasRow: boolean) => void;
+  readonly operator: OperatorCalls;
+  #quarantined: number;
+  #monotonicMs: number;
+  /** Of the last series that was written: of two with one number the later is the one. */
+  #since: number;
+  #damaged: StoreFacts['damaged'];
 
-  /** `path` is that of the open database, for its size on disk. */
-  constructor(database: Database, path: string, options: ValueStoreOptions) {
-    this.#database = database;
-    this.#path = path;
-    this.#options = { ...options, bounds: { ...options.bounds } };
-    this.#segments = new SegmentReader(
-      (id) => this.#pending.segments.get(id) ?? this.#statements.getSegment.get(id),
-      (span, entry, bytes) => this.#loseDamaged(span, entry, bytes),
-    );
-    this.#folding = new Folding(this.#state, this.#pending);
-    this.#tidying = new Tidying(this.#state, this.#pending, this.#segments, this.#folding, this.#options);
-    this.#dropping = new Dropping(this.#state, this.#pending, this.#folding, this.#options.bounds);
-    this.#exports = new Exports(this.#state, this.#segments, this.#tidying);
-    this.#copy = new SeriesCopy(path);
+  /**
+   * Opens what stands in a database, or makes its tables; `path` is that of the database, for its size on disk. Reads the log
+   * and the directories, never the backlog.
+   */
+  static open(
+    database: Database,
+    path: string,
+    options: ValueStoreOptions,
+    now: { monotonicMs: number; wallMs: number; boot: string },
+  ): OpenedValueStore {
+    const [state, pending, copy] = [new StoreState(), new Pending(), new SeriesCopy(path)];
+    const recovered = recoverState(database, state, pending, now, { copy, maxLoadedSeries: options.maxLoadedSeries });
+    if (state.notLoaded === 0) copy.keep(recovered.series.filter((series) => series.asset > 0));
+    const store = new ValueStore({ database, path, options, state, pending, copy, recovered }, now.monotonicMs);
+    return { store, series: recovered.series, facts: store.facts() };
   }
 
-  /** Reads the log and the directories, never the backlog. Gives every series that is known. */
-  open(now: { monotonicMs: number; wallMs: number; boot: string }): { series: Series[]; facts: StoreFacts } {
-    this.#monotonicMs = now.monotonicMs;
-    const recovered = recoverState(this.#database, this.#state, this.#pending, now, this.#copy);
-    this.#folding.resume();
-    this.#copy.keep(recovered.series.filter((series) => series.asset > 0));
-    this.#statements = prepareStatements(this.#database);
-    this.#transaction = this.#database.transaction((request: CommitRequest, hasRow: boolean) => {
+  private constructor(parts: StoreParts, monotonicMs: number) {
+    const { database, options, state, pending, recovered } = parts;
+    this.#database = database;
+    this.#options = { ...options, bounds: { ...options.bounds } };
+    this.#state = state;
+    this.#pending = pending;
+    this.#copy = parts.copy;
+    this.#monotonicMs = monotonicMs;
+    this.#run = recovered.run;
+    this.#damaged = [...recovered.damaged];
+    const statements = prepareStatements(database);
+    this.#statements = statements;
+    this.#quarantined = statements.countQuarantine.get() ?? 0;
+    this.#transaction = database.transaction((request: CommitRequest, hasRow: boolean) => {
       this.#writeRows(request, hasRow);
     });
-    this.#run = recovered.run;
-    this.#damaged.push(...recovered.damaged);
-    this.#quarantined = this.#statements.countQuarantine.get() ?? 0;
-    this.#disk = new DiskRoom(this.#database, this.#path, this.#options.bounds);
-    return { series: recovered.series, facts: this.facts() };
+    this.#since = statements.lastSince.get() ?? 0;
+    const segments = new SegmentReader(
+      (id) => pending.segments.get(id) ?? statements.getSegment.get(id),
+      (span, entry, bytes) => this.#loseDamaged(span, entry, bytes),
+    );
+    this.#segments = segments;
+    const flush = new Flush(state, pending);
+    flush.resume();
+    const disk = new DiskSpaceGuard(database, parts.path, this.#options.bounds);
+    this.#disk = disk;
+    const maintenance = new Maintenance(state, pending, segments, flush, this.#options, () =>
+      this.#dropping.maxGroupValues(disk.use),
+    );
+    this.#maintenance = maintenance;
+    const dropping = new Dropping({
+      state,
+      pending,
+      flush,
+      segments,
+      statements,
+      bounds: this.#options.bounds,
+      isWalked: () => maintenance.isWalked(this.#monotonicMs),
+      stepSize: options.stepSize,
+    });
+    this.#dropping = dropping;
+    this.operator = new OperatorCalls({
+      state,
+      pending,
+      segments,
+      statements,
+      maintenance: maintenance,
+      dropping,
+      nowMs: () => this.#monotonicMs,
+      facts: () => this.facts(),
+      nextSince: () => ++this.#since,
+      leftQuarantine: (values) => {
+        this.#quarantined -= values;
+      },
+      forecastDrops: (bounds) => {
+        disk.lookNow(this.#monotonicMs);
+        return dropping.forecast(disk.use, bounds);
+      },
+    });
   }
 
-  /** Other bounds and another pace from now on. What is beyond a bound falls with the next commit. */
+  /** Other bounds and another pace from now on. What is beyond a bound falls a step at a time, with a commit each. */
   configure({ bounds, ...pace }: ValueStoreOptions): StoreFacts {
     Object.assign(this.#options, pace);
     Object.assign(this.#options.bounds, bounds);
+    this.#disk.boundsChanged(this.#monotonicMs);
     return this.facts();
   }
 
@@ -124,7 +193,7 @@ export class ValueStore {
     const brings = request.columns?.length ?? 0;
     this.#monotonicMs = request.monotonicMs;
     const refusal = brings > 0 ? this.#disk.refusal(brings) : undefined;
-    const pendingOnly = { ...request, columns: undefined };
+    const pendingOnly = { ...request, columns: undefined, notes: [] };
     try {
       this.#write(refusal ? pendingOnly : request);
     } catch (error) {
@@ -142,24 +211,33 @@ export class ValueStore {
   #write(request: CommitRequest): void {
     const state = this.#state;
     const columns = this.#withMoved(request.columns);
+    checkSeries(this.#state, columns, request.newSeries, this.#pending);
+    for (const series of request.newSeries) series.since = this.#since + 1;
     const hasRow = columns.length > 0 || this.#pending.settled.length > 0;
-    if (hasRow || !this.#pending.isEmpty || request.newSeries.length > 0) {
+    if (hasRow || !this.#pending.isEmpty || request.newSeries.length > 0 || request.notes?.length) {
       this.#transaction({ ...request, columns }, hasRow);
       this.#disk.committed();
       this.#run.isNew = false;
+      if (request.monotonicMs - this.#run.notedMs >= NOTE_RUN_MS) this.#run.notedMs = request.monotonicMs;
     }
-    for (const series of request.newSeries) state.addSeries(series);
+    for (const series of request.newSeries) this.#since = state.addSeries(series).series.since ?? this.#since;
     if (hasRow) {
       const count = columns.length;
-      const row = { id: state.nextRow++, firstSeq: state.nextSeq, count, left: count };
-      state.rows.push({ ...row, run: this.#run.id, monotonicMs: request.monotonicMs });
+      const row = { id: state.nextRow++, firstSeq: state.nextSeq, count, left: count, isLoaded: true };
+      state.rows.push({ ...row, run: this.#run.id, monotonicMs: wholeMs(request.monotonicMs) });
     }
     this.#pending.clear();
     const hasDropped = this.#dropping.committed();
     state.takeIn(columns);
     if (hasDropped) this.#disk.lookNow(request.monotonicMs);
     else this.#disk.look(request.monotonicMs);
-    this.#dropping.keep(this.#disk.use, (span) => this.#ageOf(span.run, span.acceptedMs));
+    this.#keepBounds();
+  }
+
+  #keepBounds(): void {
+    this.#quarantined -= this.#dropping.keep(this.#disk.use, ({ run, acceptedMs }) =>
+      this.#state.times.ageMs(run, acceptedMs, this.#monotonicMs),
+    );
   }
 
   /** What changes its place goes before what is new. */
@@ -173,22 +251,30 @@ export class ValueStore {
   }
 
   /** Inside the transaction: memory is not touched, so that a failure leaves everything as it was. */
-  #writeRows({ columns, newSeries, monotonicMs, wallMs }: CommitRequest, hasRow: boolean): void {
+  #writeRows({ columns, newSeries, notes, monotonicMs, wallMs }: CommitRequest, hasRow: boolean): void {
     const statements = this.#statements;
+    writeNotes(statements, notes ?? []);
     for (const series of newSeries) writeSeries(statements, series);
-    this.#copy.append(newSeries);
+    this.#copy.append(newSeries, () => knownSeries(this.#state));
     this.#pending.write(statements);
     if (hasRow) {
       const head = {
         run: this.#run.id,
-        monotonicMs: Math.max(0, Math.round(monotonicMs)),
+        monotonicMs: wholeMs(monotonicMs),
         firstSeq: this.#state.nextSeq,
       };
       const row = this.#writer.write(head, columns ?? NO_VALUES, this.#pending.settled);
       statements.addRow.run(this.#state.nextRow, row);
       this.#disk.note(row.length);
     }
-    if (this.#run.isNew) statements.addRun.run(this.#run.id, this.#run.boot, wallMs, monotonicMs, 0);
+    const { id, boot, isNew, notedMs } = this.#run;
+    if (isNew) statements.addRun.run(id, boot, wallMs, monotonicMs, monotonicMs);
+    else if (monotonicMs - notedMs >= NOTE_RUN_MS) statements.setRun.run(monotonicMs, id);
+  }
+
+  /** Facts that were written with values, by the beginning of their names. */
+  notes(beginning: string): Note[] {
+    return readNotes(this.#statements, beginning);
   }
 
   take(request: TakeRequest): { batch: Batch | undefined; facts: StoreFacts } {
@@ -200,8 +286,8 @@ export class ValueStore {
   settle(batch: number): StoreFacts {
     const ended = this.#end(batch);
     for (const part of ended?.parts ?? []) settlePart(this.#state, this.#pending, this.#segments, part);
-    this.#tidying.noteSettled(this.#monotonicMs);
-    this.#tidying.dropSettledRows();
+    this.#maintenance.noteSettled(this.#monotonicMs);
+    this.#maintenance.dropSettledRows();
     return this.facts();
   }
 
@@ -223,7 +309,7 @@ export class ValueStore {
       quarantineBatch(this.#state, this.#pending, this.#segments, ended, refusal);
       this.#quarantined += ended.parts.reduce((sum, part) => sum + part.count, 0);
     }
-    this.#tidying.dropSettledRows();
+    this.#maintenance.dropSettledRows();
     return this.facts();
   }
 
@@ -241,46 +327,33 @@ export class ValueStore {
     return ended;
   }
 
-  /** One step of what can wait: some of a fold, some of a merge, some space given back. Some milliseconds at most. */
-  tidy(now: { monotonicMs: number }): StoreFacts {
+  /** One step of what can wait: some of a flush, some of a compaction, some space given back. Some milliseconds at most. */
+  maintain(now: { monotonicMs: number }): StoreFacts {
     this.#monotonicMs = now.monotonicMs;
     this.#disk.keepReserve(now.monotonicMs);
-    this.#tidying.step(now.monotonicMs, this.#foldRoom());
+    this.#keepBounds();
+    this.#maintenance.step(now.monotonicMs, this.#flushSpace());
     return this.facts();
   }
 
-  /** On a full disk folding is what frees what was deleted of the log, so it does not wait; merging does. */
-  #foldRoom(): FoldRoom | undefined {
-    const mostValues = this.#disk.mostToFold;
-    return mostValues === undefined ? undefined : { mostValues, atOnce: this.#disk.isFull };
+  /** On a full disk flushing is what frees what was deleted of the log, so it does not wait; compaction does. */
+  #flushSpace(): FlushSpace | undefined {
+    const maxValues = this.#disk.maxFlushValues;
+    return maxValues === undefined ? undefined : { maxValues, atOnce: this.#disk.isFull };
   }
 
-  /** Gives free pages back to the file system, some hundred at a time. Costs a transaction: for quiet moments. */
   giveSpaceBack(): StoreFacts {
     this.#disk.giveBack(this.#monotonicMs);
     return this.facts();
   }
 
   #loseDamaged(span: Span, entry: number, bytes: Uint8Array | undefined): void {
-    const id = segmentId(span.id, entry);
-    this.#pending.aside.push({ what: 'segment', place: id, atMs: 0, bytes });
-    const values = this.#state.loseEntry(span, entry);
-    if (span.left === 0) {
-      this.#state.dropSpan(span);
-      this.#pending.dropSpan(span);
-    } else this.#pending.dropSegment(span, entry);
-    this.#damaged.push({ what: 'segment', values });
-  }
-
-  /** Known age: monotonic within one run of the machine; what an earlier run took in is as old as this run at least. */
-  #ageOf(run: number, monotonicMs: number): number {
-    const from = run === this.#run.id || this.#run.sameBoot.has(run) ? monotonicMs : this.#run.openedMs;
-    return Math.max(0, this.#monotonicMs - from);
+    this.#damaged.push({ what: 'segment', values: setAsideSegment(this.#state, this.#pending, span, entry, bytes) });
   }
 
   facts(): StoreFacts {
     const state = this.#state;
-    const lanes = [...state.touched].map((asset) => state.lanesOf(asset));
+    const lanes = [...state.touched].map((asset) => lanesOf(state, asset));
     state.touched.clear();
     const oldest = state.spans[0] ?? state.rows.find((row) => row.left > 0);
     const oldestMs = oldest && ('acceptedMs' in oldest ? oldest.acceptedMs : oldest.monotonicMs);
@@ -288,15 +361,20 @@ export class ValueStore {
       lanes,
       logValues: state.logValues,
       segmentValues: state.segmentValues,
+      notLoaded: state.notLoaded,
       quarantined: this.#quarantined,
       spans: state.spans.length,
       disk: this.#disk.use,
       short: this.#disk.isShort,
       full: this.#disk.isFull,
       spare: this.#disk.hasSpare,
-      oldestAgeMs: oldest ? this.#ageOf(oldest.run, oldestMs!) : 0,
+      oversized: this.#disk.isOversized,
+      oldestAgeMs: oldest ? state.times.ageMs(oldest.run, oldestMs!, this.#monotonicMs) : 0,
       dirty: !this.#pending.isEmpty,
-      untidy: this.#disk.mayRecover(this.#monotonicMs) || this.#tidying.isDue(this.#monotonicMs, this.#foldRoom()),
+      maintenanceDue:
+        this.#disk.mayRecover(this.#monotonicMs) ||
+        this.#dropping.isDue(this.#disk.use) ||
+        this.#maintenance.isDue(this.#monotonicMs, this.#flushSpace()),
       dropped: this.#dropping.take(),
       damaged: this.#damaged,
     };
@@ -304,73 +382,19 @@ export class ValueStore {
     return facts;
   }
 
-  /** What stands in quarantine, oldest first: a few values of each row. */
-  showQuarantine(page: { after: number; limit: number }): QuarantinedValues[] {
-    return showQuarantine(this.#statements, page);
+  /** Series that may be forgotten; none while somebody copies values out, and names the series of what has left since. */
+  idleSeries(): number[] {
+    return this.#maintenance.isWalked(this.#monotonicMs)
+      ? []
+      : idleSeries(this.#state, this.#pending, this.#statements);
   }
 
-  /** Values in quarantine by series, and the number of the last row. */
-  countQuarantine(): { last: number; series: { series: number; count: number }[] } {
-    return { last: this.#statements.lastQuarantine.get() ?? 0, series: this.#statements.quarantineBySeries.all() };
-  }
-
-  /** A page of the known series, by number, with what stands of each. */
-  list(page: { after: number; limit: number }): SeriesListing[] {
-    this.#state.distribute();
-    const get = (id: number) => this.#pending.segments.get(id) ?? this.#statements.getSegment.get(id);
-    return listSeries(this.#state, get, page);
-  }
-
-  /** Begins to copy values out (all, or those of some series); gives the number to ask for pages with. */
-  beginExport(request: ExportRequest): number {
-    return this.#exports.begin(request);
-  }
-
-  /** The next page. Throws `store.export_gone` where others have begun to export since, too many of them. */
-  exportPage(id: number): ExportPage {
-    return this.#exports.page(id, this.#monotonicMs);
-  }
-
-  endExport(id: number): void {
-    this.#exports.end(id);
-  }
-
-  /** Drops values by an operator's word, a step at a time; counted as dropped by `purge`. On disk with the next commit. */
-  purge(request: Withdrawal): WithdrawalStep & { facts: StoreFacts } {
-    this.#state.distribute();
-    const step = withdraw(this.#state, this.#pending, this.#segments, request);
-    this.#dropping.count('purge', step.values);
-    this.#tidying.dropSettledRows();
-    return { ...step, facts: this.facts() };
-  }
-
-  /** Gives values to other series, a step at a time. On disk with the next commit, both sides in one. */
-  retarget(request: Retargeting): WithdrawalStep & { facts: StoreFacts } {
-    this.#state.distribute();
-    const target = new Map(request.pairs.map(({ from, to }) => [from, to.id]));
-    const { moved, newSeries } = this.#pending;
-    for (const { to } of request.pairs) {
-      this.#state.addSeries(to);
-      newSeries.set(to.id, to);
-    }
-    const wanted = { ...request, series: [...target.keys()] };
-    const step = withdraw(this.#state, this.#pending, this.#segments, wanted, ({ series }, values, from, to) => {
-      const id = target.get(series.id)!;
-      for (let i = from; i < to; i++) moved.add(id, values.timeMs[i]!, values.value[i]!, values.flags[i]!);
-    });
-    this.#tidying.dropSettledRows();
-    return { ...step, facts: this.facts() };
-  }
-
-  /** Sends quarantined values again, a step at a time. On disk with the next commit, both sides in one. */
-  requeue(request: Requeueing): RequeueStep & { facts: StoreFacts } {
-    const step = requeue(this.#statements, this.#state, this.#pending, request);
-    this.#quarantined -= step.values;
-    return { ...step, facts: this.facts() };
+  forgetSeries(ids: readonly number[]): void {
+    forgetSeries(this.#state, ids);
   }
 
   close(): void {
     this.#database.close();
-    this.#disk?.close();
+    this.#disk.close();
   }
 }

@@ -1,5 +1,5 @@
 import { createInterface } from 'node:readline/promises';
-import { UsageError } from '../errors.ts';
+import { UsageError } from '../base/errors.ts';
 
 /**
  * Asks before something is taken away; only `y` or `yes` is a yes. Where nobody can answer it throws: a script says --yes.

@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { UsageError } from '../errors.ts';
+import { UsageError } from '../base/errors.ts';
 
 /** Which series a verb of `tagferry buffer` means. */
 export interface Choice {

@@ -1,9 +1,9 @@
 import { once } from 'node:events';
 import { createWriteStream, type WriteStream } from 'node:fs';
-import { systemClock } from '../clock.ts';
-import { codeOf, TagferryError, UsageError } from '../errors.ts';
+import { systemClock } from '../base/clock.ts';
+import { codeOf, TagferryError, UsageError } from '../base/errors.ts';
 import { type Choice, choiceOf } from './buffer-choice.ts';
-import type { BufferDoor } from './buffer-door.ts';
+import type { BufferConnection } from './buffer-connection.ts';
 import type { ListedSeries } from './buffer-tables.ts';
 import { ProgressBar } from './progress-bar.ts';
 
@@ -13,7 +13,7 @@ export interface ExportFlags extends Choice {
 }
 
 /** `tagferry buffer export`: CSV, NDJSON, or one JSON array, to a file or to standard output, as it comes. */
-export async function exportValues(door: BufferDoor, flags: ExportFlags): Promise<void> {
+export async function exportValues(connection: BufferConnection, flags: ExportFlags): Promise<void> {
   const format = flags.format ?? (flags.json ? 'ndjson' : 'csv');
   if (format !== 'csv' && format !== 'ndjson') throw new UsageError('--format is csv or ndjson');
   if (flags.json && flags.format !== undefined) {
@@ -23,7 +23,7 @@ export async function exportValues(door: BufferDoor, flags: ExportFlags): Promis
     );
   }
   const choice = choiceOf(flags);
-  const { series } = await door.ask<{ series: ListedSeries[] }>('buffer/ls', choice);
+  const { series } = await connection.ask<{ series: ListedSeries[] }>('buffer/ls', choice);
   const output = flags.output === undefined ? process.stdout : await openOutput(flags.output);
   let failure: unknown;
   output.on('error', (error) => {
@@ -39,7 +39,7 @@ export async function exportValues(door: BufferDoor, flags: ExportFlags): Promis
   const bar = new ProgressBar(isSeen ? series.reduce((sum, row) => sum + row.values, 0) : 0, systemClock);
   const array = flags.json ? new LinesAsArray() : undefined;
   let lines = format === 'csv' ? -1 : 0;
-  await door.stream('buffer/export', { ...choice, format }, async (text) => {
+  await connection.stream('buffer/export', { ...choice, format }, async (text) => {
     for (let at = text.indexOf('\n'); at >= 0; at = text.indexOf('\n', at + 1)) lines++;
     if (isSeen) bar.show(lines);
     await write(array?.next(text) ?? text);

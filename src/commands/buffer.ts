@@ -2,28 +2,29 @@ import { once } from 'node:events';
 import { createReadStream } from 'node:fs';
 import { createInterface } from 'node:readline/promises';
 import type { Command } from 'commander';
-import { systemClock } from '../clock.ts';
-import { readDuration } from '../config/quantity.ts';
-import { codeOf, TagferryError, UsageError } from '../errors.ts';
-import { readCsv } from '../sources/csv.ts';
+import { systemClock } from '../base/clock.ts';
+import { codeOf, TagferryError, UsageError } from '../base/errors.ts';
+import { jsonText } from '../base/foreign-text.ts';
+import { readDuration } from '../base/quantity.ts';
+import { readCsv } from '../sources/csv/csv.ts';
 import { parseIsoTime } from '../sources/iso-time.ts';
 import { type Choice, choiceOf, chosen, numberOf } from './buffer-choice.ts';
-import { type BufferDoor, openBufferDoor } from './buffer-door.ts';
+import { type BufferConnection, openBufferConnection } from './buffer-connection.ts';
 import { type ExportFlags, exportValues } from './buffer-export.ts';
 import { type ListedSeries, listingText, type QuarantinedRow, quarantineText } from './buffer-tables.ts';
 import { ProgressBar } from './progress-bar.ts';
 
 /** Records in one piece of an import: some hundred kilobytes of text. */
 const RECORDS_A_PIECE = 5_000;
-const MOST_PROBLEMS_PRINTED = 20;
+const MAX_PROBLEMS_PRINTED = 20;
 
 /** Adds `tagferry buffer`: what stands in the buffer, taken out, put in, thrown away or sent again. */
 export function define(program: Command): void {
   const buffer = program
     .command('buffer')
     .description('look into the buffer, take values out as CSV or NDJSON, put a CSV in, delete, send again');
-  const door = async <Result>(work: (door: BufferDoor) => Promise<Result>): Promise<Result> => {
-    const opened = await openBufferDoor(program.opts<{ config?: string }>().config, process.env);
+  const withBuffer = async <Result>(work: (connection: BufferConnection) => Promise<Result>): Promise<Result> => {
+    const opened = await openBufferConnection(program.opts<{ config?: string }>().config, process.env);
     try {
       return await work(opened);
     } finally {
@@ -34,47 +35,45 @@ export function define(program: Command): void {
   chosen(buffer.command('ls').description('what stands in the buffer, series by series; bytes are about'))
     .option('--all', 'also series of which nothing stands')
     .action((flags: Choice & { all?: boolean }) =>
-      door(async (to) => {
+      withBuffer(async (to) => {
         const { series } = await to.ask<{ series: ListedSeries[] }>('buffer/ls', {
           ...choiceOf(flags),
           all: flags.all,
         });
-        print(flags.json ? JSON.stringify(series, null, 2) : listingText(series));
+        print(flags.json ? jsonText(series) : listingText(series));
       }),
     );
 
   chosen(buffer.command('export').description('copy values out; the buffer keeps them'))
     .option('--format <csv|ndjson>', 'csv unless told; a CSV comes back in by `buffer import`')
     .option('--output <file>', 'a file in place of standard output')
-    .action((flags: ExportFlags) => door((to) => exportValues(to, flags)));
+    .action((flags: ExportFlags) => withBuffer((to) => exportValues(to, flags)));
 
   buffer
     .command('import')
     .description('put the values of a CSV file into the buffer: tag or asset, key, value, timestamp, status')
     .argument('<file>', 'the CSV file; `-` is standard input')
     .option('--json', 'print the outcome as JSON')
-    .action((file: string, flags: { json?: boolean }) => door((to) => importValues(to, file, flags)));
+    .action((file: string, flags: { json?: boolean }) => withBuffer((to) => importValues(to, file, flags)));
 
   chosen(buffer.command('purge').description('delete values that are not delivered; what is being posted stays'))
     .option('--older-than <age>', 'values with a timestamp before that: a duration like 24h or 7d, or a date')
     .option('--all', 'everything that stands in the buffer')
     .option('--yes', 'do not ask')
-    .action((flags: PurgeFlags) => door((to) => purgeValues(to, flags)));
+    .action((flags: PurgeFlags) => withBuffer((to) => purgeValues(to, flags)));
 
   chosen(buffer.command('quarantine').description('values that the platform refused, with its words')).action(
     (flags: Choice) =>
-      door(async (to) => {
+      withBuffer(async (to) => {
         const { quarantine } = await to.ask<{ quarantine: QuarantinedRow[] }>('buffer/quarantine', choiceOf(flags));
-        print(flags.json ? JSON.stringify(quarantine, null, 2) : quarantineText(quarantine));
+        print(flags.json ? jsonText(quarantine) : quarantineText(quarantine));
       }),
   );
 
   chosen(buffer.command('requeue').description('send quarantined values again')).action((flags: Choice) =>
-    door(async (to) => {
+    withBuffer(async (to) => {
       const answer = await to.ask<{ requeued: number }>('buffer/requeue', choiceOf(flags));
-      print(
-        flags.json ? JSON.stringify(answer) : `${counted(answer.requeued)} left quarantine and will be posted again.`,
-      );
+      print(flags.json ? jsonText(answer, 0) : `${counted(answer.requeued)} left quarantine and will be posted again.`);
     }),
   );
 
@@ -85,7 +84,7 @@ export function define(program: Command): void {
     .requiredOption('--to-asset <number>', 'the asset that they go to')
     .option('--json', 'print the outcome as JSON')
     .action((flags: { fromAsset: string; toAsset: string; json?: boolean }) =>
-      door(async (to) => {
+      withBuffer(async (to) => {
         const params = {
           from_asset: numberOf('--from-asset', flags.fromAsset),
           to_asset: numberOf('--to-asset', flags.toAsset),
@@ -93,9 +92,7 @@ export function define(program: Command): void {
         const answer = await to.ask<{ retargeted: number; under_way: number }>('buffer/retarget', params);
         const rest = answer.under_way > 0 ? ` ${counted(answer.under_way)} were being posted and stay: try again.` : '';
         print(
-          flags.json
-            ? JSON.stringify(answer)
-            : `${counted(answer.retargeted)} go to asset ${flags.toAsset} now.${rest}`,
+          flags.json ? jsonText(answer, 0) : `${counted(answer.retargeted)} go to asset ${flags.toAsset} now.${rest}`,
         );
         if (answer.under_way > 0) process.exitCode = 1;
       }),
@@ -109,22 +106,21 @@ interface ImportAnswer {
 }
 
 /** Looks at the whole file before anything of it is stored; what comes by a pipe can be read only once. */
-async function importValues(door: BufferDoor, file: string, flags: { json?: boolean }): Promise<void> {
+async function importValues(connection: BufferConnection, file: string, flags: { json?: boolean }): Promise<void> {
   const isFile = file !== '-';
   const passes = isFile ? [true, false] : [false];
   let total: ImportAnswer = { values: 0, problems: [], problemCount: 0 };
   for (const check of passes) {
-    total = await importPass(door, file, check, check ? 0 : total.values);
+    total = await importPass(connection, file, check, check ? 0 : total.values);
     if (total.problemCount > 0) break;
   }
   if (total.problemCount > 0) {
     const lines = total.problems
-      .slice(0, MOST_PROBLEMS_PRINTED)
+      .slice(0, MAX_PROBLEMS_PRINTED)
       .map(({ line, field, problem }) => `${file}:${line}: ${field === '' ? '' : `${field} `}${problem}`);
     const more = total.problemCount > lines.length ? [`and ${total.problemCount - lines.length} more`] : [];
     const stored = isFile ? 0 : total.values;
-    if (flags.json)
-      print(JSON.stringify({ values: stored, problems: total.problems, problem_count: total.problemCount }));
+    if (flags.json) print(jsonText({ values: stored, problems: total.problems, problem_count: total.problemCount }, 0));
     else
       process.stderr.write(
         `${[...lines, ...more, stored > 0 ? `${counted(stored)} before that are stored` : 'nothing is stored'].join('\n')}\n`,
@@ -133,17 +129,22 @@ async function importValues(door: BufferDoor, file: string, flags: { json?: bool
     return;
   }
   print(
-    flags.json ? JSON.stringify({ values: total.values, problems: [] }) : `${counted(total.values)} are in the buffer.`,
+    flags.json ? jsonText({ values: total.values, problems: [] }, 0) : `${counted(total.values)} are in the buffer.`,
   );
 }
 
-async function importPass(door: BufferDoor, file: string, check: boolean, expected: number): Promise<ImportAnswer> {
+async function importPass(
+  connection: BufferConnection,
+  file: string,
+  check: boolean,
+  expected: number,
+): Promise<ImportAnswer> {
   const bar = new ProgressBar(expected, systemClock);
   const total: ImportAnswer = { values: 0, problems: [], problemCount: 0 };
   let header: string[] | undefined;
   let records: { line: number; fields: string[] }[] = [];
   const send = async () => {
-    const answer = await door.ask<ImportAnswer>('buffer/import', { header, records, check });
+    const answer = await connection.ask<ImportAnswer>('buffer/import', { header, records, check });
     total.values += answer.values;
     total.problemCount += answer.problemCount;
     total.problems.push(...answer.problems.slice(0, 100 - total.problems.length));
@@ -184,7 +185,7 @@ interface PurgeFlags extends Choice {
   yes?: boolean;
 }
 
-async function purgeValues(door: BufferDoor, flags: PurgeFlags): Promise<void> {
+async function purgeValues(connection: BufferConnection, flags: PurgeFlags): Promise<void> {
   const choice = choiceOf(flags);
   const beforeMs = flags.olderThan === undefined ? undefined : beforeOf(flags.olderThan);
   const isChosen = Object.values(choice).some((one) => one !== undefined);
@@ -192,18 +193,18 @@ async function purgeValues(door: BufferDoor, flags: PurgeFlags): Promise<void> {
     throw new UsageError('purge needs to know what', 'Name --tag, --asset, --key or --older-than, or give --all.');
   }
   if (isChosen && flags.all) throw new UsageError('--all and a choice exclude each other');
-  if (!flags.yes && !(await isSure(door, choice, beforeMs))) {
-    print(flags.json ? JSON.stringify({ purged: 0 }) : 'Nothing is deleted.');
+  if (!flags.yes && !(await isSure(connection, choice, beforeMs))) {
+    print(flags.json ? jsonText({ purged: 0 }, 0) : 'Nothing is deleted.');
     return;
   }
-  const answer = await door.ask<PurgeAnswer>('buffer/purge', { ...choice, before_ms: beforeMs, all: flags.all });
-  print(flags.json ? JSON.stringify(answer) : `${counted(answer.purged)} are deleted.`);
+  const answer = await connection.ask<PurgeAnswer>('buffer/purge', { ...choice, before_ms: beforeMs, all: flags.all });
+  print(flags.json ? jsonText(answer, 0) : `${counted(answer.purged)} are deleted.`);
   const { failure, waiting = 0 } = answer;
   if (!failure) return;
   const rest =
     waiting === 0
       ? 'The rest was not looked at.'
-      : door.isDaemon
+      : connection.isDaemon
         ? `${counted(waiting)} more are being deleted: the daemon tries again until they are. The rest was not looked at.`
         : `${counted(waiting)} more, and the rest, still stand.`;
   throw new TagferryError(`not everything could be deleted: ${failure.message}. ${rest}`, {
@@ -221,14 +222,14 @@ interface PurgeAnswer {
 }
 
 async function isSure(
-  door: BufferDoor,
+  connection: BufferConnection,
   choice: Record<string, unknown>,
   beforeMs: number | undefined,
 ): Promise<boolean> {
   if (!process.stdin.isTTY) {
     throw new UsageError('purge asks before it deletes, and there is no terminal', 'Give --yes.');
   }
-  const { series } = await door.ask<{ series: ListedSeries[] }>('buffer/ls', choice);
+  const { series } = await connection.ask<{ series: ListedSeries[] }>('buffer/ls', choice);
   const values = series.reduce((sum, row) => sum + row.values, 0);
   const which = beforeMs === undefined ? '' : ` those with a timestamp before ${new Date(beforeMs).toISOString()} of`;
   const question = `Delete${which} ${counted(values)} of ${series.length} series? They were not delivered. [y/N] `;

@@ -1,7 +1,14 @@
 import type { Command } from 'commander';
-import { type CheckedConfiguration, checkConfiguration, configurationDirectory } from '../config/configuration.ts';
-import { problemLine } from '../config/problem.ts';
-import { serviceEnvironment } from './service-folder.ts';
+import { counted } from '../base/amounts.ts';
+import { jsonText } from '../base/foreign-text.ts';
+import { version } from '../base/installation.ts';
+import { configurationDirectory } from '../config/configuration.ts';
+import { problemLine, sortProblems } from '../config/problem.ts';
+import { warnOfDrops } from './bound-forecast.ts';
+import { type ConfigurationVerdict, judgeConfiguration } from './configuration-verdict.ts';
+import type { CheckLine } from './doctor/finding.ts';
+import { lineText } from './doctor/line-text.ts';
+import { isServiceView } from './service-view.ts';
 
 /** sysexits.h: what `run` exits with too when the configuration cannot work. */
 const EX_CONFIG = 78;
@@ -14,38 +21,49 @@ export function define(program: Command): void {
       'read all configuration and print every problem as file:line:column: what is wrong, what to write instead',
     )
     .option('--json', 'print the problems as JSON, for editors and scripts')
-    .action((options: { json?: boolean }) => {
-      const directory = configurationDirectory(program.opts<{ config?: string }>().config, process.env);
-      const checked = checkConfiguration({ directory, environment: serviceEnvironment(directory, process.env) });
-      process.stdout.write(`${options.json ? asJson(directory, checked) : asText(directory, checked)}\n`);
-      process.exitCode = checked.configuration === undefined ? EX_CONFIG : 0;
+    .option('--online', 'where the files are right, ask the platform about what they name, as far as it tells')
+    .action(async (options: { json?: boolean; online?: boolean }) => {
+      const { config } = program.opts<{ config?: string }>();
+      const directory = configurationDirectory(config, process.env);
+      const judged = await judgeConfiguration(directory, process.env);
+      const drops = judged.ok && !isServiceView(process.env) ? await warnOfDrops(config, directory) : [];
+      const verdict = { ...judged, warnings: [...judged.warnings, ...drops] };
+      const online = options.online && verdict.ok ? await askOnline(config) : undefined;
+      if (options.json && online) {
+        const { problems, warnings, ok } = verdict;
+        process.stdout.write(`${JSON.stringify({ directory, ok, problems, warnings, online }, null, 2)}\n`);
+      } else process.stdout.write(`${options.json ? asJson(verdict) : asText(verdict)}\n`);
+      if (online && !options.json) process.stdout.write(`${online.map(lineText).join('\n')}\n`);
+      const isRefused = online?.some(({ state }) => state === 'failure') === true;
+      process.exitCode = !verdict.ok ? EX_CONFIG : isRefused ? 1 : 0;
     });
 }
 
-function asJson(directory: string, checked: CheckedConfiguration): string {
-  const problems = checked.problems.filter((problem) => problem.severity === 'error');
-  const warnings = checked.problems.filter((problem) => problem.severity === 'warning');
-  return JSON.stringify({ directory, ok: checked.configuration !== undefined, problems, warnings }, null, 2);
+/** What the platform tells of assets, instrumentations and the webhook that the files name, and where it tells nothing. */
+async function askOnline(config: string | undefined): Promise<CheckLine[]> {
+  // Loaded by those who ask: it brings the platform's client along.
+  const { beginConsultation } = await import('./doctor/consultation.ts');
+  const { runSteps } = await import('./doctor/steps.ts');
+  const steps = await runSteps(await beginConsultation(config, process.env, version()), undefined, [
+    'network',
+    'platform',
+  ]);
+  return Object.values(steps).flat();
 }
 
-function asText(directory: string, checked: CheckedConfiguration): string {
-  const lines = checked.problems.map(problemLine);
-  const warnings = checked.problems.filter((problem) => problem.severity === 'warning').length;
+/** With what the verb itself needs, where it looks for another with the service's eyes. */
+function asJson(verdict: ConfigurationVerdict): string {
+  const { directory, ok, problems, warnings } = verdict;
+  return jsonText(isServiceView(process.env) ? verdict : { directory, ok, problems, warnings });
+}
+
+function asText({ directory, ok, problems, warnings, tags, sources, reactions, eyes }: ConfigurationVerdict): string {
   const counts = [
-    counted(checked.problems.length - warnings, 'problem'),
-    ...(warnings > 0 ? [counted(warnings, 'warning')] : []),
+    counted(problems.length, 'problem'),
+    ...(warnings.length > 0 ? [counted(warnings.length, 'warning')] : []),
+    ...(ok ? [counted(tags, 'tag'), counted(sources, 'source'), counted(reactions, 'reaction')] : []),
   ];
-  if (checked.configuration !== undefined) {
-    const { tags, reactions } = checked.configuration;
-    counts.push(
-      counted(tags.tags.size, 'tag'),
-      counted(tags.sources.size, 'source'),
-      counted(reactions.length, 'reaction'),
-    );
-  }
-  return [...lines, `${directory}: ${counts.join(', ')}`].join('\n');
-}
-
-function counted(count: number, what: string): string {
-  return `${count} ${what}${count === 1 ? '' : 's'}`;
+  const lines = sortProblems([...problems, ...warnings]).map(problemLine);
+  const own = eyes === 'own' ? ['Judged with the eyes of this user, not of the service: sudo tagferry check'] : [];
+  return [...lines, `${directory}: ${counts.join(', ')}`, ...own].join('\n');
 }

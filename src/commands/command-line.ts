@@ -1,12 +1,6 @@
-import { Command, CommanderError } from 'commander';
-import { ConfigurationError, messageOf, TagferryError } from '../errors.ts';
-import { version } from '../installation.ts';
-import { fitted } from './table.ts';
-
-/** Exit statuses of INTERFACE.md: 0 done, 1 failed, 2 wrong usage, 78 configuration wrong. */
-export const EXIT_FAILED = 1;
-export const EXIT_USAGE = 2;
-export const EXIT_CONFIGURATION = 78;
+import { Command } from 'commander';
+import { endWithReader, reportError } from '../base/command-end.ts';
+import { version } from '../base/installation.ts';
 
 interface Verb {
   name: string;
@@ -21,7 +15,7 @@ export const VERBS: readonly Verb[] = [
   {
     name: 'sandbox',
     summary: 'the platform itself as far as the spec describes it, on this machine',
-    load: () => import('./sandbox.ts'),
+    load: () => import('../sandbox/program/verbs.ts'),
   },
   { name: 'demo', summary: 'sandbox, daemon and simulated tags in one terminal', load: () => import('./demo.ts') },
   {
@@ -45,9 +39,24 @@ export const VERBS: readonly Verb[] = [
     load: () => import('./status.ts'),
   },
   {
+    name: 'logs',
+    summary: "the service's journal, pretty, followed; by level, event, tag, asset, since",
+    load: () => import('./logs.ts'),
+  },
+  {
+    name: 'reload',
+    summary: 'read the configuration again, and wait for the verdict',
+    load: () => import('./reload.ts'),
+  },
+  {
     name: 'buffer',
     summary: 'look into the buffer, take values out or put them in, delete, send again',
     load: () => import('./buffer.ts'),
+  },
+  {
+    name: 'sources',
+    summary: 'what tags.yaml reads from: how each source does, try it out',
+    load: () => import('./sources.ts'),
   },
   {
     name: 'events',
@@ -56,6 +65,11 @@ export const VERBS: readonly Verb[] = [
   },
   { name: 'webhook', summary: "this gateway's webhook on the platform", load: () => import('./webhook.ts') },
   { name: 'session', summary: "the technical user's tokens (never printed whole)", load: () => import('./session.ts') },
+  {
+    name: 'decommission',
+    summary: 'take this gateway out of service: drain, delete its webhook, revoke, mark',
+    load: () => import('./decommission.ts'),
+  },
   { name: 'login', summary: 'sign in as a person, for the four verbs below', load: () => import('./login.ts') },
   { name: 'logout', summary: 'revoke and remove the tokens of `login`', load: () => import('./logout.ts') },
   {
@@ -111,30 +125,6 @@ export async function runCommandLine(argv: readonly string[]): Promise<void> {
     if (wanted === undefined && args.length === 0) program.help({ error: true });
     await program.parseAsync(args, { from: 'user' });
   } catch (error) {
-    report(error);
+    reportError('tagferry', error);
   }
-}
-
-/** `tagferry … | head`: whoever read has seen enough, and that is no fault. The daemon goes on without a reader of its log. */
-function endWithReader(): void {
-  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code === 'EPIPE') process.exit();
-    throw error;
-  });
-}
-
-/** Says what went wrong, as one who reads it on a phone needs it, and sets the exit status. */
-function report(error: unknown): void {
-  if (error instanceof CommanderError) {
-    process.exitCode = error.exitCode === 0 ? 0 : EXIT_USAGE;
-    return;
-  }
-  if (error instanceof ConfigurationError) {
-    process.stderr.write(`${error.problems.join('\n')}\n${error.hint ?? ''}\n`);
-    process.exitCode = EXIT_CONFIGURATION;
-    return;
-  }
-  const hint = error instanceof TagferryError && error.hint ? `\n${error.hint}` : '';
-  process.stderr.write(`${fitted(`tagferry: ${messageOf(error)}${hint}`, process.stderr)}\n`);
-  process.exitCode = error instanceof TagferryError && error.code === 'usage' ? EXIT_USAGE : EXIT_FAILED;
 }

@@ -1,9 +1,10 @@
 import { existsSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
 import { join, resolve } from 'node:path';
+import { codeOf, TagferryError } from '../base/errors.ts';
+import { request } from '../base/node-http.ts';
 import { configurationDirectory, readSettingsLeniently } from '../config/configuration.ts';
-import { codeOf, TagferryError } from '../errors.ts';
-import { request } from '../node-http.ts';
+import { decommissionedWords } from '../store/decommission-mark.ts';
 
 /** No daemon answers on the control socket. */
 export class NoDaemonError extends TagferryError {}
@@ -73,8 +74,9 @@ function noDaemon(place: DaemonPlace): NoDaemonError {
     code: 'daemon.absent',
     hint: place.missing
       ? `There is no folder ${place.missing}: name the one of the daemon's configuration with --config.`
-      : 'Start it (`systemctl start tagferry`, or `tagferry run`), or name its configuration with --config. ' +
-        'Where it runs and waits for its disk, `systemctl status tagferry` says so.',
+      : (decommissionedWords(place.stateDir) ??
+        'Start it (`systemctl start tagferry`, or `tagferry run`), or name its configuration with --config. ' +
+          'Where it runs and waits for its disk, `systemctl status tagferry` says so.'),
   });
 }
 

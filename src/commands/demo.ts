@@ -2,8 +2,8 @@ import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Command } from 'commander';
-import { systemClock } from '../clock.ts';
-import { messageOf, TagferryError, UsageError } from '../errors.ts';
+import { systemClock } from '../base/clock.ts';
+import { messageOf, TagferryError, UsageError } from '../base/errors.ts';
 import { Sandbox } from '../sandbox/sandbox.ts';
 import { AgentChild, freePort } from './demo/agent-child.ts';
 import { type AgentPlace, placeIn, writeAgentFiles } from './demo/agent-files.ts';
@@ -12,21 +12,21 @@ import { DEMO_TAGS, demoSeed, SimulatedPlant } from './demo/plant.ts';
 import { PUSH_EVERY_MS, Pusher } from './demo/pusher.ts';
 import { count, openStage, type Stage } from './demo/stage.ts';
 import { Story } from './demo/story.ts';
-import { LEAST_SECONDS, timetableOf } from './demo/timetable.ts';
+import { MIN_SECONDS, timetableOf } from './demo/timetable.ts';
 import { Watch } from './demo/watch.ts';
 
-const MOST_SECONDS = 3_600;
+const MAX_SECONDS = 3_600;
 /** Signals of one Ctrl-C, which may come twice (terminal and wrapper). */
 const SAME_SIGNAL_MS = 500;
 /** Paths of Unix sockets end at 107 bytes. */
-const LONGEST_TEMPORARY_FOLDER = 60;
+const MAX_TEMPORARY_FOLDER_LENGTH = 60;
 
 /** Adds `tagferry demo`: sandbox, agent and a simulated plant in one terminal. Exit 0 only where the count comes out. */
 export function define(program: Command): void {
   program
     .command('demo')
     .description('sandbox, daemon and simulated tags in one terminal: the main job in about a minute')
-    .option('--seconds <n>', `bounds the whole (${LEAST_SECONDS} to ${MOST_SECONDS})`, '60')
+    .option('--seconds <n>', `bounds the whole (${MIN_SECONDS} to ${MAX_SECONDS})`, '60')
     .action(async (flags: { seconds: string }) => {
       process.exitCode = await runDemo(secondsOf(flags.seconds));
     });
@@ -34,8 +34,8 @@ export function define(program: Command): void {
 
 function secondsOf(text: string): number {
   const seconds = Number(text);
-  if (Number.isFinite(seconds) && seconds >= LEAST_SECONDS && seconds <= MOST_SECONDS) return seconds;
-  throw new UsageError(`--seconds ${text} is not a number from ${LEAST_SECONDS} to ${MOST_SECONDS}`);
+  if (Number.isFinite(seconds) && seconds >= MIN_SECONDS && seconds <= MAX_SECONDS) return seconds;
+  throw new UsageError(`--seconds ${text} is not a number from ${MIN_SECONDS} to ${MAX_SECONDS}`);
 }
 
 /** Somebody pressed Ctrl-C. */
@@ -47,7 +47,7 @@ async function runDemo(seconds: number): Promise<number> {
   const stage = openStage(process.stdout, process.env, () => clock.monotonicMs() - startedMs);
   const timetable = timetableOf(seconds, (DEMO_TAGS.length * 1000) / PUSH_EVERY_MS);
   const over = new AbortController();
-  const temporary = tmpdir().length > LONGEST_TEMPORARY_FOLDER ? '/tmp' : tmpdir();
+  const temporary = tmpdir().length > MAX_TEMPORARY_FOLDER_LENGTH ? '/tmp' : tmpdir();
   const place = placeIn(mkdtempSync(join(temporary, 'tagferry-demo-')));
   const sandbox = new Sandbox({
     seed: demoSeed,

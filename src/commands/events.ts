@@ -1,12 +1,13 @@
 import type { Command } from 'commander';
-import { type EventSheet, listEvents, replayEvent, showEvent } from '../agent/event-routes.ts';
-import { readStoppedInbox, replayInStoppedInbox } from '../agent/stopped-inbox.ts';
-import { UsageError } from '../errors.ts';
+import { counted, timeText } from '../base/amounts.ts';
+import { UsageError } from '../base/errors.ts';
+import { jsonText, plain } from '../base/foreign-text.ts';
+import { table } from '../base/table.ts';
+import { type EventSheet, listEvents, replayEvent, showEvent } from '../control/event-routes.ts';
+import { readStoppedInbox, replayInStoppedInbox } from '../control/stopped-inbox.ts';
 import type { CatchUpReport } from '../webhook/catch-up.ts';
 import type { EventLine } from '../webhook/inbox-event.ts';
-import { counted, timeText } from './amounts.ts';
 import { askDaemon, daemonPlace, NoDaemonError } from './control-client.ts';
-import { plain, table } from './table.ts';
 
 interface ListFlags {
   limit: string;
@@ -37,7 +38,7 @@ export function define(program: Command): void {
         () => askDaemon<{ events: EventLine[] }>(at, 'events/ls', params),
         () => readStoppedInbox(at.stateDir, (inbox) => listEvents(inbox, params)),
       );
-      print(json ? JSON.stringify(found.events, null, 2) : listText(found.events));
+      print(json ? jsonText(found.events) : listText(found.events));
     });
 
   events
@@ -52,7 +53,7 @@ export function define(program: Command): void {
         () => askDaemon<EventSheet>(at, 'events/show', params),
         () => readStoppedInbox(at.stateDir, (inbox) => showEvent(inbox, params)),
       );
-      print(flags.json ? JSON.stringify(sheet, null, 2) : sheetText(sheet));
+      print(flags.json ? jsonText(sheet) : sheetText(sheet));
     });
 
   events
@@ -71,9 +72,7 @@ export function define(program: Command): void {
           return replayInStoppedInbox(at.stateDir, (replay) => replayEvent(replay, params));
         },
       );
-      print(
-        flags.json ? JSON.stringify(outcome, null, 2) : `Event ${id}: ${when}. See \`tagferry events show ${id}\`.`,
-      );
+      print(flags.json ? jsonText(outcome) : `Event ${id}: ${when}. See \`tagferry events show ${id}\`.`);
     });
 
   events
@@ -86,7 +85,7 @@ export function define(program: Command): void {
       const asking = asked > 0 ? `, ${asked} asked to be sent again` : '';
       print(
         flags.json
-          ? JSON.stringify(report, null, 2)
+          ? jsonText(report)
           : `${counted(listed, 'delivery').replace('deliverys', 'deliveries')} listed, ${taken} new${asking}.`,
       );
     });
@@ -140,7 +139,7 @@ function sheetText(event: EventSheet): string {
     journal.length === 0
       ? 'No reaction has run.'
       : table([['at (UTC)', 'reaction', 'action', 'outcome', 'took', ''], ...journal]);
-  return [head, '', did, '', JSON.stringify(event.payload, null, 2)].join('\n');
+  return [head, '', did, '', jsonText(event.payload)].join('\n');
 }
 
 function numberOf(name: string, text: string): number {

@@ -1,13 +1,15 @@
 import type { Command } from 'commander';
-import { type Clock, systemClock } from '../clock.ts';
+import { type Clock, systemClock } from '../base/clock.ts';
+import { UsageError } from '../base/errors.ts';
+import { plain } from '../base/foreign-text.ts';
+import { table } from '../base/table.ts';
 import type { DisplayLabelsV2, LabelledCollection } from '../contract/labels.ts';
-import { UsageError } from '../errors.ts';
+import { permitableOf } from '../contract/permission-words.ts';
 import { DisplayLabels } from '../platform/resources/display-labels.ts';
 import { heedDeprecatedForm } from './person/deprecated-form.ts';
 import { labelsInFile, labelsInWords, MEMBERS_TEXT, namesInWords } from './person/label-words.ts';
-import { nameOfPermitable, permitableOf } from './person/named-objects.ts';
-import { changingVerb, inPersonRoom, type PersonFlags, personVerb } from './person/person-room.ts';
-import { plain, table } from './table.ts';
+import { nameOfPermitable } from './person/named-objects.ts';
+import { changingVerb, inPersonContext, type PersonFlags, personVerb } from './person/person-context.ts';
 
 const OBJECT = 'Asset/881 or Instrumentation/4711';
 
@@ -17,7 +19,7 @@ interface Labelled {
   name: string;
 }
 
-/** Adds `tagferry labels` (spec 2.6, 4.4): how value keys are shown. */
+/** Adds `tagferry labels` (platform 2.6, 4.4): how value keys are shown. */
 export function define(program: Command, clock: Clock = systemClock): void {
   const labels = program.command('labels').description('display labels of value keys: list, set, hide');
 
@@ -26,7 +28,7 @@ export function define(program: Command, clock: Clock = systemClock): void {
     .argument('<object>', OBJECT)
     .action(async (object: string, flags: PersonFlags) => {
       const { collection, id, name } = labelledOf(object);
-      await inPersonRoom(program, flags, clock, async ({ reader, show }) => {
+      await inPersonContext(program, flags, clock, async ({ reader, show }) => {
         const found = (await new DisplayLabels(reader).change(collection, id, {})) ?? {};
         show(labelsText(found, name), found);
       });
@@ -41,7 +43,7 @@ export function define(program: Command, clock: Clock = systemClock): void {
     .action(async (object: string, words: string[], flags: PersonFlags & { file?: string }) => {
       const { collection, id, name } = labelledOf(object);
       if (flags.v1) {
-        await inPersonRoom(program, flags, clock, async ({ writer, done }) => {
+        await inPersonContext(program, flags, clock, async ({ writer, done }) => {
           heedDeprecatedForm('display-labels', `tagferry labels change ${name} <key> name=<label>`, clock);
           const body = namesInWords(words);
           await new DisplayLabels(writer).changeV1(collection, id, body);
@@ -53,7 +55,7 @@ export function define(program: Command, clock: Clock = systemClock): void {
         return;
       }
       const body = flags.file === undefined ? labelsInWords(words) : labelsInFile(flags.file, words);
-      await inPersonRoom(program, flags, clock, async ({ writer, done }) => {
+      await inPersonContext(program, flags, clock, async ({ writer, done }) => {
         const answer = await new DisplayLabels(writer).change(collection, id, body);
         const facts = { action: 'change', sent: body, ...(answer === undefined ? {} : { labels: answer }) };
         done(`Labels of ${name} are set: ${plain(Object.keys(body).join(', '))}.`, facts);
@@ -68,7 +70,7 @@ export function define(program: Command, clock: Clock = systemClock): void {
     .action(async (object: string, keys: string[], flags: PersonFlags) => {
       const { collection, id, name } = labelledOf(object);
       const body: DisplayLabelsV2 = Object.assign({}, ...keys.map((key) => labelsInWords([key, 'is_visible=false'])));
-      await inPersonRoom(program, flags, clock, async ({ writer, sure, done }) => {
+      await inPersonContext(program, flags, clock, async ({ writer, sure, done }) => {
         if (!(await sure(`Hide ${plain(keys.join(', '))} of ${name}?`))) return;
         await new DisplayLabels(writer).change(collection, id, body);
         done(`Hidden: ${plain(keys.join(', '))} of ${name}.`, { action: 'take', sent: body });

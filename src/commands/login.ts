@@ -1,8 +1,9 @@
 import type { Command } from 'commander';
-import { type Clock, systemClock } from '../clock.ts';
-import { UsageError } from '../errors.ts';
+import { type Clock, systemClock } from '../base/clock.ts';
+import { UsageError } from '../base/errors.ts';
+import { jsonText } from '../base/foreign-text.ts';
 import { DEFAULT_REDIRECT } from './person/loopback.ts';
-import { inPersonRoom, type PersonFlags, personVerb } from './person/person-room.ts';
+import { inPersonContext, type PersonFlags, personVerb } from './person/person-context.ts';
 import { clientOf, flowOf } from './person/person-settings.ts';
 import { signInPerson } from './person/sign-in.ts';
 
@@ -14,7 +15,7 @@ interface LoginFlags extends PersonFlags {
   pkce?: boolean;
 }
 
-/** Adds `tagferry login`: a person signs in by the authorization code flow (spec 5.3, 5.4). */
+/** Adds `tagferry login`: a person signs in by the authorization code flow (platform 5.3, 5.4). */
 export function define(program: Command, clock: Clock = systemClock): void {
   personVerb(program.command('login'))
     .description('sign in as a person, for permissions, owners, members and labels')
@@ -25,8 +26,8 @@ export function define(program: Command, clock: Clock = systemClock): void {
     .option('--pkce', 'use no client secret, even where one is configured')
     .action(async (flags: LoginFlags) => {
       if (flags.webFlow && flags.pkce) throw new UsageError('--web-flow and --pkce exclude each other');
-      await inPersonRoom(program, flags, clock, async (room) => {
-        const { settings, boundary, tokens } = room;
+      await inPersonContext(program, flags, clock, async (context) => {
+        const { settings, boundary, tokens } = context;
         const flow = flowOf(settings, flags.webFlow ? 'web' : flags.pkce ? 'pkce' : undefined);
         const got = await signInPerson({
           boundary,
@@ -42,8 +43,8 @@ export function define(program: Command, clock: Clock = systemClock): void {
         });
         await tokens.signIn(got, flow);
         const facts = { signed_in: true, as: flags.as, flow, platform: settings.identityUrl };
-        const sentence = `Signed in at ${settings.identityUrl}, for 24 hours at most. The tokens are in ${room.file.path}; \`tagferry logout\` revokes them.`;
-        process.stdout.write(`${flags.json ? JSON.stringify(facts) : sentence}\n`);
+        const sentence = `Signed in at ${settings.identityUrl}, for 24 hours at most. The tokens are in ${context.file.path}; \`tagferry logout\` revokes them.`;
+        process.stdout.write(`${flags.json ? jsonText(facts, 0) : sentence}\n`);
       });
     });
 }

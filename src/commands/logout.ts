@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
-import { type Clock, systemClock } from '../clock.ts';
-import { inPersonRoom, type PersonFlags, personVerb } from './person/person-room.ts';
+import { type Clock, systemClock } from '../base/clock.ts';
+import { inPersonContext, type PersonFlags, personVerb } from './person/person-context.ts';
 
 const SENTENCES = {
   revoked: 'Signed out: the tokens are revoked and removed.',
@@ -8,13 +8,13 @@ const SENTENCES = {
   nobody: 'Nobody was signed in.',
 } as const;
 
-/** Adds `tagferry logout`: revokes a person's tokens (spec 4.1, bearer form) and removes them. */
+/** Adds `tagferry logout`: revokes a person's tokens (platform 4.1, bearer form) and removes them. */
 export function define(program: Command, clock: Clock = systemClock): void {
   personVerb(program.command('logout'))
     .description('revoke and remove the tokens of `tagferry login`')
     .option('--forget', 'remove the tokens here even where the platform cannot be asked to revoke them')
     .action(async (flags: PersonFlags & { forget?: boolean }) => {
-      await inPersonRoom(program, { ...flags, json: flags.json ?? false }, clock, async ({ tokens, file, show }) => {
+      await inPersonContext(program, { ...flags, json: flags.json ?? false }, clock, async ({ tokens, file, show }) => {
         try {
           const outcome = await tokens.signOut();
           show(SENTENCES[outcome], { signed_in: false, as: flags.as, outcome });

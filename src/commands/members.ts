@@ -1,12 +1,12 @@
 import type { Command } from 'commander';
-import { type Clock, systemClock } from '../clock.ts';
+import { type Clock, systemClock } from '../base/clock.ts';
+import { PlatformError, UsageError } from '../base/errors.ts';
+import { plain } from '../base/foreign-text.ts';
 import { MEMBERSHIP_KINDS, type MembershipKind, membershipPath } from '../contract/membership.ts';
-import { PlatformError, UsageError } from '../errors.ts';
 import { Members, type MembershipChange } from '../platform/resources/members.ts';
 import { heedDeprecatedForm } from './person/deprecated-form.ts';
 import { emailOf, userIdOf } from './person/named-objects.ts';
-import { changingVerb, inPersonRoom, type PersonFlags, type PersonRoom } from './person/person-room.ts';
-import { plain } from './table.ts';
+import { changingVerb, inPersonContext, type PersonContext, type PersonFlags } from './person/person-context.ts';
 
 const LIST = 'tenant-admins/50, tenant-users/50 or userrole-users/60';
 const WHO = 'e-mail addresses; with --v1 user/6 and so on';
@@ -25,7 +25,7 @@ interface MemberList {
   name: string;
 }
 
-/** Adds `tagferry members` (spec 4.3): admins and users of tenants, users of user roles. The API has no call that lists them. */
+/** Adds `tagferry members` (platform 4.3): admins and users of tenants, users of user roles. The API has no call that lists them. */
 export function define(program: Command, clock: Clock = systemClock): void {
   const members = program.command('members').description('admins and users of tenants, users of user roles');
 
@@ -50,13 +50,13 @@ export function define(program: Command, clock: Clock = systemClock): void {
       .option('--v1', V1);
     if (how !== 'add') command.option('--yes', 'do not ask');
     command.action((list: string, who: string[], flags: PersonFlags) =>
-      inPersonRoom(program, flags, clock, (room) => change(room, name, how, listOf(list), who, flags)),
+      inPersonContext(program, flags, clock, (context) => change(context, name, how, listOf(list), who, flags)),
     );
   }
 }
 
 async function change(
-  room: PersonRoom,
+  context: PersonContext,
   action: string,
   how: MembershipChange,
   list: MemberList,
@@ -66,7 +66,7 @@ async function change(
   const { kind, id, name } = list;
   if (flags.v1) {
     const area = kind === 'userrole-users' ? 'userroles' : 'tenants';
-    heedDeprecatedForm(area, `tagferry members ${action} ${name} <e-mail>...`, room.clock);
+    heedDeprecatedForm(area, `tagferry members ${action} ${name} <e-mail>...`, context.clock);
   }
   const ids = flags.v1 ? who.map(userIdOf) : [];
   const emails = flags.v1 ? [] : who.map(emailOf);
@@ -75,8 +75,8 @@ async function change(
     replace: `Replace everybody in ${name} by ${people}?`,
     remove: `Remove ${people} from ${name}?`,
   };
-  if (how !== 'add' && !(await room.sure(questions[how]))) return;
-  const members = new Members(room.writer);
+  if (how !== 'add' && !(await context.sure(questions[how]))) return;
+  const members = new Members(context.writer);
   if (flags.v1) await members.changeV1(how, kind, id, ids);
   else await members.change(how, kind, id, emails);
   const sentences = {
@@ -85,7 +85,7 @@ async function change(
     remove: `${people} removed from ${name}.`,
   };
   const path = membershipPath(flags.v1 ? 1 : 2, kind, id);
-  room.done(sentences[how], { action, list: name, path, users: flags.v1 ? ids : emails });
+  context.done(sentences[how], { action, list: name, path, users: flags.v1 ? ids : emails });
 }
 
 /** `tenant-admins/50`, or as the API's path has it: `tenants/50/admins`. */

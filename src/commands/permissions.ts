@@ -1,23 +1,18 @@
 import type { Command } from 'commander';
-import { type Clock, systemClock } from '../clock.ts';
+import { type Clock, systemClock } from '../base/clock.ts';
+import { UsageError } from '../base/errors.ts';
+import { plain } from '../base/foreign-text.ts';
+import { table } from '../base/table.ts';
+import { permissionTypesOf, permitableOf } from '../contract/permission-words.ts';
 import { PERMISSION_TYPES } from '../contract/permissions.ts';
-import { UsageError } from '../errors.ts';
 import { allEntries } from '../platform/pages.ts';
 import { PermissionsV2 } from '../platform/resources/permissions-v2.ts';
 import { explain } from './person/explain.ts';
 import { explanationText } from './person/explanation-text.ts';
-import {
-  assignableV2Of,
-  emailOf,
-  nameOfAssignable,
-  nameOfPermitable,
-  permissionTypesOf,
-  permitableOf,
-} from './person/named-objects.ts';
+import { assignableV2Of, emailOf, nameOfAssignable, nameOfPermitable } from './person/named-objects.ts';
 import { foundPermission, permissionToChange, typesText } from './person/permission-record.ts';
 import * as v1 from './person/permissions-v1-form.ts';
-import { changingVerb, inPersonRoom, type PersonFlags, personVerb } from './person/person-room.ts';
-import { plain, table } from './table.ts';
+import { changingVerb, inPersonContext, type PersonFlags, personVerb } from './person/person-context.ts';
 
 const WHO = 'e-mail address, or usergroup/40; with --v1 user/6 or usergroup/40';
 const OBJECT = 'for example Asset/881, Instrumentation/4711, Node/20';
@@ -30,7 +25,7 @@ interface ExplainFlags extends PersonFlags {
   parent: number[];
 }
 
-/** Adds `tagferry permissions` (spec 2.2, 4.2): v2, with `--v1` the deprecated form. */
+/** Adds `tagferry permissions` (platform 2.2, 4.2): v2, with `--v1` the deprecated form. */
 export function define(program: Command, clock: Clock = systemClock): void {
   const permissions = program
     .command('permissions')
@@ -42,9 +37,9 @@ export function define(program: Command, clock: Clock = systemClock): void {
     .option('--v1', V1)
     .action(async (object: string, flags: PersonFlags) => {
       const permitable = permitableOf(object);
-      await inPersonRoom(program, flags, clock, async (room) => {
-        if (flags.v1) return await v1.list(room, permitable);
-        const records = await allEntries(new PermissionsV2(room.reader).list(permitable));
+      await inPersonContext(program, flags, clock, async (context) => {
+        if (flags.v1) return await v1.list(context, permitable);
+        const records = await allEntries(new PermissionsV2(context.reader).list(permitable));
         const rows = records.map((one) => [
           String(one.id),
           plain(nameOfAssignable(one.assignable)),
@@ -52,7 +47,7 @@ export function define(program: Command, clock: Clock = systemClock): void {
           nameOfPermitable(one.permitable ?? permitable),
         ]);
         const none = `Nobody has a permission on ${nameOfPermitable(permitable)} itself.`;
-        room.show(rows.length === 0 ? none : table([['id', 'who', 'may', 'object'], ...rows]), records);
+        context.show(rows.length === 0 ? none : table([['id', 'who', 'may', 'object'], ...rows]), records);
       });
     });
 
@@ -65,9 +60,10 @@ export function define(program: Command, clock: Clock = systemClock): void {
     .action(async (who: string, object: string, words: string[], flags: PersonFlags) => {
       const permitable = permitableOf(object);
       const types = permissionTypesOf(words);
-      if (flags.v1) return await inPersonRoom(program, flags, clock, (room) => v1.grant(room, who, permitable, types));
+      if (flags.v1)
+        return await inPersonContext(program, flags, clock, (context) => v1.grant(context, who, permitable, types));
       const assignable = assignableV2Of(who);
-      await inPersonRoom(program, flags, clock, async ({ writer, done }) => {
+      await inPersonContext(program, flags, clock, async ({ writer, done }) => {
         const body = { permission_types: types, assignable, permitable };
         const record = await new PermissionsV2(writer).create(body);
         const sentence = `${plain(who)} has ${typesText(types)} on ${nameOfPermitable(permitable)}.`;
@@ -87,9 +83,9 @@ export function define(program: Command, clock: Clock = systemClock): void {
       const { which, types } = pairIn(words);
       if (types.length === 0)
         throw new UsageError('no permission is named', `Write ${TYPES}; \`take\` takes all away.`);
-      await inPersonRoom(program, flags, clock, async (room) => {
-        const { writer, sure, done } = room;
-        const record = await permissionToChange(room, which);
+      await inPersonContext(program, flags, clock, async (context) => {
+        const { writer, sure, done } = context;
+        const record = await permissionToChange(context, which);
         const before = `${nameOfAssignable(record.assignable)} has ${typesText(record.permission_types)}`;
         if (!(await sure(`${plain(before)}. Replace that with ${typesText(types)}?`))) return;
         await new PermissionsV2(writer).change(record.id, types);
@@ -107,12 +103,12 @@ export function define(program: Command, clock: Clock = systemClock): void {
     .action(async (words: string[], flags: PersonFlags & { all?: boolean }) => {
       if (flags.v1) {
         const id = v1.idIn(words);
-        return await inPersonRoom(program, flags, clock, (room) => v1.take(room, id, flags.all === true));
+        return await inPersonContext(program, flags, clock, (context) => v1.take(context, id, flags.all === true));
       }
       const { which, types } = pairIn(words);
-      await inPersonRoom(program, flags, clock, async (room) => {
-        const { reader, writer, sure, done } = room;
-        const record = await (types.length === 0 ? permissionToChange(room, which) : foundPermission(reader, which));
+      await inPersonContext(program, flags, clock, async (context) => {
+        const { reader, writer, sure, done } = context;
+        const record = await (types.length === 0 ? permissionToChange(context, which) : foundPermission(reader, which));
         const taken = types.length === 0 ? record.permission_types : types;
         const left = record.permission_types.filter((type) => !taken.includes(type));
         const object = record.permitable === undefined ? 'it' : nameOfPermitable(record.permitable);
@@ -138,7 +134,7 @@ export function define(program: Command, clock: Clock = systemClock): void {
     .action(async (who: string, object: string, flags: ExplainFlags) => {
       const email = emailOf(who);
       const permitable = permitableOf(object);
-      await inPersonRoom(program, flags, clock, async ({ reader, settings, show }) => {
+      await inPersonContext(program, flags, clock, async ({ reader, settings, show }) => {
         const { instrumentation, node, parent } = flags;
         const told = { instrumentation, node, parent };
         const explanation = await explain(reader, email, permitable, told, settings.directory);

@@ -1,4 +1,4 @@
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../base/clock.ts';
 
 const WIDTH = 30;
 const EVERY_MS = 100;

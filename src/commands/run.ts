@@ -1,34 +1,46 @@
 import type { Command } from 'commander';
-import { giveBackMemory } from '../agent/memory.ts';
-import { storeThreadOptions } from '../agent/pace.ts';
-import { StoreThread } from '../agent/store-client.ts';
-import { systemClock } from '../clock.ts';
-import { codeOf, messageOf, TagferryError } from '../errors.ts';
-import { version } from '../installation.ts';
+import { systemClock } from '../base/clock.ts';
+import { codeOf, messageOf, TagferryError } from '../base/errors.ts';
+import { version } from '../base/installation.ts';
+import { giveBackMemory } from '../daemon/memory.ts';
+import { storeThreadOptions } from '../daemon/pace.ts';
+import { agentStoreThread } from '../daemon/store-worker.ts';
+import type { StoreThread } from '../store/store-client.ts';
+
+/** As a configuration that cannot work: the unit is not started again. */
+const DECOMMISSIONED = 78;
 
 /** `tagferry run`: the daemon, in the foreground, until a signal. */
 export function define(program: Command): void {
   program
     .command('run')
     .description('the daemon, in the foreground: what systemd starts')
-    .action(async () => {
+    .option('--strict', 'end with 78 where the files are refused, and never go on with the last good ones')
+    .action(async (flags: { strict?: boolean }) => {
       // Everything else is loaded while the store thread loads its own.
-      const storeThread = new StoreThread();
+      const storeThread = agentStoreThread();
       storeThread.launch();
       const { configurationDirectory } = await import('../config/configuration.ts');
-      await runDaemon(configurationDirectory(program.opts<{ config?: string }>().config, process.env), storeThread);
+      const directory = configurationDirectory(program.opts<{ config?: string }>().config, process.env);
+      await runDaemon(directory, flags.strict === true, storeThread);
     });
 }
 
-async function runDaemon(directory: string, storeThread: StoreThread): Promise<void> {
-  const { loadConfiguration } = await import('../config/configuration.ts');
-  const read = () => loadConfiguration({ directory, environment: process.env });
-  const configuration = read();
+async function runDaemon(directory: string, strict: boolean, storeThread: StoreThread): Promise<void> {
+  const { SOURCE_KINDS } = await import('../sources/kinds.ts');
+  const { keepLastGood, startConfiguration } = await import('../config/last-good.ts');
+  const files = { directory, environment: process.env, kinds: SOURCE_KINDS };
+  const { configuration, refusal } = startConfiguration(files, strict);
   const { settings, warnings } = configuration;
+  const { demandInService } = await import('../store/decommission-mark.ts');
+  demandInService(settings.stateDir);
   storeThread.open(storeThreadOptions(settings));
-  const { createLogger } = await import('../logger.ts');
-  const { Daemon } = await import('../agent/daemon.ts');
-  const log = createLogger({ level: settings.logLevel, format: settings.logFormat });
+  const { createLogger } = await import('../base/logger.ts');
+  const { RecentLines } = await import('../base/recent-lines.ts');
+  const { Daemon } = await import('../daemon/daemon.ts');
+  const { readConfigurationAside } = await import('../daemon/configuration-reading.ts');
+  const recentLines = new RecentLines();
+  const log = createLogger({ level: settings.logLevel, format: settings.logFormat, recent: recentLines });
   for (const warning of warnings) log.warn({ event: 'config.warning', warning }, 'the configuration has a weak place');
   log.info(
     { event: 'agent.starting', version: version(), node: process.versions.node, config: directory },
@@ -38,25 +50,32 @@ async function runDaemon(directory: string, storeThread: StoreThread): Promise<v
   const daemon = new Daemon({
     version: version(),
     configuration,
-    readConfiguration: read,
+    ...(refusal ? { refusal } : {}),
+    readConfiguration: () => readConfigurationAside(files, systemClock),
+    keepConfiguration: async ({ texts, settings: { stateDir } }) => {
+      if (texts) await keepLastGood(texts, stateDir, process.env);
+    },
+    directory,
     clock: systemClock,
     log,
+    recentLines,
     environment: process.env,
     storeThread,
     onFatal(error) {
       log.fatal({ event: 'store.dead', error: messageOf(error) }, 'the store thread ended, the service starts anew');
       end(1);
     },
+    onDecommissioned: () => stop(DECOMMISSIONED),
   });
   let stopping = false;
-  const stop = () => {
+  const stop = (status: number) => {
     // Whoever asks twice does not want to wait.
     if (stopping) process.exit(1);
     stopping = true;
-    void daemon.stop().then(() => end(0));
+    void daemon.stop().then(() => end(status));
   };
-  process.on('SIGTERM', stop);
-  process.on('SIGINT', stop);
+  process.on('SIGTERM', () => stop(0));
+  process.on('SIGINT', () => stop(0));
   // The daemon says in its log what is wrong with a configuration; the old one stays in force.
   process.on('SIGHUP', () => {
     void daemon

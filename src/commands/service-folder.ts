@@ -1,5 +1,6 @@
-import { accessSync, constants, existsSync } from 'node:fs';
+import { accessSync, constants, existsSync, readdirSync } from 'node:fs';
 import { join, resolve } from 'node:path';
+import type { Problem } from '../config/problem.ts';
 
 /** The folder that the package's unit reads, and the places where a unit stands. */
 const SERVICE_FOLDER = '/etc/tagferry';
@@ -15,6 +16,21 @@ export function serviceEnvironment(directory: string, environment: NodeJS.Proces
   const folder = join(resolve(directory), 'credentials');
   if (environment.CREDENTIALS_DIRECTORY || !isServiceFolder(directory) || !isReadable(folder)) return environment;
   return { ...environment, CREDENTIALS_DIRECTORY: folder };
+}
+
+/** A secret that is missing here but that the service has: it is in a file that this user may not see, or encrypted to this machine. */
+export function isSecretElsewhere(problem: Problem, directory: string): boolean {
+  if (!isMissingSecret(problem) || !isServiceFolder(directory)) return false;
+  try {
+    const name = problem.reason.split(' ', 1)[0]!.toLowerCase();
+    return readdirSync(join(directory, 'credentials')).includes(`${name}.cred`);
+  } catch {
+    return true;
+  }
+}
+
+export function isMissingSecret({ reason }: Problem): boolean {
+  return /^(CLIENT_SECRET|TECHNICAL_PASSWORD) is missing/.test(reason);
 }
 
 function isReadable(folder: string): boolean {

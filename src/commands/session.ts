@@ -1,10 +1,11 @@
 import type { Command } from 'commander';
-import type { sessionReport } from '../agent/status-report.ts';
-import { durationText } from './amounts.ts';
+import { durationText } from '../base/amounts.ts';
+import { jsonText, plain } from '../base/foreign-text.ts';
+import { table } from '../base/table.ts';
+import type { sessionReport } from '../platform/session/session-report.ts';
 import { askDaemon, daemonPlace } from './control-client.ts';
-import { plain, table } from './table.ts';
 
-type ToldSession = ReturnType<typeof sessionReport>;
+type SessionReport = ReturnType<typeof sessionReport>;
 
 /** Adds `tagferry session`: the technical user's tokens, which are never printed whole. */
 export function define(program: Command): void {
@@ -16,8 +17,8 @@ export function define(program: Command): void {
       .option('--json', 'print the session as JSON')
       .action(async (flags: { json?: boolean }) => {
         const place = daemonPlace(program.opts<{ config?: string }>().config, process.env);
-        const now = await askDaemon<ToldSession>(place, `session/${name}`);
-        process.stdout.write(`${flags.json ? JSON.stringify(now, null, 2) : `${done}${sessionText(now)}`}\n`);
+        const now = await askDaemon<SessionReport>(place, `session/${name}`);
+        process.stdout.write(`${flags.json ? jsonText(now) : `${done}${sessionText(now)}`}\n`);
         if (!now.usable) process.exitCode = 1;
       });
   add('show', 'state, grant, age, time to renewal; exit status 1 while signed out', '');
@@ -29,7 +30,7 @@ export function define(program: Command): void {
   );
 }
 
-function sessionText(session: ToldSession): string {
+function sessionText(session: SessionReport): string {
   const rows: string[][] = [
     ['state', session.state === 'valid' || session.usable ? session.state : `${session.state} (signed out)`],
   ];

@@ -1,23 +1,27 @@
 import { join, resolve } from 'node:path';
 import type { Command } from 'commander';
-import { diagnosePlatform } from '../agent/diagnosis.ts';
-import { systemClock } from '../clock.ts';
-import { checkConfiguration, configurationDirectory, readSettingsLeniently } from '../config/configuration.ts';
-import { problemLine } from '../config/problem.ts';
+import { systemClock } from '../base/clock.ts';
+import { messageOf, TagferryError, UsageError } from '../base/errors.ts';
+import { version } from '../base/installation.ts';
+import { configurationDirectory, readSettingsLeniently } from '../config/configuration.ts';
+import { problemLine, sortProblems } from '../config/problem.ts';
 import type { KeyName } from '../config/setting-keys.ts';
 import type { Settings } from '../config/settings.ts';
-import { messageOf, TagferryError, UsageError } from '../errors.ts';
-import { version } from '../installation.ts';
+import { diagnosePlatform } from '../control/diagnosis.ts';
 import { ClientApplications } from '../platform/resources/client-applications.ts';
-import { fillValuesPath } from '../uplink/post.ts';
+import { clearDecommissionMark } from '../store/decommission-mark.ts';
+import { fillValuesPath } from '../uplink/post-address.ts';
+import { judgeConfiguration } from './configuration-verdict.ts';
+import { daemonPlace } from './control-client.ts';
 import { logIn, type OwnLogin } from './doctor/own-login.ts';
-import { isServiceFolder, serviceEnvironment } from './service-folder.ts';
+import { isServiceFolder } from './service-folder.ts';
 import { addShippedFiles, readText, shippedText, writeWhole } from './setup/configuration-files.ts';
 import { Dialogue } from './setup/dialogue.ts';
 import { envValue, setEnvLines } from './setup/env-lines.ts';
 import { type FirstTag, isAsShipped, putFirstTag, withoutExample } from './setup/first-tag.ts';
 import { askFirstTag, askSecret, askSetting } from './setup/questions.ts';
 import { keepSecrets, type Secrets } from './setup/secret-keeping.ts';
+import { serviceStart } from './setup/service-start.ts';
 
 interface Flags {
   login: boolean;
@@ -77,7 +81,9 @@ async function setUp(dialogue: Dialogue, directory: string, flags: Flags): Promi
   else if (isAsShipped(tagsText) || tagsText === '') writeWhole(tagsPath, withoutExample(tagsText), 0o644);
   addShippedFiles(directory);
   dialogue.say(`\nWritten. The secrets are ${kept.where}.`);
-  conclude(dialogue, directory);
+  if (await clearDecommissionMark(daemonPlace(directory, process.env).stateDir))
+    dialogue.say('This gateway had been decommissioned: it is in service again.');
+  await conclude(dialogue, directory);
 }
 
 /** Address and credentials, asked again on a terminal as long as the platform refuses them. */
@@ -145,27 +151,28 @@ async function askApplication(dialogue: Dialogue, login: OwnLogin, answers: Answ
 
 async function tryAsset(dialogue: Dialogue, { client }: OwnLogin, tag: FirstTag): Promise<void> {
   const path = '/v1/assets/{asset_id}/values';
-  const { assets } = await diagnosePlatform({
+  const { assets, instrumentations } = await diagnosePlatform({
     client,
     clock: systemClock,
     assets: [tag.asset],
+    instrumentations: tag.instrumentation === undefined ? [] : [tag.instrumentation],
     requestsPerMinute: 0,
     pathOf: (asset) => fillValuesPath(path, asset, tag.instrumentation),
   });
-  for (const { message, next } of assets) dialogue.say(`  ${message}${next ? `. ${next}` : ''}`);
+  for (const { message, next } of [...assets, ...instrumentations])
+    dialogue.say(`  ${message}${next ? `. ${next}` : ''}`);
+  if (tag.unit !== '')
+    dialogue.say(
+      '  Whether the platform knows the unit it tells with the first value alone: see tagferry status then.',
+    );
 }
 
-/** What `check` thinks of it, and what comes next. */
-function conclude(dialogue: Dialogue, directory: string): void {
-  const isService = isServiceFolder(directory);
-  const environment = serviceEnvironment(directory, process.env);
-  const { problems } = checkConfiguration({ directory, environment });
-  const left = problems.filter(
-    ({ reason }) => !(isService && /^(CLIENT_SECRET|TECHNICAL_PASSWORD) is missing/.test(reason)),
-  );
-  for (const problem of left) dialogue.say(problemLine(problem));
-  const config = isService ? '' : ` --config ${directory}`;
-  const start = isService ? 'sudo systemctl enable --now tagferry' : `tagferry run${config}`;
+/** What `check` thinks of it, and what comes next: on a service that runs, a restart, which loads new credentials too. */
+async function conclude(dialogue: Dialogue, directory: string): Promise<void> {
+  const { problems, warnings } = await judgeConfiguration(directory, process.env);
+  for (const problem of sortProblems([...problems, ...warnings])) dialogue.say(problemLine(problem));
+  const config = isServiceFolder(directory) ? '' : ` --config ${directory}`;
+  const start = isServiceFolder(directory) ? await serviceStart() : `tagferry run${config}`;
   dialogue.say(`\nNext:\n  ${start}\n  tagferry doctor${config}\n  tagferry status${config}`);
-  if (left.some(({ severity }) => severity === 'error')) process.exitCode = 78;
+  if (problems.length > 0) process.exitCode = 78;
 }

@@ -1,17 +1,21 @@
-import type { StatusReport } from '../agent/status-report.ts';
-import { bytesText, counted, countText, durationText, timeText } from './amounts.ts';
-import { cut, type Paint, plain, wrapped } from './table.ts';
+import { bytesText, counted, countText, durationText, timeText } from '../base/amounts.ts';
+import { plain } from '../base/foreign-text.ts';
+import { cut, type Paint, wrapped } from '../base/table.ts';
+import type { StatusReport } from '../ops/status-report.ts';
+import { choiceText, seriesText } from './series-text.ts';
+import { sourceLines } from './source-words.ts';
 
 /** The report as it arrives: through JSON, where what is `undefined` is left out. */
-export type ToldStatus = Omit<StatusReport, 'holds' | 'events'> & {
+export type ShownStatus = Omit<StatusReport, 'holds' | 'events'> & {
   holds: StatusReport['holds'];
   events: StatusReport['events'];
 };
 
-type Session = ToldStatus['session'];
+type Session = ShownStatus['session'];
 
-const MOST_HOLDS = 6;
-const MOST_NODES = 3;
+const MAX_HOLDS = 6;
+const MAX_NODES = 3;
+const MAX_PROBLEMS = 3;
 const LABEL_WIDTH = 10;
 
 /** What is done with a line that is too long: a screen has so many rows, a pipe has as many as it needs. */
@@ -21,7 +25,7 @@ export type Overflow = 'cut' | 'wrap';
  * The whole state on one screen, no line longer than `width` (where no word is). What a person is told to do is never cut. Colours come
  * last, so that they do not count.
  */
-export function statusScreen(status: ToldStatus, width: number, paint: Paint, overflow: Overflow = 'cut'): string {
+export function statusScreen(status: ShownStatus, width: number, paint: Paint, overflow: Overflow = 'cut'): string {
   const lines: string[] = [];
   const put: Put = (label, text, bad = false, whole = false) => {
     const room = width - LABEL_WIDTH;
@@ -37,12 +41,14 @@ export function statusScreen(status: ToldStatus, width: number, paint: Paint, ov
   put('platform', status.platform);
   put('session', sessionText(status.session), !status.session.usable);
   for (const text of troubleTexts(status.session.last_error)) put('', text, true, true);
+  putConfiguration(status, put);
   putAway(status, put);
   const { ingested_per_minute: taken, delivered_per_minute: delivered } = status.rates;
   put(
     'values',
     `${countText(taken)} a minute in, ${countText(delivered)} a minute out; ${counted(status.tags, 'tag')}`,
   );
+  for (const [at, line] of sourceLines(status.sources).entries()) put(at === 0 ? 'sources' : '', line.text, line.bad);
   putBuffer(status, put);
   putPosts(status, put);
   putRequests(status, put);
@@ -73,26 +79,57 @@ function troubleTexts(error: Session['last_error']): string[] {
   return [plain(error.message), ...(error.hint ? [plain(error.hint)] : [])];
 }
 
-function putAway({ uplink: { away } }: ToldStatus, put: Put): void {
+/** The files that are not in force, and what waits for a restart. */
+function putConfiguration({ configuration }: ShownStatus, put: Put): void {
+  const { refused, restart_needed: keys, changed_credentials: credentials } = configuration;
+  if (refused) {
+    put('files', `refused since ${timeText(refused.since)}, running on those of before`, true);
+    for (const problem of refused.problems.slice(0, MAX_PROBLEMS)) put('', plain(problem), true, true);
+    const more = refused.problems.length - MAX_PROBLEMS;
+    put('', `${more > 0 ? `and ${more} more: ` : ''}tagferry check, then tagferry reload`, true, true);
+  }
+  const changed = [...keys, ...credentials.map((name) => `the credential ${name}`)];
+  if (changed.length === 0) return;
+  put(refused ? '' : 'files', `changed, and not in force: ${changed.join(', ')}`, true, true);
+  put('', 'systemctl restart tagferry puts it in force', true, true);
+}
+
+/** What helps where the platform refuses whatever is posted. */
+function refusalAdvice(code: string): string {
+  if (code === '401') return 'tagferry session renew; where it stays so, check API_KEY_HEADER and PLATFORM_URL';
+  if (code === '403' || code === '404') {
+    return 'check VALUES_PATH, the numbers in tags.yaml, and what the technical user may see: tagferry doctor';
+  }
+  return 'mend in tags.yaml what it names, then tagferry reload';
+}
+
+function putAway({ state, uplink: { away } }: ShownStatus, put: Put): void {
   if (!away) return;
   const since = durationText(away.since_seconds);
   put(
-    'away',
+    state === 'posts refused' ? 'refused' : 'away',
     `for ${since}, tried ${counted(away.attempts, 'time')}, next in ${durationText(away.next_try_in_seconds)} (${timeText(away.next_try_at)})`,
     true,
   );
   put('', plain(away.message), true, true);
   if (away.code === '402') put('', 'tagferry session renew tries at once', true);
+  if (state === 'posts refused') put('', refusalAdvice(away.code), true, true);
 }
 
-function putBuffer({ buffer, rates }: ToldStatus, put: Put): void {
+function drainWords(seconds: number | null, isAway: boolean): string {
+  if (isAway) return 'kept until posts are taken again';
+  if (seconds === null) return 'not drained at this rate';
+  return seconds === 0 ? 'posted as it comes' : `drained in about ${durationText(seconds)}`;
+}
+
+function putBuffer({ buffer, rates, uplink }: ShownStatus, put: Put): void {
   const kinds = `${countText(buffer.live)} live, ${countText(buffer.backlog)} backlog`;
   const free = `${bytesText(buffer.bytes)} on disk, ${bytesText(buffer.free_bytes)} free`;
   put('buffer', `${counted(buffer.values, 'value')} (${kinds}), ${free}`);
   if (buffer.values > 0) {
     const drained = rates.drained_in_seconds;
-    const when = drained === null ? 'not drained at this rate' : `drained in about ${durationText(drained)}`;
-    put('', `oldest ${durationText(buffer.oldest_age_seconds)}, ${when}`, drained === null && buffer.backlog > 0);
+    const when = drainWords(drained, uplink.away !== null);
+    put('', `oldest ${durationText(buffer.oldest_age_seconds)}, ${when}`, drained === null);
   }
   if (buffer.quarantined > 0) {
     put('', `${counted(buffer.quarantined, 'value')} in quarantine: tagferry buffer quarantine`, true);
@@ -101,7 +138,7 @@ function putBuffer({ buffer, rates }: ToldStatus, put: Put): void {
   for (const problem of buffer.problems) put('', plain(problem), true, true);
 }
 
-function putPosts({ uplink }: ToldStatus, put: Put): void {
+function putPosts({ uplink }: ShownStatus, put: Put): void {
   const last =
     uplink.last_post_seconds_ago === null ? 'none yet' : `last ${durationText(uplink.last_post_seconds_ago)} ago`;
   const ok =
@@ -110,11 +147,14 @@ function putPosts({ uplink }: ToldStatus, put: Put): void {
       : `delivered ${durationText(uplink.last_delivered_seconds_ago)} ago`;
   put('posts', `${last}, ${ok}, ${uplink.posts_under_way} under way, every ${uplink.post_interval_seconds} s`);
   for (const series of uplink.waiting_series.slice(0, 3)) {
-    put('', `asset ${series.asset}: refused with ${series.status}, a series waits: ${plain(series.message)}`, true);
+    const why = series.status === 0 ? 'not sent' : `refused with ${series.status}`;
+    put('', `${seriesText(series)} waits, ${why}: ${plain(series.message)}`, true, true);
+    if (series.status === 0) continue;
+    put('', `mend tags.yaml, tagferry reload, tagferry buffer requeue ${choiceText(series)}`, true, true);
   }
 }
 
-function putRequests({ requests, uplink }: ToldStatus, put: Put): void {
+function putRequests({ requests, uplink }: ShownStatus, put: Put): void {
   const of = (limit: number) => (limit > 0 ? ` of ${countText(limit)}` : '');
   const over = requests.day_limit > 0 && requests.day_projected > requests.day_limit;
   put(
@@ -139,11 +179,10 @@ function putRequests({ requests, uplink }: ToldStatus, put: Put): void {
   put('quota', `${countText(quota.used)} of ${countText(quota.calls)} calls (${share} %)${since}${days}`, share >= 90);
 }
 
-function putListener({ listener }: ToldStatus, put: Put): void {
-  const told = listener as Record<string, unknown> & ToldStatus['listener'];
+function putListener({ listener }: ShownStatus, put: Put): void {
+  const told = listener as Record<string, unknown> & ShownStatus['listener'];
   const where = (name: string, value: unknown) => `${name} ${typeof value === 'string' ? value : 'off'}`;
-  put('listener', where('values', told.ingest));
-  put('', where('webhook', listener.webhook));
+  put('listener', `${where('values', told.ingest)}, ${where('webhook', listener.webhook)}`);
   if (listener.webhook_url === undefined) return;
   const registered = listener.registered === undefined ? 'not registered' : `registered as ${listener.registered}`;
   const secret = listener.secret_known ? '' : ', secret unknown';
@@ -151,10 +190,10 @@ function putListener({ listener }: ToldStatus, put: Put): void {
   put('', `${registered}${secret}: ${listener.webhook_url}`, bad);
 }
 
-function putHolds(status: ToldStatus, put: Put): void {
+function putHolds(status: ShownStatus, put: Put): void {
   const { holds } = status;
   put('holds', holds.length === 0 ? 'none' : `${holds.length}: values wait in the buffer`, holds.length > 0);
-  for (const hold of holds.slice(0, MOST_HOLDS)) {
+  for (const hold of holds.slice(0, MAX_HOLDS)) {
     // What it is, why and since when first: a narrow screen cuts the rest.
     const next =
       hold.next_probe_in_seconds === null ? '' : `, tried again in ${durationText(hold.next_probe_in_seconds)}`;
@@ -162,12 +201,12 @@ function putHolds(status: ToldStatus, put: Put): void {
     const cause = plain(String(hold.cause)).replace(`${hold.kind}_`, '').replaceAll('_', ' ');
     put('', `${hold.kind} ${hold.id} ${cause} since ${timeText(hold.since)}${tags}${next}`, true);
   }
-  if (holds.length > MOST_HOLDS) put('', `and ${holds.length - MOST_HOLDS} more: tagferry status --json`, true);
-  for (const { node, since } of status.lost_nodes.slice(0, MOST_NODES))
+  if (holds.length > MAX_HOLDS) put('', `and ${holds.length - MAX_HOLDS} more: tagferry status --json`, true);
+  for (const { node, since } of status.lost_nodes.slice(0, MAX_NODES))
     put('', `node ${node} disappeared since ${timeText(since)}`, true);
 }
 
-function putEvents({ events }: ToldStatus, put: Put): void {
+function putEvents({ events }: ShownStatus, put: Put): void {
   if (events.length === 0) put('events', 'none');
   for (const [i, event] of events.entries()) {
     const state = event.unrecognised ? 'unrecognised' : event.state;

@@ -1,10 +1,11 @@
 import type { Command } from 'commander';
-import { systemClock } from '../clock.ts';
-import { readDuration } from '../config/quantity.ts';
-import { messageOf, TagferryError, UsageError } from '../errors.ts';
+import { systemClock } from '../base/clock.ts';
+import { messageOf, TagferryError, UsageError } from '../base/errors.ts';
+import { jsonText } from '../base/foreign-text.ts';
+import { readDuration } from '../base/quantity.ts';
+import { painter, widthOf } from '../base/table.ts';
 import { askDaemon, type DaemonPlace, daemonPlace, NoDaemonError } from './control-client.ts';
-import { statusScreen, type ToldStatus } from './status-screen.ts';
-import { painter, widthOf } from './table.ts';
+import { type ShownStatus, statusScreen } from './status-screen.ts';
 
 interface Flags {
   json?: boolean;
@@ -35,15 +36,15 @@ async function once(place: DaemonPlace, flags: Flags): Promise<void> {
   } catch (error) {
     if (flags.json && error instanceof NoDaemonError) {
       const { code, message, hint } = error;
-      process.stdout.write(`${JSON.stringify({ state: 'not running', code, message, hint }, null, 2)}\n`);
+      process.stdout.write(`${jsonText({ state: 'not running', code, message, hint })}\n`);
     }
     throw error;
   }
 }
 
 async function shown(place: DaemonPlace, flags: Flags): Promise<string> {
-  const status = await askDaemon<ToldStatus>(place, 'status');
-  if (flags.json) return JSON.stringify(status, null, flags.watch ? undefined : 2);
+  const status = await askDaemon<ShownStatus>(place, 'status');
+  if (flags.json) return jsonText(status, flags.watch ? 0 : 2);
   const { stdout } = process;
   return statusScreen(status, widthOf(stdout), painter(stdout, process.env), stdout.isTTY ? 'cut' : 'wrap');
 }

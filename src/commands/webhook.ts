@@ -1,10 +1,11 @@
 import type { Command } from 'commander';
-import { UsageError } from '../errors.ts';
+import { UsageError } from '../base/errors.ts';
+import { jsonText, plain } from '../base/foreign-text.ts';
+import { painter, table } from '../base/table.ts';
 import type { ListedWebhook } from '../webhook/registration.ts';
 import type { SelfTestLine } from '../webhook/self-test.ts';
 import { confirm } from './asking.ts';
 import { askDaemon, daemonPlace } from './control-client.ts';
-import { painter, plain, table } from './table.ts';
 
 /** Adds `tagferry webhook`: this gateway's webhook on the platform. All of it needs the running daemon and its session. */
 export function define(program: Command): void {
@@ -16,18 +17,20 @@ export function define(program: Command): void {
       params,
     );
 
-  json(webhook.command('ls').description("the webhooks of the client application; * is this gateway's own")).action(
-    async (flags: Flags) => {
-      const { webhooks } = await tell<{ webhooks: ListedWebhook[] }>('ls');
-      print(flags.json ? JSON.stringify(webhooks, null, 2) : listText(webhooks));
-    },
-  );
+  json(
+    webhook
+      .command('ls')
+      .description("the webhooks of the client application; * is this gateway's own, ! one that it left behind"),
+  ).action(async (flags: Flags) => {
+    const { webhooks } = await tell<{ webhooks: ListedWebhook[] }>('ls');
+    print(flags.json ? jsonText(webhooks) : listText(webhooks));
+  });
 
   json(
     webhook.command('register').description('make or mend it as the configuration says: address, types, enabled'),
   ).action(async (flags: Flags) => {
     const answer = await tell<{ webhook: number }>('register');
-    print(flags.json ? JSON.stringify(answer) : `Webhook ${answer.webhook} is registered and enabled.`);
+    print(flags.json ? jsonText(answer) : `Webhook ${answer.webhook} is registered and enabled.`);
   });
 
   for (const [name, what, done] of [
@@ -41,7 +44,7 @@ export function define(program: Command): void {
     json(webhook.command(name).description(what).argument('[id]', "another webhook than this gateway's")).action(
       async (id: string | undefined, flags: Flags) => {
         const answer = await tell<object>(name, idOf(id));
-        print(flags.json ? JSON.stringify(answer) : `The webhook is ${done}.`);
+        print(flags.json ? jsonText(answer) : `The webhook is ${done}.`);
       },
     );
   }
@@ -50,9 +53,7 @@ export function define(program: Command): void {
     webhook.command('rotate-secret').description('a new secret from the platform; the old one stays valid for an hour'),
   ).action(async (flags: Flags) => {
     const answer = await tell<object>('rotate-secret');
-    print(
-      flags.json ? JSON.stringify(answer) : 'The webhook has a new secret; the daemon has it, and it is not printed.',
-    );
+    print(flags.json ? jsonText(answer) : 'The webhook has a new secret; the daemon has it, and it is not printed.');
   });
 
   json(
@@ -70,7 +71,32 @@ export function define(program: Command): void {
       return;
     }
     const answer = await tell<object>('delete', params);
-    print(flags.json ? JSON.stringify(answer) : 'The webhook is deleted.');
+    print(flags.json ? jsonText(answer) : 'The webhook is deleted.');
+  });
+
+  json(
+    webhook
+      .command('prune')
+      .description('delete webhooks that this gateway registered and whose address is no longer configured')
+      .option('--yes', 'do not ask'),
+  ).action(async (flags: Flags & { yes?: boolean }) => {
+    const { webhooks } = await tell<{ webhooks: ListedWebhook[] }>('ls');
+    const left = webhooks.filter((one) => one.left_behind);
+    if (left.length === 0) {
+      print(flags.json ? jsonText({ deleted: [] }) : 'No webhook is left behind.');
+      return;
+    }
+    if (!flags.json) print(listText(left));
+    const question = 'Delete them on the platform? A gateway that was copied from this one may use one of them.';
+    if (!(await confirm(question, flags.yes))) {
+      print('Nothing was deleted.');
+      process.exitCode = 1;
+      return;
+    }
+    const { deleted } = await tell<{ deleted: number[] }>('prune', { ids: left.map(({ id }) => id) });
+    print(
+      flags.json ? jsonText({ deleted }) : `Deleted: ${deleted.map((id) => `webhook ${id}`).join(', ') || 'none'}.`,
+    );
   });
 
   json(
@@ -81,7 +107,7 @@ export function define(program: Command): void {
       ),
   ).action(async (flags: Flags) => {
     const { checks } = await tell<{ checks: SelfTestLine[] }>('test');
-    print(flags.json ? JSON.stringify({ ok: checks.every((check) => check.ok), checks }, null, 2) : testText(checks));
+    print(flags.json ? jsonText({ ok: checks.every((check) => check.ok), checks }) : testText(checks));
     if (checks.length === 0 || checks.some((check) => !check.ok)) process.exitCode = 1;
   });
 }
@@ -99,7 +125,7 @@ function listText(webhooks: readonly ListedWebhook[]): string {
   return table([
     ['', 'id', 'state', 'address', 'event types'],
     ...webhooks.map((one) => [
-      one.own ? '*' : ' ',
+      one.own ? '*' : one.left_behind ? '!' : ' ',
       String(one.id),
       one.disabled ? 'disabled' : 'enabled',
       plain(one.url),

@@ -1,14 +1,14 @@
 import { statSync } from 'node:fs';
 import { isAbsolute } from 'node:path';
-import { codeOf } from '../errors.ts';
-import { insteadOf } from './nearest.ts';
-import { wrongTopic } from './origin-reading.ts';
+import { codeOf } from '../base/errors.ts';
+import { insteadOf } from '../base/nearest.ts';
+import { readDuration } from '../base/quantity.ts';
 import type { YamlFile } from './placed-yaml.ts';
 import { type Problems, printable } from './problem.ts';
-import { readDuration } from './quantity.ts';
 import type { Action } from './reactions.ts';
 import type { ReadTags } from './read-tags.ts';
 import { readAddress } from './setting-forms.ts';
+import { wrongTopic } from './topic.ts';
 
 /** An action as the schema lets it through. */
 export interface RawAction {
@@ -35,7 +35,7 @@ const BESIDE = ['timeout', 'working_folder', 'body', 'headers'] as const;
 const RUN_TIMEOUT_MS = 30_000;
 const POST_TIMEOUT_MS = 10_000;
 /** An action holds its event's place in the queue: none may do so for longer. */
-const LONGEST_TIMEOUT_MS = 3_600_000;
+const MAX_TIMEOUT_MS = 3_600_000;
 
 /** Reads one action; `undefined` where it has a problem, which is reported. */
 export function readAction(
@@ -82,7 +82,7 @@ function readTimeout(
   if (raw.timeout === undefined) return fallback;
   const reading = readDuration(String(raw.timeout));
   const ms = 'value' in reading ? reading.value : Number.NaN;
-  if (ms > 0 && ms <= LONGEST_TIMEOUT_MS) return ms;
+  if (ms > 0 && ms <= MAX_TIMEOUT_MS) return ms;
   const reason = 'reason' in reading ? reading.reason : ms === 0 ? 'leaves no time' : 'is too long';
   problems.error(
     file.placeOf(`${at}/timeout`),
@@ -170,7 +170,7 @@ function readPublish(
 ): Action | undefined {
   const { to, topic, body, retain } = raw.publish!;
   const place = () => file.placeOf(`${at}/publish/to`);
-  const brokers = [...tags.sourceKinds].filter(([, kind]) => kind === 'mqtt').map(([name]) => name);
+  const brokers = [...tags.sourceKinds].filter(([, kind]) => kind?.publishes).map(([name]) => name);
   let sound = true;
   if (tags.unknown) sound = false;
   else if (!tags.sourceKinds.has(to)) {
@@ -180,7 +180,12 @@ function readPublish(
     sound = false;
   } else if (!brokers.includes(to) && tags.sourceKinds.get(to) !== undefined) {
     const instead = brokers.length === 0 ? 'name a source with mqtt:' : insteadOf(to, brokers);
-    problems.error(place(), `"${printable(to)}" is a ${tags.sourceKinds.get(to)} source, not a broker`, instead, to);
+    problems.error(
+      place(),
+      `"${printable(to)}" is a ${tags.sourceKinds.get(to)?.kind} source, not a broker`,
+      instead,
+      to,
+    );
     sound = false;
   }
   const wrong = wrongTopic(topic);

@@ -1,6 +1,6 @@
+import { insteadOf, nearestName } from '../base/nearest.ts';
 import type { EventType } from '../contract/events.ts';
 import { isMembers, namesObjectOf, type Outline, outlineAt, pathsOf } from './event-outline.ts';
-import { insteadOf, nearestName } from './nearest.ts';
 import { escapePointer, type YamlFile } from './placed-yaml.ts';
 import { type Place, type Problems, printable, shown } from './problem.ts';
 import type { Condition, NamedTag } from './reactions.ts';

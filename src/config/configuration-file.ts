@@ -1,5 +1,6 @@
 import { closeSync, fstatSync, openSync, readSync, type Stats } from 'node:fs';
-import { codeOf } from '../errors.ts';
+import { resolve } from 'node:path';
+import { codeOf } from '../base/errors.ts';
 import type { Place, Problems } from './problem.ts';
 
 /** A file of the configuration folder, or one that `KEY_FILE` or a credential names. */
@@ -9,25 +10,26 @@ export interface FoundFile {
 }
 
 /** How a file can be unreadable; `missing` is not always a problem. */
-export type FileReading = FoundFile | { missing: true } | { reason: string; instead: string; line: number };
+export type FileReading =
+  | FoundFile
+  | { missing: true }
+  | { reason: string; instead: string; line: number; ownEyes?: true };
 
 const WORDS_FOR_CODE: Readonly<Record<string, { reason: string; instead: string }>> = {
-  EACCES: { reason: 'this user may not read it', instead: 'give the user of the service read access' },
-  EPERM: { reason: 'this user may not read it', instead: 'give the user of the service read access' },
   EISDIR: { reason: 'it is a folder', instead: 'put a file in its place' },
   ELOOP: { reason: 'its symbolic links go round in a circle', instead: 'put a file in its place' },
 };
 
-/** Reads at most `mostBytes` of UTF-8; never throws. A mark of byte order at the start is taken off. */
-export function readConfigurationFile(path: string, mostBytes: number): FileReading {
+/** Reads at most `maxBytes` of UTF-8; never throws. A mark of byte order at the start is taken off. */
+export function readConfigurationFile(path: string, maxBytes: number): FileReading {
   let descriptor: number | undefined;
   try {
     descriptor = openSync(path, 'r');
     const stats = fstatSync(descriptor);
-    const bytes = readAtMost(descriptor, mostBytes + 1);
-    if (bytes.length > mostBytes) {
+    const bytes = readUpTo(descriptor, maxBytes + 1);
+    if (bytes.length > maxBytes) {
       return {
-        reason: `is larger than ${mostBytes} bytes`,
+        reason: `is larger than ${maxBytes} bytes`,
         instead: 'shorten it, or check that it is the right file',
         line: 1,
       };
@@ -36,6 +38,9 @@ export function readConfigurationFile(path: string, mostBytes: number): FileRead
   } catch (error) {
     const code = codeOf(error) ?? 'unknown';
     if (code === 'ENOENT' || code === 'ENOTDIR') return { missing: true };
+    if (code === 'EACCES' || code === 'EPERM') {
+      return { reason: 'cannot be read: this user may not read it', instead: readAdvice(path), line: 1, ownEyes: true };
+    }
     const words = WORDS_FOR_CODE[code];
     return {
       reason: `cannot be read: ${words?.reason ?? code}`,
@@ -47,11 +52,22 @@ export function readConfigurationFile(path: string, mostBytes: number): FileRead
   }
 }
 
-function readAtMost(descriptor: number, mostBytes: number): Buffer {
+/** Says why a file of the configuration could not be read. */
+export function reportUnread(
+  file: string,
+  found: Exclude<FileReading, FoundFile | { missing: true }>,
+  problems: Problems,
+): void {
+  const place = { file, line: found.line, column: 1 };
+  if (found.ownEyes) problems.unreadable(place, `the file ${found.reason}`, found.instead);
+  else problems.error(place, `the file ${found.reason}`, found.instead);
+}
+
+function readUpTo(descriptor: number, maxBytes: number): Buffer {
   const chunks: Buffer[] = [];
   let length = 0;
-  while (length < mostBytes) {
-    const chunk = Buffer.alloc(Math.min(65_536, mostBytes - length));
+  while (length < maxBytes) {
+    const chunk = Buffer.alloc(Math.min(65_536, maxBytes - length));
     const count = readSync(descriptor, chunk, 0, chunk.length, null);
     if (count === 0) break;
     chunks.push(chunk.subarray(0, count));
@@ -109,5 +125,19 @@ export function warnIfReadableByOthers(problems: Problems, at: Place, stats: Sta
   const group = (stats.mode & 0o070) !== 0 && !(stats.uid === 0 && stats.gid !== 0 && (stats.mode & 0o020) === 0);
   if (!everyone && !group) return;
   const mode = (stats.mode & 0o777).toString(8).padStart(4, '0');
-  problems.warning(at, `it holds secrets that others may read (mode ${mode})`, `run: chmod 600 ${at.file}`);
+  problems.warning(at, `it holds secrets that others may read (mode ${mode})`, keepAdvice(at.file));
+}
+
+/** The service's own folder: its files are root's to write and the service's to read. Its credentials are root's alone. */
+const OF_THE_SERVICE = /^\/etc\/tagferry\/(?!credentials\/)/;
+
+/** How whoever runs with a file may read it. */
+export function readAdvice(path: string): string {
+  if (!OF_THE_SERVICE.test(resolve(path))) return 'give the user of the service read access';
+  return `run: chown root:tagferry ${path} && chmod 640 ${path}`;
+}
+
+/** How a file with secrets is kept from others, and not from whoever runs with it. */
+function keepAdvice(path: string): string {
+  return OF_THE_SERVICE.test(resolve(path)) ? readAdvice(path) : `run: chmod 600 ${path}`;
 }

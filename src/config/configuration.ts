@@ -1,22 +1,43 @@
 import { existsSync, statSync } from 'node:fs';
+import { hostname } from 'node:os';
 import { join } from 'node:path';
-import { ConfigurationError, codeOf } from '../errors.ts';
+import { ConfigurationError, codeOf } from '../base/errors.ts';
 import { warnIfWritableByAll } from './configuration-file.ts';
-import { type Problem, Problems, problemLine, sortProblems } from './problem.ts';
+import { directoryPath } from './drop-in-files.ts';
+import { keptEnvFile, linesWithoutSecrets, readEnvFiles } from './env-files.ts';
+import { namesInstrumentation } from './instrumentations.ts';
+import { warnOfLookAlikes } from './look-alikes.ts';
+import type { PlaceholderValues } from './placeholders.ts';
+import { type Place, type Problem, Problems, problemLine, sortProblems } from './problem.ts';
 import type { Reaction } from './reactions.ts';
 import { readReactions } from './read-reactions.ts';
 import { type ReadSettings, readSettings } from './read-settings.ts';
 import { NO_TAGS, type ReadTags, readTags, warnOfNoTags } from './read-tags.ts';
-import { directoryPath, type Environment, gatherSettings } from './setting-origins.ts';
+import type { KeyName } from './setting-keys.ts';
+import { type Environment, gatherSettings } from './setting-origins.ts';
 import { checkSettings } from './setting-rules.ts';
 import type { Settings } from './settings.ts';
+import type { SourceKinds } from './source-kinds.ts';
 import type { Tags } from './tags.ts';
-import { readYamlFile } from './yaml-file.ts';
+import { type FileText, readYamlPart } from './yaml-part.ts';
 
 export interface ConfigurationOptions {
   /** The configuration folder as the user named it: problems name files so. */
   directory: string;
   environment: Environment;
+  /** Of tags.yaml: the rooms above know them. */
+  kinds: SourceKinds;
+  /** Of this machine, for `${HOSTNAME}`; its own unless told. */
+  hostname?: string;
+  /** Parts that are not read from the folder. */
+  instead?: InsteadOfFiles;
+}
+
+/** What stands in for files that are refused. Secrets always come from the files of now. */
+export interface InsteadOfFiles {
+  settings?: { lines: Readonly<Record<string, string>>; name: string };
+  tags?: readonly FileText[];
+  reactions?: 'none';
 }
 
 export interface Configuration {
@@ -25,16 +46,37 @@ export interface Configuration {
   reactions: readonly Reaction[];
 }
 
+/** What the configuration was read from, without secrets: kept for a start with files that are refused. */
+export interface ConfigurationTexts {
+  /** agent.env and its drop-ins, by key. */
+  settings: Readonly<Record<string, string>>;
+  tags: readonly FileText[];
+}
+
+/** A configuration with what it was read from, where it was read from files. */
+export type ReadConfiguration = Configuration & { texts?: ConfigurationTexts };
+
 export interface LoadedConfiguration extends Configuration {
   /** Whole lines, ready to print. */
   warnings: readonly string[];
+  texts: ConfigurationTexts;
 }
+
+/** agent.env, tags.yaml, reactions.yaml, each with its drop-ins. */
+export type ConfigurationPart = 'settings' | 'tags' | 'reactions';
 
 export interface CheckedConfiguration {
   /** Errors and warnings, by file and line. */
   problems: readonly Problem[];
   /** There unless one of the problems is an error. */
   configuration: Configuration | undefined;
+  /** Parts with an error of their own. */
+  refused: readonly ConfigurationPart[];
+  /** Nothing names the platform: the service is not configured. */
+  hasNoPlatform: boolean;
+  /** Absent where there is no configuration folder. */
+  stateDir?: string;
+  texts: ConfigurationTexts;
 }
 
 /** `--config DIR`, else `$TAGFERRY_CONFIG`, else `/etc/tagferry` if it exists, else `./config`. */
@@ -47,31 +89,66 @@ export function configurationDirectory(
 }
 
 /**
- * Reads agent.env, tags.yaml and reactions.yaml, with the process environment, the files of `KEY_FILE` and the systemd
- * credentials. Reads the whole of it again at each call and keeps nothing.
+ * Reads agent.env, tags.yaml and reactions.yaml with their drop-ins, the process environment, the files of `KEY_FILE` and the
+ * systemd credentials. Reads the whole of it again at each call and keeps nothing.
  * Throws `ConfigurationError` with every problem of every file.
  */
 export function loadConfiguration(options: ConfigurationOptions): LoadedConfiguration {
-  const { problems, configuration } = checkConfiguration(options);
+  return loaded(checkConfiguration(options));
+}
+
+/** What was checked, where nothing in it is an error; throws `ConfigurationError`. */
+export function loaded({ problems, configuration, texts }: CheckedConfiguration): LoadedConfiguration {
   if (configuration === undefined) {
     throw new ConfigurationError(problems.filter((problem) => problem.severity === 'error').map(problemLine));
   }
-  return { ...configuration, warnings: problems.map(problemLine) };
+  return { ...configuration, warnings: problems.map(problemLine), texts };
 }
 
 /** The same without throwing: every problem and warning in its parts. */
 export function checkConfiguration(options: ConfigurationOptions): CheckedConfiguration {
-  const { directory, environment } = options;
+  const { directory, environment, kinds, instead } = options;
   const problems = new Problems();
-  if (!checkFolder(directory, problems)) return { problems: problems.list, configuration: undefined };
-  const origins = gatherSettings(directory, environment, problems);
-  const settings = readSettings(origins, environment, problems);
-  checkSettings(settings, origins, problems);
-  const tags = loadTags(directory, settings, problems);
-  const reactions = loadReactions(directory, tags, settings, problems);
+  const values = placeholderValues(options);
+  const refused: ConfigurationPart[] = [];
+  const part = <Result>(name: ConfigurationPart, read: () => Result): Result => {
+    const before = problems.errors.length;
+    const result = read();
+    if (problems.errors.length > before) refused.push(name);
+    return result;
+  };
+  const isThere = part('settings', () => checkFolder(directory, problems));
+  if (!isThere) {
+    const texts = { settings: {}, tags: [] };
+    return { problems: problems.list, configuration: undefined, refused, hasNoPlatform: true, texts };
+  }
+  const file = part('settings', readSettingLines);
+  const origins = part('settings', () => gatherSettings(directory, file, environment, problems));
+  const settings = part('settings', () => {
+    const read = readSettings(origins, environment, problems);
+    checkSettings(read, origins, problems);
+    return read;
+  });
+  const { tags, texts } = part('tags', () => loadTags(directory, kinds, settings, values, problems, instead?.tags));
+  const reactions = part('reactions', () =>
+    instead?.reactions === 'none' ? [] : loadReactions(directory, tags, settings, values, problems),
+  );
+  warnOfIdleSources(tags, reactions, problems);
   const configuration = { settings: settings as Settings, tags: { sources: tags.sources, tags: tags.tags }, reactions };
   const wrong = problems.errors.length > 0;
-  return { problems: sortProblems(problems.list), configuration: wrong ? undefined : configuration };
+  return {
+    problems: sortProblems(problems.list),
+    configuration: wrong ? undefined : configuration,
+    refused: [...new Set(refused)],
+    hasNoPlatform: !origins.given.has('PLATFORM_URL') && !origins.broken.has('PLATFORM_URL') && !origins.unreadable,
+    stateDir: settings.stateDir,
+    texts: { settings: linesWithoutSecrets(file), tags: texts },
+  };
+
+  function readSettingLines() {
+    if (instead?.settings === undefined) return readEnvFiles(directory, values, problems);
+    return keptEnvFile(instead.settings.lines, instead.settings.name, readEnvFiles(directory, values, new Problems()));
+  }
 }
 
 /** What verbs get that need one or two settings, whatever is wrong with or missing from the rest. */
@@ -79,15 +156,28 @@ export interface LenientSettings {
   /** Members without a problem, defaults filled in; `stateDir` always. */
   settings: ReadSettings;
   problems: readonly Problem[];
+  /** Where a key is written, for a problem that shows elsewhere. */
+  placeOf(key: KeyName): Place;
 }
 
 /** Reads the settings alone and never throws: for verbs on the buffer of a stopped daemon, which need no credentials. */
-export function readSettingsLeniently(options: ConfigurationOptions): LenientSettings {
+export function readSettingsLeniently(options: Omit<ConfigurationOptions, 'kinds'>): LenientSettings {
+  const { directory, environment } = options;
   const problems = new Problems();
-  const origins = gatherSettings(options.directory, options.environment, problems);
-  const settings = readSettings(origins, options.environment, problems);
+  const file = readEnvFiles(directory, placeholderValues(options), problems);
+  const origins = gatherSettings(directory, file, environment, problems);
+  const settings = readSettings(origins, environment, problems);
   checkSettings(settings, origins, problems);
-  return { settings, problems: sortProblems(problems.list) };
+  return { settings, problems: sortProblems(problems.list), placeOf: (key) => origins.placeOf(key) };
+}
+
+/** Reads the tags alone and never throws: what is wrong with them is for `check` to say. */
+export function readTagsLeniently(options: ConfigurationOptions): ReadTags {
+  return loadTags(options.directory, options.kinds, undefined, placeholderValues(options), new Problems()).tags;
+}
+
+function placeholderValues({ environment, hostname: name }: Omit<ConfigurationOptions, 'kinds'>): PlaceholderValues {
+  return { environment, hostname: name ?? hostname() };
 }
 
 function checkFolder(directory: string, problems: Problems): boolean {
@@ -110,17 +200,26 @@ function checkFolder(directory: string, problems: Problems): boolean {
   }
 }
 
-function loadTags(directory: string, settings: ReadSettings, problems: Problems): ReadTags {
-  const name = directoryPath(directory, 'tags.yaml');
-  const file = readYamlFile(join(directory, 'tags.yaml'), name, problems);
-  if (file === undefined) return { ...NO_TAGS, unknown: true };
-  if (file === 'missing') {
+function loadTags(
+  directory: string,
+  kinds: SourceKinds,
+  settings: ReadSettings | undefined,
+  values: PlaceholderValues,
+  problems: Problems,
+  kept?: readonly FileText[],
+): { tags: ReadTags; texts: readonly FileText[] } {
+  const { file, missing, unknown, texts } = readYamlPart('tags', directory, values, problems, kept);
+  if (file === undefined) {
+    if (!missing) return { tags: { ...NO_TAGS, unknown: true }, texts };
     const other = existsSync(join(directory, 'tags.yml')) ? ' (tags.yml is there: rename it)' : '';
-    warnOfNoTags({ file: name, line: 1, column: 1 }, `does not exist${other}`, problems);
-    return NO_TAGS;
+    const place = { file: directoryPath(directory, 'tags.yaml'), line: 1, column: 1 };
+    warnOfNoTags(place, `does not exist${other}`, problems);
+    return { tags: NO_TAGS, texts };
   }
-  const tags = readTags(file, problems);
-  if (settings.valuesPath?.includes('{instrumentation_id}')) {
+  const byInstrumentation = settings === undefined || namesInstrumentation(settings.valuesPath ?? '');
+  const tags = readTags(file, problems, { kinds, directory, byInstrumentation });
+  for (const tag of tags.tagNames) warnOfLookAlikes(tag, tags.placeOfTag(tag), problems);
+  if (byInstrumentation) {
     for (const [tag, { instrumentation, values }] of tags.tags) {
       if (instrumentation !== undefined || values.size === 0) continue;
       problems.error(
@@ -131,15 +230,18 @@ function loadTags(directory: string, settings: ReadSettings, problems: Problems)
       );
     }
   }
-  return tags;
+  return { tags: unknown ? { ...tags, unknown: true } : tags, texts };
 }
 
-function loadReactions(directory: string, tags: ReadTags, settings: ReadSettings, problems: Problems): Reaction[] {
-  const name = directoryPath(directory, 'reactions.yaml');
-  const file = readYamlFile(join(directory, 'reactions.yaml'), name, problems);
-  const reactions = file === undefined || file === 'missing' ? [] : readReactions(file, tags, settings, problems);
-  warnOfIdleSources(tags, reactions, problems);
-  return reactions;
+function loadReactions(
+  directory: string,
+  tags: ReadTags,
+  settings: ReadSettings,
+  values: PlaceholderValues,
+  problems: Problems,
+): Reaction[] {
+  const { file } = readYamlPart('reactions', directory, values, problems);
+  return file === undefined ? [] : readReactions(file, tags, settings, problems);
 }
 
 function warnOfIdleSources(tags: ReadTags, reactions: readonly Reaction[], problems: Problems): void {

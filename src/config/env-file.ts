@@ -1,5 +1,6 @@
-import { insteadOf, nearestName } from './nearest.ts';
+import { insteadOf, nearestName } from '../base/nearest.ts';
 import type { Place, Problems } from './problem.ts';
+import { KEY_NAMES, type KeyName, settingKey } from './setting-keys.ts';
 
 /** One `KEY=value` line of agent.env. */
 export interface EnvLine {
@@ -22,6 +23,8 @@ export interface EnvFile {
   unreadable?: true;
 }
 
+const MAX_PROBLEMS = 100;
+
 /**
  * Reads agent.env: `KEY=value` lines, blank lines, comments (`#` or `;` at the start, ` #` after a value), values bare or in
  * single quotes (taken as they are) or double quotes (`\"`, `\\`, `\n`, `\$`). A value stays on its line.
@@ -31,12 +34,18 @@ export function parseEnvFile(text: string, file: string, knownKeys: readonly str
   const lines = new Map<string, EnvLine>();
   const commented = new Map<string, number>();
   const rows = text.split(/\r\n|\n|\r/);
+  const before = problems.list.length;
   for (const [index, row] of rows.entries()) {
     const place: Place = { file, line: index + 1, column: 1 + row.length - row.trimStart().length };
     const content = row.trim();
     const comment = /^[#;]+\s*([A-Z][A-Z0-9_]*)\s*=/.exec(content);
     if (comment !== null && !commented.has(comment[1]!)) commented.set(comment[1]!, index + 1);
     if (content === '' || content.startsWith('#') || content.startsWith(';')) continue;
+    // A file of something else: looking for the key that each of its lines may mean costs.
+    if (problems.list.length - before >= MAX_PROBLEMS) {
+      problems.error(place, 'there are more problems from here on', 'mend those above first');
+      break;
+    }
     parseRow(content, place, lines, knownKeys, problems);
   }
   const lastLine = Math.max(1, rows.at(-1)?.trim() === '' ? rows.length - 1 : rows.length);
@@ -81,6 +90,23 @@ function parseRow(
     return;
   }
   lines.set(key, { value: value.value, place, valuePlace });
+  if (CUT_OFF.test(raw) && holdsFreeText(key)) {
+    const reason = `${key}: what follows " #" is taken for a comment`;
+    problems.warning(
+      place,
+      reason,
+      `write ${key}='…' where it belongs to the value, else give it a line of its own`,
+      key,
+    );
+  }
+}
+
+/** A bare value that ends at ` #`. */
+const CUT_OFF = /^\s*[^\s"'#].*?\s#/;
+
+/** Keys whose text may well hold a ` #`; of an address or a number nobody could mean it. */
+function holdsFreeText(key: string): boolean {
+  return KEY_NAMES.includes(key as KeyName) && settingKey(key as KeyName).form.as === 'text';
 }
 
 function parseValue(raw: string): { value: string } | { reason: string; instead: string } {

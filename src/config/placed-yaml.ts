@@ -8,6 +8,10 @@ export interface YamlFile {
   name: string;
   /** `undefined` where the file holds nothing. */
   data: unknown;
+  /** Pointers of texts that placeholders were filled into: what the schema wants as a number is one. */
+  filled?: ReadonlySet<string>;
+  /** Pointers of texts and names whose placeholders could not be filled in: reported, and nothing more is said of them. */
+  unfilled?: ReadonlySet<string>;
   /** Where a value stands; where a member is missing, the place of what lacks it. */
   placeOf(pointer: string): Place;
   /** Where the name of a member stands. */
@@ -26,19 +30,61 @@ function yaml(): typeof Yaml {
   return loaded;
 }
 
-const MOST_SYNTAX_PROBLEMS = 20;
+const MAX_SYNTAX_PROBLEMS = 20;
+/** Characters of a line that are looked at for what a mistake may come from. */
+const MAX_LINE_SHOWN = 1_000;
 
-/** The mistakes that people make: what to write instead, and what is wrong where the parser's words would not help. */
-const WORDS: Readonly<Record<string, { reason?: string; instead: string }>> = {
+interface Words {
+  reason: string;
+  instead: string;
+}
+
+/** Every mistake of syntax in our words: the parser's are for people who know how it works, and may quote a secret. */
+const WORDS: Readonly<Record<string, Words>> = {
   TAB_AS_INDENT: { reason: 'a tab stands where YAML wants spaces', instead: 'indent with spaces' },
-  BAD_INDENT: { instead: 'line it up with the members above' },
-  MISSING_CHAR: { instead: 'close the quote or bracket that stands open' },
+  BAD_INDENT: {
+    reason: 'this line is indented otherwise than its neighbours',
+    instead: 'line it up with the members above',
+  },
+  MISSING_CHAR: {
+    reason: 'a quote, comma or colon is missing',
+    instead: 'close the quote or bracket that stands open',
+  },
   MULTIPLE_DOCS: { reason: 'a second document begins here', instead: 'remove the --- line' },
-  BLOCK_AS_IMPLICIT_KEY: { instead: 'check the indentation here and the colon above' },
-  MULTILINE_IMPLICIT_KEY: { instead: 'check for a missing colon or quote' },
-  TAG_RESOLVE_FAILED: { instead: 'remove the word that begins with !' },
-  BAD_SCALAR_START: { instead: 'put quotes around the text' },
+  BLOCK_AS_IMPLICIT_KEY: {
+    reason: 'a member stands where the value of the one above belongs',
+    instead: 'check the indentation here and the colon above',
+  },
+  BLOCK_IN_FLOW: {
+    reason: 'members on lines of their own stand inside brackets',
+    instead: 'write them between commas',
+  },
+  MULTILINE_IMPLICIT_KEY: { reason: 'this line is no name: value', instead: 'check for a missing colon or quote' },
+  TAG_RESOLVE_FAILED: {
+    reason: 'a word that begins with ! means nothing here',
+    instead: 'remove the word that begins with !',
+  },
+  MULTIPLE_TAGS: { reason: 'two words that begin with ! stand here', instead: 'remove them' },
+  BAD_SCALAR_START: {
+    reason: 'a text begins with a character that YAML keeps for itself',
+    instead: 'put quotes around the text',
+  },
+  BAD_DQ_ESCAPE: { reason: 'a backslash stands in double quotes', instead: "write it in single quotes: 'C:\\x'" },
+  BAD_ALIAS: { reason: 'a * stands before a name', instead: 'put quotes around the text' },
+  BAD_DIRECTIVE: { reason: 'a line begins with %', instead: 'put quotes around the text, or # before a comment' },
+  BAD_PROP_ORDER: { reason: 'a & or ! stands at the wrong place', instead: 'put quotes around the text' },
+  MULTIPLE_ANCHORS: { reason: 'two words that begin with & stand here', instead: 'put quotes around the text' },
+  ALIAS_PROPS: { reason: 'a & or ! stands before a *', instead: 'put quotes around the text' },
+  KEY_OVER_1024_CHARS: { reason: 'a name is longer than 1,024 characters', instead: 'check for a missing quote' },
   RESOURCE_EXHAUSTION: { reason: 'the YAML is nested too deeply', instead: 'check that it is the right file' },
+};
+const UNKNOWN_MISTAKE: Words = {
+  reason: 'YAML cannot make sense of this',
+  instead: 'check this line and the one above',
+};
+const UNQUOTED_PLACEHOLDER: Words = {
+  reason: `a \${…} stands between brackets without quotes`,
+  instead: `put quotes around the text: "\${NAME}"`,
 };
 
 /** Parses text; every mistake of syntax is reported with its line, none is thrown. */
@@ -56,6 +102,9 @@ export function parsePlacedYaml(
   };
   if (reportOddSpaces(text, name, problems)) return undefined;
   let document: Yaml.Document.Parsed;
+  // A file of commas has a mistake at each, and where the parser stood is in none of our words.
+  const { stackTraceLimit } = Error;
+  Error.stackTraceLimit = 0;
   try {
     document = parseDocument(text, { lineCounter: counter, prettyErrors: false, uniqueKeys: false });
   } catch (error) {
@@ -67,6 +116,8 @@ export function parsePlacedYaml(
       'check that it is the right file',
     );
     return undefined;
+  } finally {
+    Error.stackTraceLimit = stackTraceLimit;
   }
   const mistakes: Yaml.YAMLError[] = [...document.errors, ...document.warnings];
   if (mistakes.length > 0) {
@@ -74,9 +125,9 @@ export function parsePlacedYaml(
     return undefined;
   }
   try {
-    const walk = new Walk(document, limits, placeAt);
+    const walk = new Walk(limits, placeAt);
     const data = walk.take(document.contents, '', 0);
-    for (const [offset, key] of [...walk.repeated].slice(0, MOST_SYNTAX_PROBLEMS)) {
+    for (const [offset, key] of [...walk.repeated].slice(0, MAX_SYNTAX_PROBLEMS)) {
       problems.error(placeAt(offset), `"${printable(key)}" stands here a second time`, 'keep one of the two', key);
     }
     return {
@@ -103,7 +154,7 @@ function causes(mistakes: readonly Yaml.YAMLError[], counter: Yaml.LineCounter):
       lines.add(line);
       return true;
     })
-    .slice(0, MOST_SYNTAX_PROBLEMS);
+    .slice(0, MAX_SYNTAX_PROBLEMS);
 }
 
 /** Spaces that come with what is copied from a web page or a letter: they look like indentation, and are part of a name. */
@@ -111,7 +162,7 @@ function reportOddSpaces(text: string, name: string, problems: Problems): boolea
   let count = 0;
   for (const [index, line] of text.split('\n').entries()) {
     const column = /^[ \t]*\u00a0/.exec(line)?.[0].length;
-    if (column === undefined || ++count > MOST_SYNTAX_PROBLEMS) continue;
+    if (column === undefined || ++count > MAX_SYNTAX_PROBLEMS) continue;
     const reason = 'a no-break space stands where YAML wants spaces';
     problems.error({ file: name, line: index + 1, column }, reason, 'delete it and type a space');
   }
@@ -135,11 +186,17 @@ function reportSyntax(
     problems.error(placeAt(offset), 'a bracket that was opened is not closed', `close it with ${closing}`);
     return;
   }
-  // The parser quotes what it met, which may be part of a secret.
-  const words = printable(mistake.message.split('\n')[0]!.replace(/: ".*$/, ''), 120);
-  const known = WORDS[mistake.code];
-  const reason = known?.reason ?? `the YAML cannot be read: ${words}`;
-  problems.error(placeAt(offset), reason, known?.instead ?? 'check this line and the one above');
+  if (/closing .?quote/.test(mistake.message)) {
+    problems.error(placeAt(offset), 'a quote that was opened is not closed', 'close it, on its line');
+    return;
+  }
+  const start = text.lastIndexOf('\n', offset - 1) + 1;
+  // The whole of a line of a megabyte would be looked through for each of its brackets.
+  const line = text.slice(start, start + MAX_LINE_SHOWN).split('\n', 1)[0]!;
+  const { reason, instead } = /[{[].*?[^"'$]\$\{/.test(line)
+    ? UNQUOTED_PLACEHOLDER
+    : (WORDS[mistake.code] ?? UNKNOWN_MISTAKE);
+  problems.error(placeAt(offset), reason, instead);
 }
 
 class Unreadable extends Error {
@@ -159,13 +216,14 @@ class Walk {
   readonly names = new Map<string, number>();
   /** Names that stand twice in one mapping. Looked for here, because the parser's own search grows with the square. */
   readonly repeated = new Map<number, string>();
-  readonly #document: Yaml.Document.Parsed;
   readonly #limits: PlainYamlLimits;
   readonly #placeAt: (offset: number) => Place;
+  /** The last of each name so far. The parser's own look goes through the whole file for each alias. */
+  readonly #anchors = new Map<string, unknown>();
+  #aliases = 0;
   #nodes = 0;
 
-  constructor(document: Yaml.Document.Parsed, limits: PlainYamlLimits, placeAt: (offset: number) => Place) {
-    this.#document = document;
+  constructor(limits: PlainYamlLimits, placeAt: (offset: number) => Place) {
     this.#limits = limits;
     this.#placeAt = placeAt;
   }
@@ -180,7 +238,7 @@ class Walk {
       throw new Unreadable(reason, 'write it without aliases (*name)', this.#placeAt(offset));
     }
     if (isAlias(node)) {
-      const target = node.resolve(this.#document);
+      const target = this.#anchors.get(node.source);
       if (target === undefined)
         throw new Unreadable(
           `there is no &${printable(node.source)} before this`,
@@ -188,8 +246,13 @@ class Walk {
           this.#placeAt(offset),
         );
       if (!this.values.has(pointer)) this.values.set(pointer, offset);
-      return this.take(target, pointer, depth + 1);
+      this.#aliases++;
+      const taken = this.take(target, pointer, depth + 1);
+      this.#aliases--;
+      return taken;
     }
+    const { anchor } = node as Yaml.Scalar;
+    if (anchor && this.#aliases === 0) this.#anchors.set(anchor, node);
     if (!this.values.has(pointer)) this.values.set(pointer, offset);
     if (isScalar(node)) return typeof node.value === 'bigint' ? Number(node.value) : node.value;
     if (isSeq(node)) return node.items.map((item, index) => this.take(item, `${pointer}/${index}`, depth + 1));
@@ -212,6 +275,14 @@ class Walk {
           for (const [name, value] of Object.entries(part)) if (!merged.has(name)) merged.set(name, value);
         }
         continue;
+      }
+      if (key.length > this.#limits.nameLength) {
+        const max = this.#limits.nameLength.toLocaleString('en');
+        throw new Unreadable(
+          `a name is longer than ${max} characters`,
+          'check for a missing quote',
+          this.#placeAt(offset),
+        );
       }
       const below = `${pointer}/${escapePointer(key)}`;
       if (own.has(key)) {

@@ -13,11 +13,13 @@ const SCHEMA = CORE_SCHEMA.withTags(realMapTag);
  * or no text, block scalars, numbers beyond a double, line ends and characters of other times.
  */
 const RARE =
-  /[\t&!]|<<|---|^\s*[?%]|(?:^|[\s{[,-]):|^\.\.\.|[|>][-+0-9]* *(?:#.*)?$|\de\+?\d{3}|\r(?!\n)|[^\n\r\x20-\x7e\u00a1-\u2027\u202a-\ud7ff]/im;
+  /[\t&!]|<<|---|^ *[?%]|(?:^|[\s{[,-]):|^\.\.\.|[|>][-+0-9]* *(?:#.*)?$|\de\+?\d{3}|\r(?!\n)|[^\n\r\x20-\x7e\u00a1-\u2027\u202a-\ud7ff]/im;
 
 export interface PlainYamlLimits {
   nodes: number;
   depth: number;
+  /** Characters of a name: it is part of the place of everything below it. */
+  nameLength: number;
 }
 
 /** Plain data, mappings without a prototype; `undefined` where the long way has to be gone. */
@@ -38,7 +40,7 @@ export function readPlainYaml(text: string, limits: PlainYamlLimits): unknown {
     const data: Record<string, unknown> = Object.create(null);
     for (const [key, value] of node) {
       const name = String(key);
-      if (typeof key === 'object' || name in data) throw new Declined();
+      if (typeof key === 'object' || name in data || name.length > limits.nameLength) throw new Declined();
       data[name] = take(value);
     }
     return data;

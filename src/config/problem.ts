@@ -15,6 +15,8 @@ export interface Problem {
   /** What to write instead, as a phrase in the imperative. */
   instead: string;
   severity: 'error' | 'warning';
+  /** It is this user who may not read something: another may. */
+  ownEyes?: true;
 }
 
 export interface Place {
@@ -23,10 +25,12 @@ export interface Place {
   column: number | null;
 }
 
-/** Text that stood somewhere, read as something: the value, or why not. `reason` follows the name and the text. */
-export type Reading<T> = { value: T } | { reason: string; instead: string };
+/** `tags.d/10-line.yaml:3`; the file alone where it has no lines. */
+export function placeName({ file, line }: Place): string {
+  return line === null ? file : `${file}:${line}`;
+}
 
-const MOST_SHOWN = 60;
+const MAX_SHOWN = 60;
 
 /**
  * `file:line:column: what is wrong, what to write instead`, as compilers write it, so that editors and terminals lead there. The
@@ -50,6 +54,12 @@ export class Problems {
 
   warning(place: Place, reason: string, instead: string, text = ''): void {
     this.#add('warning', place, reason, instead, text);
+  }
+
+  /** An error for whoever runs with this configuration; for anybody else who looks at it a doubt. */
+  unreadable(place: Place, reason: string, instead: string, text = ''): void {
+    this.#add('error', place, reason, instead, text);
+    this.list.at(-1)!.ownEyes = true;
   }
 
   get errors(): Problem[] {
@@ -79,12 +89,12 @@ export function sortProblems(problems: readonly Problem[]): Problem[] {
 }
 
 /** One line, no control characters, no password of an address, not longer than a line of a terminal bears. */
-export function printable(text: string, mostShown = MOST_SHOWN): string {
+export function printable(text: string, maxShown = MAX_SHOWN): string {
   const plain = text
     .replaceAll(/\/\/[^/\s]*@/g, '//***@')
     // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what a terminal must not be sent
     .replaceAll(/[\u0000-\u001f\u007f-\u009f]/g, '?');
-  return plain.length > mostShown ? `${plain.slice(0, mostShown)}…` : plain;
+  return plain.length > maxShown ? `${plain.slice(0, maxShown)}…` : plain;
 }
 
 /** Anything that YAML can hold, as a problem shows it. */

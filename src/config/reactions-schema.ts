@@ -1,6 +1,6 @@
 import type { SchemaObject } from 'ajv';
 import { EVENT_TYPES } from '../contract/events.ts';
-import { DURATION } from './tags-schema.ts';
+import { DURATION_SCHEMA } from './duration-schema.ts';
 
 /**
  * The shape of reactions.yaml: what ajv checks and, written to `config/schema/`, what editors complete. `title` and
@@ -78,7 +78,7 @@ const ACTION: SchemaObject = {
       description: 'Writes a line of this level to the log.',
       examples: ['warn'],
     },
-    timeout: { ...DURATION, description: 'run: 30s unless told; post: 10s.' },
+    timeout: { ...DURATION_SCHEMA, description: 'run: 30s unless told; post: 10s.' },
     working_folder: {
       type: 'string',
       pattern: '^/',
@@ -148,9 +148,12 @@ const REACTION: SchemaObject = {
       },
       additionalProperties: CONDITION,
     },
-    cooldown: { ...DURATION, description: 'After it ran, how long it rests for the same object. None unless told.' },
+    cooldown: {
+      ...DURATION_SCHEMA,
+      description: 'After it ran, how long it rests for the same object. None unless told.',
+    },
     max_age: {
-      ...DURATION,
+      ...DURATION_SCHEMA,
       description: 'An event that occurred longer ago is only logged. 10m unless told; 0 is no limit.',
     },
     do: {

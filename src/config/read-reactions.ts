@@ -1,11 +1,11 @@
+import { insteadOf } from '../base/nearest.ts';
+import { readDuration } from '../base/quantity.ts';
 import { type EventType, isEventType } from '../contract/events.ts';
 import { type RawAction, readAction } from './action-reading.ts';
 import { type RawCondition, readConditions } from './condition-reading.ts';
 import { ALL_EVENT_TYPES } from './event-outline.ts';
-import { insteadOf } from './nearest.ts';
 import type { YamlFile } from './placed-yaml.ts';
-import { type Problems, printable } from './problem.ts';
-import { readDuration } from './quantity.ts';
+import { type Problems, placeName, printable } from './problem.ts';
 import type { Action, Reaction } from './reactions.ts';
 import { REACTIONS_SCHEMA } from './reactions-schema.ts';
 import type { ReadSettings } from './read-settings.ts';
@@ -39,13 +39,13 @@ export function readReactions(file: YamlFile, tags: ReadTags, settings: ReadSett
     if (typeof raw?.name === 'string') {
       const earlier = pointerOfName.get(raw.name);
       if (earlier === undefined) pointerOfName.set(raw.name, `${at}/name`);
-      else
-        problems.error(
-          file.placeOf(`${at}/name`),
-          `the name "${printable(raw.name)}" stands already on line ${file.placeOf(earlier).line}`,
-          'give each reaction a name of its own',
-          raw.name,
-        );
+      else {
+        const here = file.placeOf(`${at}/name`);
+        const first = file.placeOf(earlier);
+        const where = first.file === here.file ? `on line ${first.line}` : `in ${placeName(first)}`;
+        const reason = `the name "${printable(raw.name)}" stands already ${where}`;
+        problems.error(here, reason, 'give each reaction a name of its own', raw.name);
+      }
     }
     const reaction = readReaction(raw, at, verdict.isBroken, file, tags, settings, problems);
     if (reaction !== undefined) reactions.push(reaction);

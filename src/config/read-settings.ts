@@ -37,7 +37,7 @@ export function readSettings(origins: GivenSettings, environment: Environment, p
   return { ...settings, stateDir: stateDirectory(settings.stateDir, environment) };
 }
 
-/** `STATE_DIR`, else `$STATE_DIRECTORY` (its first, where systemd names several), else as INTERFACE.md says; absolute. */
+/** `STATE_DIR`, else `$STATE_DIRECTORY` (its first, where systemd names several), else as docs/interface.md says; absolute. */
 export function stateDirectory(
   given: string | undefined,
   environment: Environment,

@@ -10,10 +10,16 @@ const FOLLOWED: readonly KeyName[] = [
   'TECHNICAL_PASSWORD',
   'CLIENT_AUTH',
   'INGEST_TOKEN',
+  'INGEST_HOSTS',
+  'INGEST_PARTIAL',
+  'INGEST_TAG_FROM',
+  'OPS_TOKEN',
+  'OPS_HOSTS',
   'VALUES_PATH',
   'POST_INTERVAL',
   'POST_MAX_VALUES',
   'POST_MAX_BYTES',
+  'POST_SUCCESS',
   'POST_CONCURRENCY',
   'DRAIN_ORDER',
   'BACKFILL_VALUES_PER_SECOND',
@@ -23,10 +29,11 @@ const FOLLOWED: readonly KeyName[] = [
   'BUFFER_MAX_AGE',
   'BUFFER_MIN_FREE',
   'BUFFER_FULL',
+  'MAX_SERIES',
   'LOG_LEVEL',
 ];
 
-/** The settings that are in force after a reload, and the changed keys that wait for a restart, in INTERFACE.md's order. */
+/** The settings that are in force after a reload, and the changed keys that wait for a restart, in docs/interface.md's order. */
 export function reloadedSettings(inForce: Settings, read: Settings): { settings: Settings; needRestart: KeyName[] } {
   const settings: Settings = { ...read };
   const needRestart: KeyName[] = [];

@@ -1,5 +1,5 @@
 import { Ajv, type ErrorObject, type SchemaObject, type ValidateFunction } from 'ajv';
-import { insteadOf, nearestName, noneOf } from './nearest.ts';
+import { insteadOf, nearestName, noneOf } from '../base/nearest.ts';
 import { escapePointer, type YamlFile } from './placed-yaml.ts';
 import { type Problems, shown } from './problem.ts';
 
@@ -39,20 +39,54 @@ export function compileSchema(schema: SchemaObject): ValidateFunction {
 }
 
 /** More would be the same mistake over and over. */
-const MOST_PROBLEMS = 500;
+const MAX_PROBLEMS = 500;
 
 /** Checks the shape of a file and reports each fault once, where it stands. */
 export function checkShape(validate: ValidateFunction, file: YamlFile, problems: Problems): SchemaVerdict {
   const broken = new Set<string>();
-  if (!validate(file.data)) {
+  if (!isValid(validate, file)) {
     const errors = decisive(validate.errors ?? []);
     for (const error of errors) broken.add(pointerOf(error));
-    for (const error of errors.filter((one) => !isMisspelt(one, errors)).slice(0, MOST_PROBLEMS))
-      report(error, file, problems);
+    const isReported = (error: ErrorObject) => file.unfilled?.has(pointerOf(error)) === true;
+    const news = errors.filter((one) => !isMisspelt(one, errors) && !isReported(one));
+    for (const error of news.slice(0, MAX_PROBLEMS)) report(error, file, problems);
   }
   return {
     isBroken: (pointer) => [...broken].some((one) => one === pointer || one.startsWith(`${pointer}/`) || one === ''),
   };
+}
+
+/** What was filled in is text; where the schema wants a number, a text that is one is taken as that. */
+function isValid(validate: ValidateFunction, file: YamlFile): boolean {
+  if (validate(file.data)) return true;
+  let typed = false;
+  for (const { keyword, instancePath, params, data } of validate.errors ?? []) {
+    if (keyword !== 'type' || typeof data !== 'string' || !file.filled?.has(instancePath)) continue;
+    const wanted = [params.type as string | string[]].flat();
+    const number = /^-?\d+(\.\d+)?$/.test(data) ? Number(data) : undefined;
+    if (
+      number !== undefined &&
+      (wanted.includes('number') || (wanted.includes('integer') && Number.isInteger(number)))
+    ) {
+      typed = putAt(file.data, instancePath, number) || typed;
+    } else if (wanted.includes('boolean') && (data === 'true' || data === 'false')) {
+      typed = putAt(file.data, instancePath, data === 'true') || typed;
+    }
+  }
+  return typed && validate(file.data);
+}
+
+function putAt(data: unknown, pointer: string, value: unknown): boolean {
+  const names = pointer
+    .split('/')
+    .slice(1)
+    .map((name) => name.replaceAll('~1', '/').replaceAll('~0', '~'));
+  let above = data as Record<string, unknown>;
+  for (const name of names.slice(0, -1)) above = above[name] as Record<string, unknown>;
+  const last = names.at(-1);
+  if (last === undefined) return false;
+  above[last] = value;
+  return true;
 }
 
 /** One error for one fault: of several faults of one value the first. The schemas have no alternatives, which cannot be explained. */
@@ -118,14 +152,13 @@ function report(error: ErrorObject, file: YamlFile, problems: Problems): void {
   const text = at.includes('/headers/') ? 'the value' : shown(error.data);
   const place = file.placeOf(at);
   if (error.keyword === 'enum') {
-    const choices = (error.params.allowedValues as unknown[]).filter((choice) => typeof choice === 'string');
-    const reason = `${text} ${noneOf(String(error.data), choices)}`;
-    problems.error(
-      place,
-      reason,
-      insteadOf(String(error.data), choices),
-      at.includes('/headers/') ? '' : scalarText(error.data),
-    );
+    const allowed = error.params.allowedValues as unknown[];
+    const choices = allowed.filter((choice) => typeof choice === 'string');
+    const isNumber = choices.length === 0;
+    const reason = `${text} ${isNumber ? 'is unknown' : noneOf(String(error.data), choices)}`;
+    // Of numbers the nearest is not more likely meant than another.
+    const instead = isNumber ? `write ${allowed.join(' or ')}` : insteadOf(String(error.data), choices);
+    problems.error(place, reason, instead, at.includes('/headers/') ? '' : scalarText(error.data));
     return;
   }
   problems.error(

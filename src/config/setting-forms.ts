@@ -1,17 +1,17 @@
+import { readListenAddress } from '../base/listen-address.ts';
+import { insteadOf, nearestName, noneOf } from '../base/nearest.ts';
+import { readDuration, readSize, readSizeOrShare } from '../base/quantity.ts';
+import type { Reading } from '../base/reading.ts';
 import { EVENT_TYPES } from '../contract/events.ts';
-import { readListenAddress } from './listen-address.ts';
-import { insteadOf, nearestName, noneOf } from './nearest.ts';
-import type { Reading } from './problem.ts';
-import { readDuration, readSize, readSizeOrShare } from './quantity.ts';
 import type { Form } from './setting-keys.ts';
 
 /** How long any one setting may be; a list of all event types is a sixth of it. */
-const LONGEST_VALUE = 4096;
+const MAX_VALUE_LENGTH = 4096;
 
 /** Reads the text of one setting. Reasons follow the key and the text: `POST_INTERVAL "10" has no unit`. */
 export function readForm(form: Form, text: string): Reading<unknown> {
-  if (text.length > LONGEST_VALUE)
-    return { reason: 'is too long', instead: `write at most ${LONGEST_VALUE} characters` };
+  if (text.length > MAX_VALUE_LENGTH)
+    return { reason: 'is too long', instead: `write at most ${MAX_VALUE_LENGTH} characters` };
   switch (form.as) {
     case 'text':
       if (form.pattern === undefined || form.pattern.test(text)) return { value: text };
@@ -38,17 +38,21 @@ export function readForm(form: Form, text: string): Reading<unknown> {
       if (/^(false|no|off|0)$/i.test(text.trim())) return { value: false };
       return { reason: 'is neither true nor false', instead: 'write true or false' };
     case 'count':
-      return readCount(text, form.least, form.most);
+      return readCount(text, form.min, form.max);
     case 'duration':
-      return within(readDuration(text), form.leastMs, form.mostMs, formatDuration);
+      return within(readDuration(text), form.minMs, form.maxMs, formatDuration);
     case 'size':
-      return within(readSize(text), form.least, form.most, formatSize);
+      return within(readSize(text), form.min, form.max, formatSize);
     case 'size-or-share':
       return readSizeOrShare(text);
     case 'listen':
       return readListenAddress(text);
+    case 'hosts':
+      return readHosts(text);
     case 'event-types':
       return readEventTypes(text);
+    case 'success-statuses':
+      return readSuccess(text);
   }
 }
 
@@ -57,22 +61,22 @@ function choiceInstead(choice: string, of: readonly string[]): string {
   return nearestName(choice, of)?.likely ? insteadOf(choice, of, '') : `write one of ${of.join(', ')}`;
 }
 
-function readCount(text: string, least: number, most: number): Reading<number> {
+function readCount(text: string, min: number, max: number): Reading<number> {
   if (!/^\d{1,15}$/.test(text.trim())) {
-    return { reason: 'is not a whole number', instead: `write a number from ${least} to ${most}` };
+    return { reason: 'is not a whole number', instead: `write a number from ${min} to ${max}` };
   }
-  return within({ value: Number(text) }, least, most, String);
+  return within({ value: Number(text) }, min, max, String);
 }
 
 function within(
   reading: Reading<number>,
-  least: number,
-  most: number,
+  min: number,
+  max: number,
   format: (amount: number) => string,
 ): Reading<number> {
   if ('reason' in reading) return reading;
-  if (reading.value < least) return { reason: 'is too small', instead: `write at least ${format(least)}` };
-  if (reading.value > most) return { reason: 'is too large', instead: `write at most ${format(most)}` };
+  if (reading.value < min) return { reason: 'is too small', instead: `write at least ${format(min)}` };
+  if (reading.value > max) return { reason: 'is too large', instead: `write at most ${format(max)}` };
   return reading;
 }
 
@@ -129,6 +133,27 @@ function readValuesPath(text: string): Reading<string> {
     return { reason: 'has neither {asset_id} nor {instrumentation_id}', instead: example };
   }
   return { value: path };
+}
+
+/** Names without ports, comma-separated; case and a last dot make no difference. */
+function readHosts(text: string): Reading<readonly string[]> {
+  const names = text.split(',').map((name) => name.trim().toLowerCase().replace(/\.$/, ''));
+  const hosts = names.filter((name) => name !== '');
+  const wrong = hosts.find((name) => !/^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)$/.test(name));
+  if (wrong !== undefined) {
+    const instead = 'write names or addresses without scheme, port or path: gateway.example.com, 192.0.2.7';
+    return { reason: `names ${wrong.slice(0, 60)}, which is no host`, instead };
+  }
+  return { value: hosts };
+}
+
+/** Comma-separated, each of 2xx: what else a platform may mean by a success is not known. */
+function readSuccess(text: string): Reading<readonly number[]> {
+  const words = text.split(',').map((word) => word.trim());
+  const wrong = words.find((word) => !/^2\d\d$/.test(word));
+  if (wrong === undefined) return { value: [...new Set(words.map(Number))] };
+  const reason = `has "${wrong.slice(0, 20)}", which is no status of a success`;
+  return { reason, instead: 'write 204, or statuses from 200 to 299 with commas between' };
 }
 
 /** Comma-separated; `*` is all of them. */

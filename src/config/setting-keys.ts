@@ -11,12 +11,15 @@ export type Form =
   /** `meant`: other programs' words for the same. */
   | { as: 'choice'; of: readonly string[]; meant?: Readonly<Record<string, string>> }
   | { as: 'switch' }
-  | { as: 'count'; least: number; most: number }
-  | { as: 'duration'; leastMs: number; mostMs: number }
-  | { as: 'size'; least: number; most: number }
+  | { as: 'count'; min: number; max: number }
+  | { as: 'duration'; minMs: number; maxMs: number }
+  | { as: 'size'; min: number; max: number }
   | { as: 'size-or-share' }
   | { as: 'listen' }
-  | { as: 'event-types' };
+  | { as: 'event-types' }
+  /** Names of hosts, comma-separated. */
+  | { as: 'hosts' }
+  | { as: 'success-statuses' };
 
 export interface SettingKey {
   member: keyof Settings;
@@ -31,12 +34,12 @@ export interface SettingKey {
 
 const DAY_MS = 86_400_000;
 const YEAR_MS = 365 * DAY_MS;
-const MOST = Number.MAX_SAFE_INTEGER;
+const MAX = Number.MAX_SAFE_INTEGER;
 /** Visible ASCII without spaces: what fits a header. */
 const TOKEN = /^[\x21-\x7e]+$/;
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 
-/** Every key of INTERFACE.md's table, in its order. The reasons of the defaults stand in DESIGN.md. */
+/** Every key of docs/interface.md's table, in its order. The reasons of the defaults stand in docs/architecture.md. */
 export const SETTING_KEYS = {
   PLATFORM_URL: {
     member: 'platformUrl',
@@ -72,17 +75,18 @@ export const SETTING_KEYS = {
     form: { as: 'text', pattern: HEADER_NAME, what: 'the name of a header', example: 'API-Key' },
   },
   VALUES_PATH: { member: 'valuesPath', form: { as: 'values-path' }, default: '/v1/assets/{asset_id}/values' },
-  POST_INTERVAL: { member: 'postIntervalMs', form: { as: 'duration', leastMs: 1, mostMs: DAY_MS }, default: '10s' },
-  POST_MAX_VALUES: { member: 'postMaxValues', form: { as: 'count', least: 1, most: 1_000_000 }, default: '5000' },
-  POST_MAX_BYTES: { member: 'postMaxBytes', form: { as: 'size', least: 1000, most: MOST }, default: '480kB' },
+  POST_INTERVAL: { member: 'postIntervalMs', form: { as: 'duration', minMs: 1, maxMs: DAY_MS }, default: '10s' },
+  POST_MAX_VALUES: { member: 'postMaxValues', form: { as: 'count', min: 1, max: 1_000_000 }, default: '5000' },
+  POST_MAX_BYTES: { member: 'postMaxBytes', form: { as: 'size', min: 1000, max: MAX }, default: '480kB' },
+  POST_SUCCESS: { member: 'postSuccess', form: { as: 'success-statuses' }, default: '204' },
   POST_GZIP: { member: 'postGzip', form: { as: 'switch' }, default: 'false' },
-  POST_CONCURRENCY: { member: 'postConcurrency', form: { as: 'count', least: 1, most: 64 }, default: '4' },
+  POST_CONCURRENCY: { member: 'postConcurrency', form: { as: 'count', min: 1, max: 64 }, default: '4' },
   REQUESTS_PER_MINUTE: {
     member: 'requestsPerMinute',
-    form: { as: 'count', least: 0, most: 1_000_000 },
+    form: { as: 'count', min: 0, max: 1_000_000 },
     default: '400',
   },
-  REQUESTS_PER_DAY: { member: 'requestsPerDay', form: { as: 'count', least: 0, most: 1_000_000_000 }, default: '0' },
+  REQUESTS_PER_DAY: { member: 'requestsPerDay', form: { as: 'count', min: 0, max: 1_000_000_000 }, default: '0' },
   DRAIN_ORDER: {
     member: 'drainOrder',
     form: { as: 'choice', of: ['live-first', 'oldest-first'], meant: { fifo: 'oldest-first' } },
@@ -90,16 +94,16 @@ export const SETTING_KEYS = {
   },
   BACKFILL_VALUES_PER_SECOND: {
     member: 'backfillValuesPerSecond',
-    form: { as: 'count', least: 0, most: 1_000_000_000 },
+    form: { as: 'count', min: 0, max: 1_000_000_000 },
     default: '0',
   },
   // A program that pushes waits this long for its answer: a minute is more than any of them waits.
-  COMMIT_INTERVAL: { member: 'commitIntervalMs', form: { as: 'duration', leastMs: 0, mostMs: 60_000 }, default: '1s' },
-  COMMIT_VALUES: { member: 'commitValues', form: { as: 'count', least: 1, most: 1_000_000 }, default: '1000' },
-  BUFFER_MAX_BYTES: { member: 'bufferMaxBytes', form: { as: 'size', least: 0, most: MOST }, default: '2GiB' },
+  COMMIT_INTERVAL: { member: 'commitIntervalMs', form: { as: 'duration', minMs: 0, maxMs: 60_000 }, default: '1s' },
+  COMMIT_VALUES: { member: 'commitValues', form: { as: 'count', min: 1, max: 1_000_000 }, default: '1000' },
+  BUFFER_MAX_BYTES: { member: 'bufferMaxBytes', form: { as: 'size', min: 0, max: MAX }, default: '2GiB' },
   BUFFER_MAX_AGE: {
     member: 'bufferMaxAgeMs',
-    form: { as: 'duration', leastMs: 0, mostMs: 10 * YEAR_MS },
+    form: { as: 'duration', minMs: 0, maxMs: 10 * YEAR_MS },
     default: '0',
   },
   BUFFER_MIN_FREE: { member: 'bufferMinFree', form: { as: 'size-or-share' }, default: '5%' },
@@ -122,7 +126,7 @@ export const SETTING_KEYS = {
   WEBHOOK_TLS_CERT: { member: 'webhookTlsCert', form: { as: 'path' } },
   WEBHOOK_TLS_KEY: { member: 'webhookTlsKey', form: { as: 'path' } },
   WEBHOOK_ACCEPT_SHA1: { member: 'webhookAcceptSha1', form: { as: 'switch' }, default: 'false' },
-  WEBHOOK_POLL: { member: 'webhookPollMs', form: { as: 'duration', leastMs: 0, mostMs: YEAR_MS }, default: '5m' },
+  WEBHOOK_POLL: { member: 'webhookPollMs', form: { as: 'duration', minMs: 0, maxMs: YEAR_MS }, default: '5m' },
   PLATFORM_CA: { member: 'platformCa', form: { as: 'path' } },
   // A proxy's address may carry a password.
   HTTPS_PROXY: { member: 'httpsProxy', form: { as: 'address', schemes: ['http', 'https'], bare: true }, secret: true },
@@ -132,6 +136,20 @@ export const SETTING_KEYS = {
     form: { as: 'text', pattern: TOKEN, what: 'a bearer token', example: 'letters and digits without spaces' },
     secret: true,
   },
+  INGEST_HOSTS: { member: 'ingestHosts', form: { as: 'hosts' } },
+  INGEST_PARTIAL: { member: 'ingestPartial', form: { as: 'switch' }, default: 'false' },
+  INGEST_TAG_FROM: { member: 'ingestTagFrom', form: { as: 'text' }, default: 'measurement' },
+  INGEST_TLS_CERT: { member: 'ingestTlsCert', form: { as: 'path' } },
+  INGEST_TLS_KEY: { member: 'ingestTlsKey', form: { as: 'path' } },
+  OPS_TOKEN: {
+    member: 'opsToken',
+    form: { as: 'text', pattern: TOKEN, what: 'a bearer token', example: 'letters and digits without spaces' },
+    secret: true,
+  },
+  OPS_HOSTS: { member: 'opsHosts', form: { as: 'hosts' } },
+  OPS_TLS_CERT: { member: 'opsTlsCert', form: { as: 'path' } },
+  OPS_TLS_KEY: { member: 'opsTlsKey', form: { as: 'path' } },
+  MAX_SERIES: { member: 'maxSeries', form: { as: 'count', min: 1, max: 10_000_000 } },
   CLIENT_APPLICATION: { member: 'clientApplication', form: { as: 'text' } },
   STATE_DIR: { member: 'stateDir', form: { as: 'text' } },
   LOG_LEVEL: {

@@ -1,9 +1,10 @@
 import type { Stats } from 'node:fs';
 import { dirname, isAbsolute, join, resolve } from 'node:path';
-import { readConfigurationFile, warnIfReadableByOthers, warnIfWritableByAll } from './configuration-file.ts';
-import { type EnvFile, parseEnvFile } from './env-file.ts';
-import type { Place, Problems } from './problem.ts';
-import { AGENT_ENV_KEYS, KEY_NAMES, type KeyName, settingKey } from './setting-keys.ts';
+import { readConfigurationFile, warnIfReadableByOthers } from './configuration-file.ts';
+import { directoryPath } from './drop-in-files.ts';
+import type { EnvFile } from './env-file.ts';
+import { type Place, type Problems, placeName } from './problem.ts';
+import { KEY_NAMES, type KeyName, settingKey } from './setting-keys.ts';
 
 /**
  * Where the text of each setting comes from. A key has at most one of three origins: a value (the process environment
@@ -30,14 +31,19 @@ export interface GivenSettings {
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-const MOST_ENV_BYTES = 1_000_000;
 /** Longer than any secret or certificate chain that a key could stand for. */
-const MOST_VALUE_BYTES = 64_000;
+const MAX_VALUE_BYTES = 64_000;
 
-/** Reads agent.env, the files that `KEY_FILE` names and the credentials; reports every conflict and unreadable file. */
-export function gatherSettings(directory: string, environment: Environment, problems: Problems): GivenSettings {
-  const envPath = join(directory, 'agent.env');
-  const file = readEnvFile(directoryPath(directory, 'agent.env'), envPath, problems);
+/**
+ * Puts the lines of agent.env, the files that `KEY_FILE` names and the credentials together; reports every conflict and unreadable
+ * file.
+ */
+export function gatherSettings(
+  directory: string,
+  file: EnvFile,
+  environment: Environment,
+  problems: Problems,
+): GivenSettings {
   const given = new Map<KeyName, GivenSetting>();
   const broken = new Set<KeyName>();
   for (const key of KEY_NAMES) {
@@ -72,25 +78,6 @@ export function gatherSettings(directory: string, environment: Environment, prob
     missing: file.missing === true,
     unreadable: file.unreadable === true,
   };
-}
-
-/** The name of a file of the folder, with the folder as the user wrote it. */
-export function directoryPath(directory: string, file: string): string {
-  return `${directory.replace(/(?<=.)\/+$/, '')}/${file}`.replace(/^\/\//, '/');
-}
-
-function readEnvFile(name: string, path: string, problems: Problems): EnvFile {
-  const found = readConfigurationFile(path, MOST_ENV_BYTES);
-  if ('missing' in found) return { ...parseEnvFile('', name, AGENT_ENV_KEYS, problems), missing: true };
-  if ('reason' in found) {
-    problems.error({ file: name, line: found.line, column: 1 }, `the file ${found.reason}`, found.instead);
-    return { ...parseEnvFile('', name, AGENT_ENV_KEYS, problems), unreadable: true };
-  }
-  const file = parseEnvFile(found.text, name, AGENT_ENV_KEYS, problems);
-  const firstSecret = KEY_NAMES.find((key) => settingKey(key).secret && (file.lines.get(key)?.value ?? '') !== '');
-  if (firstSecret !== undefined) warnIfReadableByOthers(problems, file.lines.get(firstSecret)!.place, found.stats);
-  warnIfWritableByAll(problems, name, found.stats);
-  return file;
 }
 
 /** The effective text of a key or of its `_FILE`; an empty one counts only where empty means something (off). */
@@ -129,7 +116,9 @@ function takeFile(
   const content = readOneValue(path, key);
   if ('reason' in content) {
     broken.add(key);
-    problems.error(pointer.place, `${key}_FILE: ${pointer.text} ${content.reason}`, content.instead, pointer.text);
+    const reason = `${key}_FILE: ${pointer.text} ${content.reason}`;
+    if (content.ownEyes) problems.unreadable(pointer.place, reason, content.instead, pointer.text);
+    else problems.error(pointer.place, reason, content.instead, pointer.text);
     return;
   }
   // As one would name it from where the folder was named, so that the line leads to the file.
@@ -170,8 +159,8 @@ const EMPTY = 'is empty';
 function readOneValue(
   path: string,
   key: KeyName,
-): { text: string; stats: Stats } | { reason: string; instead: string } {
-  const found = readConfigurationFile(path, MOST_VALUE_BYTES);
+): { text: string; stats: Stats } | { reason: string; instead: string; ownEyes?: true } {
+  const found = readConfigurationFile(path, MAX_VALUE_BYTES);
   if ('missing' in found) return { reason: MISSING, instead: 'create it, or name the file that holds the value' };
   if ('reason' in found) return found;
   const text = found.text.replace(/[\r\n]+$/, '');
@@ -182,8 +171,4 @@ function readOneValue(
     return { reason: 'holds more than one line of text', instead: 'leave only the value in it' };
   }
   return { text, stats: found.stats };
-}
-
-function placeName(place: Place): string {
-  return place.line === null ? place.file : `${place.file}:${place.line}`;
 }

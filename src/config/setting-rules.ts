@@ -1,28 +1,28 @@
 import { type Stats, statSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { MOST_BODY_BYTES } from '../contract/values.ts';
-import { codeOf } from '../errors.ts';
+import { codeOf } from '../base/errors.ts';
+import { formatListenAddress, isLocalAddress, isLoopbackHost } from '../base/listen-address.ts';
+import { MAX_BODY_BYTES } from '../contract/values.ts';
 import { warnIfReadableByOthers } from './configuration-file.ts';
-import { formatListenAddress, isLocalAddress, isLoopbackHost } from './listen-address.ts';
 import { checkPemFile } from './pem-files.ts';
 import { type Problems, printable } from './problem.ts';
 import type { ReadSettings } from './read-settings.ts';
 import type { KeyName } from './setting-keys.ts';
 import type { GivenSettings } from './setting-origins.ts';
 
-/** A user may make so many requests a minute (beyond-the-spec, "Errors, limits, paging"). */
+/** A user may make so many requests a minute (platform 10.3). */
 const PLATFORM_REQUESTS_PER_MINUTE = 500;
 
 /** Some 2 million values at 3 bytes, with what the database needs for itself: an hour of 500 values a second. */
-const SMALLEST_BUFFER_BYTES = 8_000_000;
+const MIN_BUFFER_BYTES = 8_000_000;
 
 /** What settings must be beside one another and beside the platform's limits. Members that are missing are passed over. */
 export function checkSettings(settings: ReadSettings, origins: GivenSettings, problems: Problems): void {
   checkAddresses(settings, origins, problems);
   checkListeners(settings, origins, problems);
   checkTls(settings, origins, problems);
-  if (settings.postMaxBytes !== undefined && settings.postMaxBytes > MOST_BODY_BYTES) {
-    const reason = `POST_MAX_BYTES "${textOf('POST_MAX_BYTES', origins)}" is more than the platform takes in one post (${MOST_BODY_BYTES / 1000}kB)`;
+  if (settings.postMaxBytes !== undefined && settings.postMaxBytes > MAX_BODY_BYTES) {
+    const reason = `POST_MAX_BYTES "${textOf('POST_MAX_BYTES', origins)}" is more than the platform takes in one post (${MAX_BODY_BYTES / 1000}kB)`;
     problems.error(
       origins.placeOf('POST_MAX_BYTES'),
       reason,
@@ -37,8 +37,8 @@ export function checkSettings(settings: ReadSettings, origins: GivenSettings, pr
     const instead = 'name a folder, or remove what stands there';
     problems.error(origins.placeOf('STATE_DIR'), reason, instead, settings.stateDir);
   }
-  const most = settings.bufferMaxBytes;
-  if (most !== undefined && most > 0 && most < SMALLEST_BUFFER_BYTES) {
+  const max = settings.bufferMaxBytes;
+  if (max !== undefined && max > 0 && max < MIN_BUFFER_BYTES) {
     const reason = `BUFFER_MAX_BYTES "${textOf('BUFFER_MAX_BYTES', origins)}" leaves no room for an outage`;
     const instead = 'write 2GiB, or at least 8MB; 0 sets no bound';
     problems.warning(origins.placeOf('BUFFER_MAX_BYTES'), reason, instead, textOf('BUFFER_MAX_BYTES', origins));
@@ -114,6 +114,10 @@ function checkListeners(settings: ReadSettings, origins: GivenSettings, problems
     const reason = `INGEST_LISTEN "${address}" is open to the network, and INGEST_TOKEN is empty`;
     problems.error(origins.placeOf('INGEST_LISTEN'), reason, 'set INGEST_TOKEN, or listen on 127.0.0.1', address);
   }
+  if (settings.opsHosts !== undefined && settings.opsToken === undefined && !origins.broken.has('OPS_TOKEN')) {
+    const reason = 'OPS_HOSTS is set, and OPS_TOKEN is empty: pages of other names could read the status';
+    problems.error(origins.placeOf('OPS_HOSTS'), reason, 'set OPS_TOKEN, or leave OPS_HOSTS empty');
+  }
   const listeners: [KeyName, ReadSettings['ingestListen']][] = [
     ['INGEST_LISTEN', ingest],
     ['WEBHOOK_LISTEN', settings.webhookListen],
@@ -131,35 +135,36 @@ function checkListeners(settings: ReadSettings, origins: GivenSettings, problems
 }
 
 function checkTls(settings: ReadSettings, origins: GivenSettings, problems: Problems): void {
-  const { webhookTlsCert: certificate, webhookTlsKey: key } = settings;
-  if (
-    (certificate === undefined) !== (key === undefined) &&
-    !origins.broken.has('WEBHOOK_TLS_CERT') &&
-    !origins.broken.has('WEBHOOK_TLS_KEY')
-  ) {
-    const [set, unset] =
-      certificate === undefined
-        ? (['WEBHOOK_TLS_KEY', 'WEBHOOK_TLS_CERT'] as const)
-        : (['WEBHOOK_TLS_CERT', 'WEBHOOK_TLS_KEY'] as const);
+  const { webhookTlsCert, webhookTlsKey, ingestTlsCert, ingestTlsKey, opsTlsCert, opsTlsKey } = settings;
+  checkTlsPair(['WEBHOOK_TLS_CERT', webhookTlsCert], ['WEBHOOK_TLS_KEY', webhookTlsKey], origins, problems);
+  checkTlsPair(['INGEST_TLS_CERT', ingestTlsCert], ['INGEST_TLS_KEY', ingestTlsKey], origins, problems);
+  checkTlsPair(['OPS_TLS_CERT', opsTlsCert], ['OPS_TLS_KEY', opsTlsKey], origins, problems);
+  checkPem(['PLATFORM_CA', settings.platformCa], 'certificate', origins, problems);
+}
+
+type Given = [name: KeyName, path: string | undefined];
+
+function checkTlsPair(certificate: Given, key: Given, origins: GivenSettings, problems: Problems): void {
+  const isHalf = (certificate[1] === undefined) !== (key[1] === undefined);
+  if (isHalf && !origins.broken.has(certificate[0]) && !origins.broken.has(key[0])) {
+    const [set, unset] = certificate[1] === undefined ? [key[0], certificate[0]] : [certificate[0], key[0]];
     problems.error(origins.placeOf(set), `${set} is set and ${unset} is not`, `set ${unset} as well, or neither`);
   }
-  for (const [name, path] of [
-    ['WEBHOOK_TLS_CERT', certificate],
-    ['WEBHOOK_TLS_KEY', key],
-    ['PLATFORM_CA', settings.platformCa],
-  ] as const) {
-    if (path === undefined) continue;
-    const place = origins.placeOf(name);
-    if (lookAt(path) === 'missing') {
-      problems.error(place, `${name}: there is no file ${path}`, 'write the path of a PEM file', path);
-    } else {
-      const written = { text: textOf(name, origins), place };
-      checkPemFile(name, path, name === 'WEBHOOK_TLS_KEY' ? 'key' : 'certificate', written, problems);
-    }
-  }
-  const found = key === undefined ? undefined : lookAt(key);
+  checkPem(certificate, 'certificate', origins, problems);
+  checkPem(key, 'key', origins, problems);
+  const found = key[1] === undefined ? undefined : lookAt(key[1]);
   if (found !== undefined && found !== 'missing') {
-    warnIfReadableByOthers(problems, { file: key!, line: 1, column: 1 }, found);
+    warnIfReadableByOthers(problems, { file: key[1]!, line: 1, column: 1 }, found);
+  }
+}
+
+function checkPem([name, path]: Given, what: 'certificate' | 'key', origins: GivenSettings, problems: Problems): void {
+  if (path === undefined) return;
+  const place = origins.placeOf(name);
+  if (lookAt(path) === 'missing') {
+    problems.error(place, `${name}: there is no file ${path}`, 'write the path of a PEM file', path);
+  } else {
+    checkPemFile(name, path, what, { text: textOf(name, origins), place }, problems);
   }
 }
 

@@ -1,6 +1,6 @@
-import type { ListenAddress } from '../listen.ts';
+import type { ListenAddress } from '../base/listen.ts';
 
-/** agent.env as the agent uses it: one member for each key of INTERFACE.md, sizes in bytes, durations in milliseconds. */
+/** agent.env as the agent uses it: one member for each key of docs/interface.md, sizes in bytes, durations in milliseconds. */
 export interface Settings {
   platformUrl: string;
   identityUrl: string;
@@ -15,6 +15,7 @@ export interface Settings {
   postMaxValues: number;
   postMaxBytes: number;
   postGzip: boolean;
+  postSuccess: readonly number[];
   postConcurrency: number;
   /** 0 is none. */
   requestsPerMinute: number;
@@ -47,6 +48,20 @@ export interface Settings {
   httpsProxy: string | undefined;
   noProxy: string | undefined;
   ingestToken: string | undefined;
+  /** Further names by which programs may call the listener. */
+  ingestHosts: readonly string[] | undefined;
+  /** What is right of a line-protocol request is taken. */
+  ingestPartial: boolean;
+  /** `measurement`, or the Influx tag that names the tag. */
+  ingestTagFrom: string;
+  ingestTlsCert: string | undefined;
+  ingestTlsKey: string | undefined;
+  opsToken: string | undefined;
+  opsHosts: readonly string[] | undefined;
+  opsTlsCert: string | undefined;
+  opsTlsKey: string | undefined;
+  /** How many series programs may open; `undefined`: as many as the memory allows. */
+  maxSeries: number | undefined;
   clientApplication: string | undefined;
   stateDir: string;
   logLevel: 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'fatal';

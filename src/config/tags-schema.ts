@@ -1,9 +1,10 @@
 import type { SchemaObject } from 'ajv';
-import { DURATION_PATTERN } from './quantity.ts';
+import { COMMON_SOURCE_MEMBERS, COMMON_VALUE_MEMBERS } from './common-members.ts';
+import type { SourceKinds } from './source-kinds.ts';
 
 /**
  * The shape of tags.yaml: what ajv checks and, written to `config/schema/`, what editors complete. `title` and `examples`
- * are also the words of `tagferry check`.
+ * are also the words of `tagferry check`. What belongs to a kind of source stands with the kind.
  */
 
 /** As KEY_PATTERN of the contract, written for JSON Schema. */
@@ -14,15 +15,6 @@ const KEY_NAMES = {
 };
 
 const ID = { type: 'integer', minimum: 1, maximum: Number.MAX_SAFE_INTEGER };
-
-export const DURATION: SchemaObject = {
-  type: ['string', 'integer'],
-  pattern: DURATION_PATTERN,
-  maximum: 0,
-  minimum: 0,
-  title: 'a duration',
-  examples: ['500ms', '10s', '5m', '24h'],
-};
 
 const UNIT: SchemaObject = {
   type: ['integer', 'object'],
@@ -38,135 +30,17 @@ const UNIT: SchemaObject = {
   },
 };
 
-const SOURCE: SchemaObject = {
-  type: 'object',
-  title: 'a source',
-  examples: [{ mqtt: 'mqtt://127.0.0.1:1883' }],
-  additionalProperties: false,
-  properties: {
-    modbus: {
-      type: 'string',
-      title: 'the address of a Modbus TCP device',
-      description: 'A Modbus TCP device, polled.',
-      examples: ['tcp://192.168.0.5:502'],
-    },
-    mqtt: {
-      type: 'string',
-      title: 'the address of an MQTT broker',
-      description: 'An MQTT broker, subscribed to.',
-      examples: ['mqtt://127.0.0.1:1883', 'mqtts://broker.example:8883'],
-    },
-    host: { const: true, title: 'true', description: 'The readings of this machine itself.', examples: [true] },
-    simulate: { const: true, title: 'true', description: 'Made-up values, for trying things out.', examples: [true] },
-    unit: {
-      type: 'integer',
-      minimum: 0,
-      maximum: 255,
-      default: 1,
-      title: 'a Modbus unit from 0 to 255',
-      description: 'Modbus: the unit (slave) address.',
-      examples: [1],
-    },
-    every: { ...DURATION, description: 'How often it is read. Modbus and simulate 1s unless told, host 10s.' },
+/** Members of a value that it has whether or not the agent reads it. */
+const OWN_VALUE_MEMBERS: Readonly<Record<string, SchemaObject>> = {
+  unit: UNIT,
+  group: {
+    type: 'string',
+    ...KEY_NAMES,
+    title: 'a group of the platform (1 to 128 letters, digits, ".", "-", "_")',
+    description: 'The group of the key on the platform.',
+    examples: ['process'],
   },
-};
-
-const VALUE: SchemaObject = {
-  type: ['object', 'null'],
-  title: 'a value',
-  description: 'One value of the tag. Without `from`, programs push it.',
-  examples: [{ unit: 12, group: 'process' }],
-  additionalProperties: false,
-  properties: {
-    unit: UNIT,
-    group: {
-      type: 'string',
-      ...KEY_NAMES,
-      title: 'a group of the platform (1 to 128 letters, digits, ".", "-", "_")',
-      description: 'The group of the key on the platform.',
-      examples: ['process'],
-    },
-    from: { type: 'string', title: 'the name of a source', description: 'A name under `sources`.', examples: ['plc1'] },
-    register: {
-      type: 'string',
-      title: 'a Modbus register',
-      description: 'Modbus: table and number: holding, input, coil or discrete.',
-      examples: ['holding 30013', 'input 30001', 'coil 1'],
-    },
-    type: {
-      enum: ['int16', 'uint16', 'int32', 'uint32', 'float32', 'float64', 'bool'],
-      description: 'Modbus: what the registers hold; uint16 unless told, bool for coil and discrete.',
-    },
-    word_order: {
-      enum: ['big', 'little'],
-      default: 'big',
-      description: 'Modbus: whether the first register holds the high (big) or the low word (little).',
-    },
-    scale: {
-      type: 'number',
-      default: 1,
-      title: 'a number',
-      description: 'Modbus: what the reading is multiplied by.',
-      examples: [0.1],
-    },
-    topic: {
-      type: 'string',
-      minLength: 1,
-      maxLength: 1024,
-      title: 'an MQTT topic',
-      description: 'MQTT: the topic that carries the value.',
-      examples: ['site/ft101'],
-    },
-    at: {
-      type: 'string',
-      pattern: '^(/.*)?$',
-      title: 'a JSON pointer',
-      description: 'MQTT: where the number stands in a JSON message. Left out: the whole message is the number.',
-      examples: ['/temp'],
-    },
-    reading: {
-      type: 'string',
-      minLength: 1,
-      maxLength: 128,
-      title: 'the name of a reading',
-      description: 'Host: which reading of the machine.',
-      examples: ['load1'],
-    },
-    shape: { enum: ['sine', 'walk', 'step'], default: 'sine', description: 'Simulate: how the value moves.' },
-    low: { type: 'number', default: 0, title: 'a number', description: 'Simulate: the lowest value.', examples: [0] },
-    high: {
-      type: 'number',
-      default: 100,
-      title: 'a number',
-      description: 'Simulate: the highest value.',
-      examples: [100],
-    },
-  },
-};
-
-const TAG: SchemaObject = {
-  type: 'object',
-  title: 'a tag',
-  examples: [{ asset: 881, values: { flow: { unit: 12 } } }],
-  additionalProperties: false,
-  required: ['asset'],
-  properties: {
-    asset: { ...ID, title: 'the number of an asset', description: 'The asset on the platform.', examples: [881] },
-    instrumentation: {
-      ...ID,
-      title: 'the number of an instrumentation',
-      description: 'The instrumentation (tag) on the platform that the asset is assigned to.',
-      examples: [4711],
-    },
-    values: {
-      type: ['object', 'null'],
-      title: 'a mapping of keys to values',
-      description: 'Keys on the platform; lower-cased there.',
-      examples: [{ flow: { unit: 12 } }],
-      propertyNames: KEY_NAMES,
-      additionalProperties: VALUE,
-    },
-  },
+  from: { type: 'string', title: 'the name of a source', description: 'A name under `sources`.', examples: ['plc1'] },
 };
 
 const NAME = {
@@ -176,29 +50,107 @@ const NAME = {
   examples: ['FT-101'],
 };
 
-export const TAGS_SCHEMA: SchemaObject = {
-  $schema: 'http://json-schema.org/draft-07/schema#',
-  title: 'a mapping of sources and tags',
-  description: 'tags.yaml of tagferry: the tags, what they are on the platform, and where their values come from.',
-  type: 'object',
-  examples: [{ tags: { 'FT-101': { asset: 881 } } }],
-  additionalProperties: false,
-  properties: {
-    sources: {
-      type: ['object', 'null'],
-      title: 'a mapping of names to sources',
-      description: 'Where the agent reads values itself.',
-      examples: [{ plc1: { modbus: 'tcp://192.168.0.5:502', unit: 1, every: '1s' } }],
-      propertyNames: { ...NAME, examples: ['plc1'] },
-      additionalProperties: SOURCE,
+/** Members of several kinds in one mapping. A name that two kinds share must mean the same shape: the first one's counts. */
+function joined(members: readonly Readonly<Record<string, SchemaObject>>[]): Record<string, SchemaObject> {
+  const all: Record<string, SchemaObject> = {};
+  for (const some of members) for (const [name, schema] of Object.entries(some)) all[name] ??= schema;
+  return all;
+}
+
+const composed = new WeakMap<SourceKinds, SchemaObject>();
+
+/** The schema for these kinds of sources, made once. */
+export function tagsSchema(kinds: SourceKinds): SchemaObject {
+  const known = composed.get(kinds);
+  if (known !== undefined) return known;
+  const schema = compose(kinds);
+  composed.set(kinds, schema);
+  return schema;
+}
+
+function compose(kinds: SourceKinds): SchemaObject {
+  const source: SchemaObject = {
+    type: 'object',
+    title: 'a source',
+    examples: [{ mqtt: 'mqtt://127.0.0.1:1883' }],
+    additionalProperties: false,
+    properties: joined([
+      ...kinds.map(({ kind, sourceMembers }) => ({ [kind]: sourceMembers[kind]! })),
+      ...kinds.map(({ sourceMembers }) => sourceMembers),
+      COMMON_SOURCE_MEMBERS,
+    ]),
+  };
+  const value: SchemaObject = {
+    type: ['object', 'null'],
+    title: 'a value',
+    description: 'One value of the tag. Without `from`, programs push it.',
+    examples: [{ unit: 12, group: 'process' }],
+    additionalProperties: false,
+    properties: joined([OWN_VALUE_MEMBERS, ...kinds.map(({ valueMembers }) => valueMembers), COMMON_VALUE_MEMBERS]),
+  };
+  const values: SchemaObject = {
+    type: ['object', 'null'],
+    title: 'a mapping of keys to values',
+    description: 'Keys on the platform; lower-cased there.',
+    examples: [{ flow: { unit: 12 } }],
+    propertyNames: KEY_NAMES,
+    additionalProperties: value,
+  };
+  const tag: SchemaObject = {
+    type: 'object',
+    title: 'a tag',
+    examples: [{ asset: 881, values: { flow: { unit: 12 } } }],
+    additionalProperties: false,
+    required: ['asset'],
+    properties: {
+      asset: { ...ID, title: 'the number of an asset', description: 'The asset on the platform.', examples: [881] },
+      instrumentation: {
+        ...ID,
+        title: 'the number of an instrumentation',
+        description: 'The instrumentation (tag) on the platform that the asset is assigned to.',
+        examples: [4711],
+      },
+      like: {
+        type: 'string',
+        title: 'a name under like:',
+        description: 'Values that it shares with others; its own `values` come on top.',
+        examples: ['pump'],
+      },
+      values,
     },
-    tags: {
-      type: ['object', 'null'],
-      title: 'a mapping of names to tags',
-      description: 'Tags by name: what programs and log lines call them.',
-      examples: [{ 'FT-101': { asset: 881 } }],
-      propertyNames: NAME,
-      additionalProperties: TAG,
+  };
+  return {
+    $schema: 'http://json-schema.org/draft-07/schema#',
+    title: 'a mapping of sources and tags',
+    description: 'tags.yaml of tagferry: the tags, what they are on the platform, and where their values come from.',
+    type: 'object',
+    examples: [{ tags: { 'FT-101': { asset: 881 } } }],
+    additionalProperties: false,
+    properties: {
+      sources: {
+        type: ['object', 'null'],
+        title: 'a mapping of names to sources',
+        description: 'Where the agent reads values itself.',
+        examples: [{ plc1: { modbus: 'tcp://192.168.0.5:502', unit: 1, every: '1s' } }],
+        propertyNames: { ...NAME, examples: ['plc1'] },
+        additionalProperties: source,
+      },
+      like: {
+        type: ['object', 'null'],
+        title: 'a mapping of names to values',
+        description: 'Values that many tags share; {tag}, {asset} and {instrumentation} are filled in.',
+        examples: [{ pump: { flow: { unit: 12 } } }],
+        propertyNames: { ...NAME, examples: ['pump'] },
+        additionalProperties: { ...values, title: 'a mapping of keys to values' },
+      },
+      tags: {
+        type: ['object', 'null'],
+        title: 'a mapping of names to tags',
+        description: 'Tags by name: what programs and log lines call them.',
+        examples: [{ 'FT-101': { asset: 881 } }],
+        propertyNames: NAME,
+        additionalProperties: tag,
+      },
     },
-  },
-};
+  };
+}

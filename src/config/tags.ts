@@ -6,11 +6,16 @@ export interface Tags {
   tags: ReadonlyMap<string, Tag>;
 }
 
-export type Source =
-  | { kind: 'modbus'; name: string; url: string; unit: number; everyMs: number }
-  | { kind: 'mqtt'; name: string; url: string }
-  | { kind: 'host'; name: string; everyMs: number }
-  | { kind: 'simulate'; name: string; everyMs: number };
+/** A source of tags.yaml. What only its kind understands is `spec`, as the kind read it (`SourceReading.readSource`). */
+export interface Source<Spec = unknown> {
+  kind: string;
+  name: string;
+  /** How often its values are read unless they say otherwise; 0 where the source itself says when. */
+  everyMs: number;
+  /** Whose time counts where a value comes with one. */
+  timeFrom: 'arrival' | 'source';
+  spec: Spec;
+}
 
 export interface Tag {
   name: string;
@@ -28,18 +33,31 @@ export interface TagValue {
   from?: ValueOrigin;
 }
 
-/** Where a value comes from, by the kind of its source. */
-export type ValueOrigin =
-  | { kind: 'modbus'; source: string; register: ModbusRegister }
-  | { kind: 'mqtt'; source: string; topic: string; at?: string }
-  | { kind: 'host'; source: string; reading: string }
-  | { kind: 'simulate'; source: string; shape: 'sine' | 'walk' | 'step'; low: number; high: number };
-
-export interface ModbusRegister {
-  table: 'holding' | 'input' | 'coil' | 'discrete';
-  /** As the technician writes it: 30013. */
-  address: number;
-  type: 'int16' | 'uint16' | 'int32' | 'uint32' | 'float32' | 'float64' | 'bool';
-  wordOrder: 'big' | 'little';
-  scale: number;
+/** Where a value comes from, and what is done with what comes. */
+export interface ValueOrigin<Spec = unknown> {
+  kind: string;
+  source: string;
+  /** How often it is read; 0 where the source itself says when. */
+  everyMs: number;
+  shaping: Shaping;
+  /** What only the kind of the source understands, as the kind read it. */
+  spec: Spec;
 }
+
+/** What becomes of a reading before it is a value (docs/interface.md, tags.yaml, "every kind"). */
+export interface Shaping {
+  /** value = raw x scale + offset. */
+  scale: number;
+  offset: number;
+  /** A value is sent when it lies further than this from the last one sent: in units, or as a share of that. */
+  deadband?: { units: number } | { share: number };
+  /** Only what differs from the last one sent. */
+  onChange?: true;
+  /** Sent at least so often, whatever the dead band. */
+  maxSilenceMs?: number;
+  /** What a failure to read sends: nothing, or the last value once more with the status bad. */
+  onFailure: 'skip' | 'bad';
+}
+
+/** A reading goes out as it came. */
+export const AS_IT_COMES: Shaping = { scale: 1, offset: 0, onFailure: 'skip' };

@@ -1,11 +1,11 @@
+import { insteadOf } from '../base/nearest.ts';
 import type { EventType } from '../contract/events.ts';
 import { outlineAt, pathsOf } from './event-outline.ts';
-import { insteadOf } from './nearest.ts';
 import { escapePointer, type YamlFile } from './placed-yaml.ts';
 import { type Problems, printable } from './problem.ts';
 
 const PLACE = /\{\{\s*([^{}]{1,200}?)\s*\}\}/g;
-/** What stands beside `content` in a payload (spec 6.2); the first two are one name in two spellings. */
+/** What stands beside `content` in a payload (platform 6.2); the first two are one name in two spellings. */
 const BESIDE_CONTENT = ['event_type', 'occurred_at', 'occured_at'];
 const DEEPEST = 16;
 

@@ -1,5 +1,5 @@
 /**
- * Spec section 9: the v1 endpoints that are deprecated, since when, until when, and what takes their place. Client,
+ * Platform 9: the v1 endpoints that are deprecated, since when, until when, and what takes their place. Client,
  * verbs, sandbox and docs read this one table.
  */
 export const DEPRECATED_AREAS = ['display-labels', 'permissions', 'owners', 'tenants', 'userroles'] as const;

@@ -1,9 +1,9 @@
-/** Error body of the API (beyond-the-spec, certain for v1). */
+/** Error body of the API (platform 10.3, certain for v1). */
 export interface ErrorBody {
   errors: { type: string; message: string; attribute?: string }[];
 }
 
-/** Lists: query `page`, `per_page` (1 to 100) (beyond-the-spec, certain for v1). */
+/** Lists: query `page`, `per_page` (1 to 100) (platform 10.3, certain for v1). */
 export interface Pagination {
   total_count: number;
   page_count: number;
@@ -15,7 +15,7 @@ export interface Pagination {
   last?: string | null;
 }
 
-/** A reference to an object, spec 6.2. */
+/** A reference to an object, platform 6.2. */
 export interface Reference {
   id: number;
   href: string;

@@ -1,8 +1,8 @@
-/** What carries display labels (spec 4.4), as it stands in the path. */
+/** What carries display labels (platform 4.4), as it stands in the path. */
 export const LABELLED_COLLECTIONS = ['assets', 'instrumentations'] as const;
 export type LabelledCollection = (typeof LABELLED_COLLECTIONS)[number];
 
-/** Spec 2.6: one entry of the v2 body. */
+/** Platform 2.6: one entry of the v2 body. */
 export interface DisplayLabel {
   name?: string;
   preferred_unit?: string;
@@ -20,7 +20,7 @@ export type DisplayLabelsV2 = Record<string, DisplayLabel>;
 /** v1, deprecated: value key to name. */
 export type DisplayLabelsV1 = Record<string, string>;
 
-/** The types that spec 2.6 gives to the members of a v2 label: what checks and help texts are made from. */
+/** The types that platform 2.6 gives to the members of a v2 label: what checks and help texts are made from. */
 export const DISPLAY_LABEL_MEMBERS: Readonly<Record<keyof DisplayLabel, 'string' | 'integer' | 'number' | 'boolean'>> =
   {
     name: 'string',

@@ -1,5 +1,5 @@
 /**
- * Membership of tenants and user roles (spec 4.3). POST adds, PATCH replaces the full set, DELETE removes; v1 names
+ * Membership of tenants and user roles (platform 4.3). POST adds, PATCH replaces the full set, DELETE removes; v1 names
  * users by id, v2 by e-mail. v2 bodies always say `users`; the v1 body of a tenant's admins says `admins`.
  */
 export const MEMBERSHIP_KINDS = ['tenant-admins', 'tenant-users', 'userrole-users'] as const;

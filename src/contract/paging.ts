@@ -1,8 +1,3 @@
-import type { Pagination } from './errors.ts';
-
-/** A list's answer: the entries under their resource's name, `pagination` beside them where the server pages at all. */
-export type PageBody<Member extends string, Entry> = { [Name in Member]?: Entry[] } & { pagination?: Pagination };
-
 /**
  * How many pages a list has by its `pagination` member, `undefined` where it names none. Whole numbers only: what else
  * stands there is treated as absent, because a wrong count would make a client ask for pages for ever.

@@ -1,8 +1,8 @@
-/** Spec 2.2: four disjoint types, none implies another. */
+/** Platform 2.2: four disjoint types, none implies another. */
 export const PERMISSION_TYPES = ['can_read', 'can_update', 'can_delete', 'can_permit'] as const;
 export type PermissionType = (typeof PERMISSION_TYPES)[number];
 
-/** Spec 2.2: what a permission can be on. */
+/** Platform 2.2: what a permission can be on. */
 export const PERMITABLE_TYPES = [
   'Asset',
   'Instrumentation',
@@ -65,7 +65,7 @@ export interface PermissionRecordV2 {
   permitable?: Permitable;
 }
 
-/** Spec 2.2: offsets of v1 ids. That of `can_permit` is not shown. */
+/** Platform 2.2: offsets of v1 ids. That of `can_permit` is not shown. */
 export const PERMISSION_ID_OFFSETS_V1: Readonly<Partial<Record<PermissionType, number>>> = {
   can_read: 1,
   can_update: 2,
@@ -81,26 +81,7 @@ export function composePermissionIdV1(pairId: number, type: PermissionType): str
   return offset === undefined ? undefined : String(pairId + offset);
 }
 
-/** The pair's id in a v1 id whose type is known (every record names it); `undefined` for `can_permit` or no number. */
-export function pairIdOfPermissionV1(id: string, type: PermissionType): number | undefined {
-  const offset = PERMISSION_ID_OFFSETS_V1[type];
-  if (offset === undefined || !/^\d{1,15}$/.test(id)) return undefined;
-  const pairId = Number(id) - offset;
-  return pairId >= 0 ? pairId : undefined;
-}
-
-/**
- * Every reading of a v1 id whose type is not known. More than one is possible (104 is 100 with can_delete as well as
- * 102 with can_update), so nothing may be deleted on the strength of one of them alone.
- */
-export function readingsOfPermissionIdV1(id: string): { type: PermissionType; pairId: number }[] {
-  return PERMISSION_TYPES.flatMap((type) => {
-    const pairId = pairIdOfPermissionV1(id, type);
-    return pairId === undefined ? [] : [{ type, pairId }];
-  });
-}
-
-/** Spec 4.2: body of POST and DELETE on the owners endpoints. */
+/** Platform 4.2: body of POST and DELETE on the owners endpoints. */
 export interface OwnerV1 {
   assignable: { id: number; type: 'User' };
   permitable: Permitable;

@@ -1,5 +1,5 @@
 /**
- * Asset values (beyond-the-spec, "Posting values"): `POST /v1/assets/{asset_id}/values` is the one way to write numbers.
+ * Asset values (platform 10.2): `POST /v1/assets/{asset_id}/values` is the one way to write numbers.
  * Success is 204 without a body; what is not valid is dropped in silence, so whatever can be checked is checked before.
  */
 export type ValueStatus = 'good' | 'uncertain' | 'bad';
@@ -32,4 +32,4 @@ export interface ValuesBody {
 export const KEY_PATTERN = /^[A-Za-z0-9._-]{1,128}$/;
 
 /** A request body over this is answered 413. */
-export const MOST_BODY_BYTES = 500_000;
+export const MAX_BODY_BYTES = 500_000;

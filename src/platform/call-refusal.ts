@@ -1,5 +1,6 @@
+import { PlatformError } from '../base/errors.ts';
+import { plain } from '../base/foreign-text.ts';
 import type { ErrorBody } from '../contract/errors.ts';
-import { PlatformError } from '../errors.ts';
 import type { PlatformAnswer } from './http-boundary.ts';
 
 /** One of the platform's own complaints. */
@@ -36,7 +37,7 @@ export interface StatusMeaning {
   hint?: string;
 }
 
-/** What a status means: decided here, once (beyond-the-spec, "Errors, limits, paging"). */
+/** What a status means: decided here, once (platform 10.3). */
 const MEANINGS: Readonly<Record<number, StatusMeaning>> = {
   400: {
     code: 'platform.invalid',
@@ -102,11 +103,11 @@ export function meaningOf(status: number): StatusMeaning {
   return { code: 'platform.unexpected', what: 'unexpected', retryable: false };
 }
 
-const MOST_PROBLEMS = 20;
-const MOST_WORDS = 200;
+const MAX_PROBLEMS = 20;
+const MAX_WORDS = 200;
 
 /** The platform's words in an answer: of its error body, each bounded and on one line; none where it has another shape. */
-export function problemsOf(answer: PlatformAnswer): Problem[] {
+export function problemsOf(answer: Pick<PlatformAnswer, 'text'>): Problem[] {
   let body: unknown;
   try {
     body = JSON.parse(answer.text);
@@ -115,7 +116,7 @@ export function problemsOf(answer: PlatformAnswer): Problem[] {
   }
   const errors = (body as { errors?: unknown } | null)?.errors;
   if (!Array.isArray(errors)) return [];
-  return errors.slice(0, MOST_PROBLEMS).flatMap((error: unknown) => {
+  return errors.slice(0, MAX_PROBLEMS).flatMap((error: unknown) => {
     const { type, message, attribute } = (error ?? {}) as Record<string, unknown>;
     if (typeof message !== 'string' && typeof type !== 'string') return [];
     const problem: Problem = { type: oneLine(type ?? ''), message: oneLine(message ?? type) };
@@ -129,8 +130,5 @@ export function problemOf(answer: PlatformAnswer, call: string): CallRefusal {
 }
 
 function oneLine(text: unknown): string {
-  return String(text)
-    .replaceAll(/[\s\p{Cc}]+/gu, ' ')
-    .trim()
-    .slice(0, MOST_WORDS);
+  return plain(String(text).slice(0, 2 * MAX_WORDS)).slice(0, MAX_WORDS);
 }

@@ -1,7 +1,8 @@
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../base/clock.ts';
+import { codeOf, PlatformError } from '../base/errors.ts';
+import type { Logger } from '../base/logger.ts';
 import { deprecationOf, isSunset } from '../contract/deprecations.ts';
-import { codeOf, PlatformError } from '../errors.ts';
-import type { Logger } from '../logger.ts';
+import { hasNoBody, jsonObjectOf } from './answer-body.ts';
 import { problemOf } from './call-refusal.ts';
 import { addressOf } from './grants/form-request.ts';
 import type { HttpBoundary, HttpRequest, PlatformAnswer } from './http-boundary.ts';
@@ -10,7 +11,7 @@ import type { RequestAllowance } from './request-allowance.ts';
 import type { RequestKind } from './request-budget.ts';
 import type { Lease, TokenSource } from './token-source.ts';
 
-/** One API call (spec section 4). */
+/** One API call (platform 4). */
 export interface PlatformCall {
   method: HttpRequest['method'];
   /** Below {base_url}, begins with a slash; ids in it are encoded already. */
@@ -23,6 +24,8 @@ export interface PlatformCall {
   signal?: AbortSignal | undefined;
   /** The status alone says what became of it: see `HttpRequest`. */
   statusSuffices?: boolean;
+  /** How long its answer may take: see `HttpRequest`. */
+  deadlineMs?: number;
 }
 
 export interface PlatformClientOptions {
@@ -38,6 +41,9 @@ export interface PlatformClientOptions {
   log: Logger;
 }
 
+/** What the platform says where it did what it was asked. Others of 2xx are something else's in its place. */
+const SUCCESS: ReadonlySet<number> = new Set([200, 201, 204]);
+
 /** The request did not reach the platform: it counts for no one. */
 const NOT_COUNTED = new Set([
   'platform.connection_refused',
@@ -48,17 +54,44 @@ const NOT_COUNTED = new Set([
   'platform.proxy',
 ]);
 
+/** Calls of the API, by the one that sends them: what the resources are built on. */
+export abstract class ApiCalls {
+  /** Makes a call and gives its answer, whatever the status. Throws `PlatformError` where there was none. */
+  abstract request(call: PlatformCall): Promise<PlatformAnswer>;
+
+  /**
+   * Makes a call and gives the JSON of its answer, `undefined` where it has none. Throws `CallRefusal` where the platform says no,
+   * `platform.unreadable` where something else answers, or a success that is none.
+   */
+  async call<Body>(call: PlatformCall): Promise<Body | undefined> {
+    return readBody<Body>(await this.answered(call), call);
+  }
+
+  /** Makes a call whose answer has no body by its documents. Throws as `call` does. */
+  async act(call: PlatformCall): Promise<void> {
+    expectDone(await this.request(call), call);
+  }
+
+  /** Makes a call that must be answered 200, 201 or 204, as the platform does; gives the whole answer. */
+  async answered(call: PlatformCall): Promise<PlatformAnswer> {
+    const answer = await this.request(call);
+    expectSuccess(answer, call);
+    return answer;
+  }
+}
+
 /**
  * Calls of the API as one user. Each takes from the request budget, carries a token that is valid when it arrives, and
  * comes back with whatever the platform answered. A 401 is met once: the token is replaced and the call repeated.
  */
-export class PlatformClient {
+export class PlatformClient extends ApiCalls {
   readonly #options: PlatformClientOptions;
   /** The platform's clock, by its answers. */
   readonly platformClock: PlatformClock;
   readonly #warned = new Set<string>();
 
   constructor(options: PlatformClientOptions) {
+    super();
     this.#options = options;
     this.platformClock = new PlatformClock(options.clock);
   }
@@ -67,24 +100,12 @@ export class PlatformClient {
    * Makes a call and gives its answer, whatever the status. Throws `PlatformError` where there was none, at once with
    * `platform.no_session` where there is no token and none is being asked for (see `Session.whenValid` to wait for one).
    */
-  async request(call: PlatformCall): Promise<PlatformAnswer> {
+  override async request(call: PlatformCall): Promise<PlatformAnswer> {
     this.#heedDeprecation(call);
     const first = await this.#once(call, call.kind);
     if (first.status !== 401) return first;
     // The repeat is a request of its own; one who paid has paid for the first.
     return await this.#once(call, call.kind === 'paid' ? 'live' : call.kind);
-  }
-
-  /** Makes a call and gives the JSON of its answer, `undefined` where it has none. Throws `CallRefusal` for all but 2xx. */
-  async call<Body>(call: PlatformCall): Promise<Body | undefined> {
-    return readBody<Body>(await this.answered(call), call);
-  }
-
-  /** Makes a call that must be answered 2xx; gives the whole answer. */
-  async answered(call: PlatformCall): Promise<PlatformAnswer> {
-    const answer = await this.request(call);
-    if (answer.status < 200 || answer.status >= 300) throw problemOf(answer, nameOf(call));
-    return answer;
   }
 
   async #once(call: PlatformCall, kind: RequestKind): Promise<PlatformAnswer> {
@@ -97,7 +118,9 @@ export class PlatformClient {
       this.platformClock.observe(answer);
       if (answer.status === 401) lease.refused();
       else lease.accepted();
-      if (answer.status === 429) budget?.restUntil(clock.monotonicMs() + this.platformClock.restMs(answer));
+      // Who has paid by himself also rests by himself.
+      if (answer.status === 429 && call.kind !== 'paid')
+        budget?.restUntil(clock.monotonicMs() + this.platformClock.restMs(answer));
       return answer;
     } catch (error) {
       const counted = lease !== undefined && !NOT_COUNTED.has(codeOf(error) ?? '');
@@ -125,12 +148,13 @@ export class PlatformClient {
       headers,
       signal: call.signal,
       statusSuffices: call.statusSuffices,
+      ...(call.deadlineMs === undefined ? {} : { deadlineMs: call.deadlineMs }),
     };
     if (call.body === undefined) return request;
     return { ...request, body: call.body instanceof Uint8Array ? call.body : JSON.stringify(call.body) };
   }
 
-  /** Spec 9: a deprecated call warns once for each area, and is not made any more after its sunset. */
+  /** Platform 9: a deprecated call warns once for each area, and is not made any more after its sunset. */
   #heedDeprecation(call: PlatformCall): void {
     const deprecation = deprecationOf(call.path);
     if (!deprecation) return;
@@ -148,14 +172,28 @@ export class PlatformClient {
   }
 }
 
+/** Throws `CallRefusal` where the platform says no, `platform.unreadable` for a success that it does not know. */
+export function expectSuccess(answer: PlatformAnswer, call: Pick<PlatformCall, 'method' | 'path'>): void {
+  const { status } = answer;
+  if (SUCCESS.has(status)) return;
+  throw status >= 200 && status < 300 ? unreadable(call, `status ${status}`) : problemOf(answer, nameOf(call));
+}
+
+/** A success without a body, as of calls that have none by their documents. Throws as `expectSuccess` does. */
+export function expectDone(answer: PlatformAnswer, call: Pick<PlatformCall, 'method' | 'path'>): void {
+  expectSuccess(answer, call);
+  if (!hasNoBody(answer)) throw unreadable(call, 'a body where there is none');
+}
+
 /** How a call is named in errors: without its query, which may name people. */
 export function nameOf(call: Pick<PlatformCall, 'method' | 'path'>): string {
   return `${call.method} ${call.path}`;
 }
 
 function readBody<Body>(answer: PlatformAnswer, call: PlatformCall): Body | undefined {
-  if (answer.status === 204 || answer.text.trim() === '') return undefined;
   if (answer.truncated) throw unreadable(call, 'more than can be read at once');
+  if (answer.status === 204 || answer.text.trim() === '') return undefined;
+  if (jsonObjectOf(answer)?.errors !== undefined) throw unreadable(call, `status ${answer.status} and errors`);
   try {
     return JSON.parse(answer.text) as Body;
   } catch {
@@ -168,6 +206,6 @@ export function unreadable(call: Pick<PlatformCall, 'method' | 'path'>, what: st
   return new PlatformError(`the platform answered ${nameOf(call)} with ${what}`, {
     code: 'platform.unreadable',
     retryable: true,
-    hint: 'Check that PLATFORM_URL is the address of the API, and what stands between.',
+    hint: "Something answers in the platform's place: check that PLATFORM_URL is the address of the API, and what stands between.",
   });
 }

@@ -2,7 +2,7 @@ import { X509Certificate } from 'node:crypto';
 import { createRequire } from 'node:module';
 import { createSecureContext, rootCertificates } from 'node:tls';
 import type { Dispatcher } from 'undici';
-import { ConfigurationError } from '../errors.ts';
+import { ConfigurationError } from '../base/errors.ts';
 import { goesDirect, type NoProxyEntry, parseNoProxy } from './no-proxy.ts';
 
 /** How to reach the platform. */

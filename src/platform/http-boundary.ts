@@ -1,5 +1,5 @@
-import type { Clock } from '../clock.ts';
-import { PlatformError } from '../errors.ts';
+import type { Clock } from '../base/clock.ts';
+import { PlatformError } from '../base/errors.ts';
 import type { Sockets } from './dispatcher.ts';
 import { transportError } from './transport-errors.ts';
 
@@ -13,7 +13,7 @@ export interface HttpRequest {
   /** Bound of the whole call, connection and answer included; `DEADLINE_MS` unless told. */
   deadlineMs?: number;
   /** Bound of the answer's text; 4 MiB unless told. */
-  mostAnswerBytes?: number;
+  maxAnswerBytes?: number;
   /**
    * The status alone says what became of the request, as of a post of values: once it is there, an answer whose body hangs,
    * drips, breaks off or does not end counts with what has come of it.
@@ -48,9 +48,9 @@ const BODY_TIMEOUT_MS = 30_000;
 /** Of the whole call: against answers that drip. Less than the time that a renewed token leaves to its predecessor's calls. */
 const DEADLINE_MS = 120_000;
 /** A page of a hundred deliveries with their payloads stays below this. */
-const MOST_ANSWER_BYTES = 4 * 1024 * 1024;
+const MAX_ANSWER_BYTES = 4 * 1024 * 1024;
 /** Where the status suffices: enough for the platform's words, and how long they are waited for. */
-const MOST_WORDS_BYTES = 64 * 1024;
+const MAX_WORDS_BYTES = 64 * 1024;
 const WORDS_WITHIN_MS = 5_000;
 
 /**
@@ -98,7 +98,7 @@ export class HttpBoundary {
   #exchange(request: HttpRequest): Promise<PlatformAnswer> {
     const { sockets, clock, userAgent } = this.#options;
     const { url, signal, statusSuffices = false } = request;
-    const mostBytes = request.mostAnswerBytes ?? (statusSuffices ? MOST_WORDS_BYTES : MOST_ANSWER_BYTES);
+    const maxBytes = request.maxAnswerBytes ?? (statusSuffices ? MAX_WORDS_BYTES : MAX_ANSWER_BYTES);
     const { promise, resolve, reject } = Promise.withResolvers<PlatformAnswer>();
     let ended = false;
     let abortSocket: ((reason: Error) => void) | undefined;
@@ -155,7 +155,7 @@ export class HttpBoundary {
         },
         onResponseData(controller, chunk) {
           if (ended) return;
-          const room = mostBytes - bytes;
+          const room = maxBytes - bytes;
           chunks.push(chunk.length > room ? chunk.subarray(0, room) : chunk);
           bytes += Math.min(chunk.length, room);
           if (chunk.length <= room) return;

@@ -24,7 +24,7 @@ export function parseNoProxy(text: string): NoProxyEntry[] {
 }
 
 /**
- * Whether an address is reached without the proxy. `HTTPS_PROXY` carries every outgoing call, as INTERFACE.md has it;
+ * Whether an address is reached without the proxy. `HTTPS_PROXY` carries every outgoing call, as docs/interface.md has it;
  * the one exception is plain http to this machine itself, a sandbox that no proxy could reach.
  */
 export function goesDirect(url: URL, entries: readonly NoProxyEntry[]): boolean {

@@ -1,9 +1,9 @@
 import { pageCountOf } from '../contract/paging.ts';
-import { MOST_PER_PAGE } from '../contract/webhooks.ts';
-import { type PlatformCall, type PlatformClient, unreadable } from './client.ts';
+import { MAX_PER_PAGE } from '../contract/webhooks.ts';
+import { type ApiCalls, type PlatformCall, unreadable } from './client.ts';
 
 /** A list that claims more pages than this has lost count: a million entries at 100 a page. */
-const MOST_PAGES = 10_000;
+const MAX_PAGES = 10_000;
 
 export interface ListOptions {
   query?: PlatformCall['query'];
@@ -20,13 +20,13 @@ export interface ListOptions {
  * without entries ends the list too, whatever the count says.
  */
 export async function* listEntries<Entry>(
-  client: PlatformClient,
+  client: ApiCalls,
   path: string,
   members: readonly string[],
   options: ListOptions = {},
 ): AsyncGenerator<Entry, void, undefined> {
-  for (let page = 1; page <= MOST_PAGES; page++) {
-    const query = { ...options.query, page, per_page: options.perPage ?? MOST_PER_PAGE };
+  for (let page = 1; page <= MAX_PAGES; page++) {
+    const query = { ...options.query, page, per_page: options.perPage ?? MAX_PER_PAGE };
     const { kind = 'other', signal } = options;
     const call: PlatformCall = { method: 'GET', path, query, kind, signal };
     const body = await client.call<unknown>(call);

@@ -1,12 +1,15 @@
-import type { Clock } from '../clock.ts';
-import { retryAfterMs } from '../retry.ts';
+import type { Clock } from '../base/clock.ts';
+import { retryAfterMs } from '../base/retry.ts';
 import type { PlatformAnswer } from './http-boundary.ts';
 
 /** Each gateway of a fleet comes back at another second of the new minute. */
 const REST_SPREAD_MS = 10_000;
 const MINUTE_MS = 60_000;
-/** A `Retry-After` beyond this is taken for a mistake. */
-const LONGEST_REST_MS = 5 * MINUTE_MS;
+const RETRY_AFTER_SPREAD_MS = 1_000;
+/** A `Retry-After` beyond this is taken for a mistake, and the platform is asked again. */
+const MAX_REST_MS = 5 * MINUTE_MS;
+/** One of 0, or of a time that is over, must not make a loop. */
+const MIN_REST_MS = 1_000;
 
 /** How far the platform's clock is from this machine's, by the `Date` of its answers (whole seconds). */
 export class PlatformClock {
@@ -35,15 +38,25 @@ export class PlatformClock {
     return nowMs === undefined ? undefined : nowMs - this.#clock.wallMs();
   }
 
-  /**
-   * How long a 429 keeps everyone waiting (INTERFACE.md): `Retry-After`, else until the next minute by the platform's
-   * `Date` and up to 10 s more.
-   */
+  /** See `restAfterMs`, with the time of earlier answers where this one has none. */
   restMs(answer: PlatformAnswer): number {
     this.observe(answer);
-    const nowMs = this.nowMs() ?? this.#clock.wallMs();
-    const asked = retryAfterMs(answer.header('retry-after'), nowMs);
-    if (asked !== undefined) return Math.min(asked, LONGEST_REST_MS);
-    return MINUTE_MS - (nowMs % MINUTE_MS) + this.#clock.random() * REST_SPREAD_MS;
+    return restAfterMs(answer, this.#clock, this.nowMs());
   }
+}
+
+/**
+ * How long a 429 keeps everyone waiting (docs/interface.md): as `Retry-After` says, else until the next minute starts by the
+ * platform's own clock (its limit is one of minutes), and a random while more, so that not every gateway comes back in that
+ * second. `platformMs` is the platform's time where the answer itself has no `Date`.
+ */
+export function restAfterMs(answer: Pick<PlatformAnswer, 'header'>, clock: Clock, platformMs?: number): number {
+  const dateMs = Date.parse(answer.header('date') ?? '');
+  const nowMs = Number.isNaN(dateMs) ? platformMs : dateMs;
+  const asked = retryAfterMs(answer.header('retry-after'), nowMs ?? clock.wallMs());
+  if (asked !== undefined) {
+    return Math.min(Math.max(asked, MIN_REST_MS), MAX_REST_MS) + clock.random() * RETRY_AFTER_SPREAD_MS;
+  }
+  const toNextMinute = nowMs === undefined ? MINUTE_MS : MINUTE_MS - (nowMs % MINUTE_MS);
+  return toNextMinute + clock.random() * REST_SPREAD_MS;
 }

@@ -13,7 +13,7 @@
  *
  * Calls that wait here (`acquire`) and the uplink, which asks (`tryTake`), take turns when both want the next request.
  */
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../base/clock.ts';
 
 /** `paid`: the caller has taken from the budget already. */
 export type RequestKind = 'live' | 'backlog' | 'probe' | 'other' | 'paid';

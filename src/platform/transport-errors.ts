@@ -1,4 +1,4 @@
-import { codeOf, messageOf, PlatformError } from '../errors.ts';
+import { codeOf, messageOf, PlatformError } from '../base/errors.ts';
 
 /** Why there was no answer. Each is worth another try: what a person has to mend stands in the hint. */
 export type TransportCode =

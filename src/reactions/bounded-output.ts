@@ -1,18 +1,30 @@
 import type { Readable } from 'node:stream';
+import type { Clock } from '../base/clock.ts';
+
+/** What is thrown away is read at some 3 MB a second, which slows no command that has anything to do. */
+const REST_MS = 20;
+const REST_AFTER_BYTES = 64 * 1024;
 
 /**
- * The beginning of what a command writes, for the log. The rest is read and thrown away: a command that writes into a full
- * pipe would hang.
+ * The beginning of what a command writes, for the log. The rest is read and thrown away, since a command that writes into a full
+ * pipe would hang, but slowly: a flood read as fast as it comes fills the memory with what nobody wants.
  */
 export class BoundedOutput {
-  readonly #mostBytes: number;
+  readonly #maxBytes: number;
   readonly #chunks: Buffer[] = [];
   #kept = 0;
   #total = 0;
+  #restedAt = 0;
 
-  constructor(stream: Readable, mostBytes: number) {
-    this.#mostBytes = mostBytes;
-    stream.on('data', (chunk: Buffer) => this.#take(chunk));
+  constructor(stream: Readable, maxBytes: number, clock: Pick<Clock, 'after'>) {
+    this.#maxBytes = maxBytes;
+    stream.on('data', (chunk: Buffer) => {
+      this.#take(chunk);
+      if (this.#total <= maxBytes || this.#total - this.#restedAt < REST_AFTER_BYTES) return;
+      this.#restedAt = this.#total;
+      stream.pause();
+      clock.after(REST_MS, () => stream.resume());
+    });
     stream.on('error', () => {});
   }
 
@@ -24,7 +36,7 @@ export class BoundedOutput {
 
   #take(chunk: Buffer): void {
     this.#total += chunk.length;
-    const part = chunk.subarray(0, this.#mostBytes - this.#kept);
+    const part = chunk.subarray(0, this.#maxBytes - this.#kept);
     if (part.length === 0) return;
     // A copy: the slice would hold the whole chunk in memory.
     this.#chunks.push(Buffer.from(part));

@@ -7,7 +7,7 @@ import type { EventFacts } from './event-facts.ts';
  */
 const INHERITED = ['PATH', 'HOME', 'USER', 'LOGNAME', 'LANG', 'LANGUAGE', 'TZ'];
 const DEFAULT_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
-const LONGEST_VALUE = 1_000;
+const MAX_VALUE = 1_000;
 
 /** The variable that marks every process of a command, whatever group or session it moved to. */
 export const MARK = 'TAGFERRY_RUN';
@@ -17,7 +17,6 @@ const FIELDS: readonly (readonly [string, string])[] = [
   ['TAGFERRY_OCCURRED_AT', 'occurred_at'],
   ['TAGFERRY_OCCURRED_AT', 'occured_at'],
   ['TAGFERRY_NODE_ID', 'content.node.id'],
-  ['TAGFERRY_TAG', 'content.instrumentation.tag'],
   ['TAGFERRY_KEY', 'content.data.key'],
   ['TAGFERRY_VALUE', 'content.data.value'],
   ['TAGFERRY_UNIT', 'content.data.unit.code'],
@@ -41,13 +40,14 @@ export function commandEnvironment(
   const put = (name: string, value: unknown) => {
     if (typeof value === 'object' || value === undefined || name in environment) return;
     // execve takes no NUL.
-    environment[name] = String(value).replaceAll('\0', '').slice(0, LONGEST_VALUE);
+    environment[name] = String(value).replaceAll('\0', '').slice(0, MAX_VALUE);
   };
   put('TAGFERRY_REACTION', reaction);
   put('TAGFERRY_EVENT_ID', event.id);
   put('TAGFERRY_EVENT_TYPE', event.eventType);
   put('TAGFERRY_ASSET_ID', event.assets[0]);
   put('TAGFERRY_INSTRUMENTATION_ID', event.instrumentations[0]);
+  put('TAGFERRY_TAG', event.tag);
   for (const [name, path] of FIELDS) put(name, valuesAt(event.envelope, path)[0]);
   environment[MARK] = mark;
   return environment;

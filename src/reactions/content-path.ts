@@ -1,8 +1,8 @@
-/** What an absurd payload may cost: no event of spec 6.3 comes near. */
-const MOST_MATCHES = 10_000;
-const MOST_SEGMENTS = 32;
+/** What an absurd payload may cost: no event of platform 6.3 comes near. */
+const MAX_MATCHES = 10_000;
+const MAX_SEGMENTS = 32;
 /** Lists within lists need no segment each: only this keeps them from the end of the stack. */
-const DEEPEST = 100;
+const MAX_DEPTH = 100;
 
 /**
  * Every value that a dotted path leads to: `data.value`, `values.0.key`. At an array a number takes that member, anything
@@ -12,12 +12,12 @@ const DEEPEST = 100;
 export function valuesAt(root: unknown, path: string): unknown[] {
   const found: unknown[] = [];
   const segments = path.split('.');
-  if (segments.length <= MOST_SEGMENTS) collect(root, segments, found, 0);
+  if (segments.length <= MAX_SEGMENTS) collect(root, segments, found, 0);
   return found;
 }
 
 function collect(node: unknown, segments: readonly string[], found: unknown[], depth: number): void {
-  if (found.length >= MOST_MATCHES || depth > DEEPEST) return;
+  if (found.length >= MAX_MATCHES || depth > MAX_DEPTH) return;
   if (segments.length === 0) {
     found.push(node);
     return;

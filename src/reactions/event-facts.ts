@@ -1,5 +1,6 @@
 import { valuesAt } from './content-path.ts';
 import type { InboxEvent } from './journal.ts';
+import type { TagOf } from './tag-names.ts';
 
 /** An event of the inbox, read once: what rules and actions look at. */
 export interface EventFacts {
@@ -14,9 +15,11 @@ export interface EventFacts {
   envelope: Readonly<Record<string, unknown>>;
   /** The root of `if` paths. */
   content: unknown;
-  /** Every asset and instrumentation the event names, its own first (spec 6.3; `event_created` names several). */
+  /** Every asset and instrumentation the event names, its own first (platform 6.3; `event_created` names several). */
   assets: readonly number[];
   instrumentations: readonly number[];
+  /** The tag of tags.yaml that it is about, else the one that it names itself. */
+  tag: string | undefined;
   /** What cooldown and order go by: `instrumentation 4711`. */
   object: string;
 }
@@ -26,10 +29,10 @@ const INSTRUMENTATION_PATHS = ['instrumentation.id', 'instrumentations.id', 'eve
 /** Objects that an event may be about where it names neither an instrumentation nor an asset, the nearest first. */
 const OTHER_OBJECTS = ['node', 'edge_device', 'product', 'event', 'add_on'];
 
-/** Reads an event. A payload that is no JSON object (which the inbox would have marked) has no content and matches nothing by path. */
-export function readFacts(event: InboxEvent): EventFacts {
-  const envelope = parseObject(event.payload);
-  const content = envelope.content;
+/** Reads an event. One whose payload is no JSON object (which the inbox would have marked) has no content and matches nothing by path. */
+export function readFacts(event: InboxEvent, tagOf: TagOf = () => undefined): EventFacts {
+  const { envelope } = event;
+  const { content } = envelope;
   const assets = idsAt(content, ASSET_PATHS);
   const instrumentations = idsAt(content, INSTRUMENTATION_PATHS);
   return {
@@ -42,8 +45,14 @@ export function readFacts(event: InboxEvent): EventFacts {
     content,
     assets,
     instrumentations,
+    tag: tagOf(assets, instrumentations) ?? ownTag(content),
     object: objectOf(event.eventType, content, assets, instrumentations),
   };
+}
+
+function ownTag(content: unknown): string | undefined {
+  const [tag] = valuesAt(content, 'instrumentation.tag');
+  return typeof tag === 'string' ? tag : undefined;
 }
 
 function objectOf(
@@ -64,16 +73,4 @@ function objectOf(
 function idsAt(content: unknown, paths: readonly string[]): number[] {
   const ids = paths.flatMap((path) => valuesAt(content, path)).filter((id) => Number.isSafeInteger(id)) as number[];
   return [...new Set(ids)];
-}
-
-function parseObject(text: string): Record<string, unknown> {
-  try {
-    const parsed: unknown = JSON.parse(text);
-    if (typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed)) {
-      return parsed as Record<string, unknown>;
-    }
-  } catch {
-    // Told by the empty envelope.
-  }
-  return {};
 }

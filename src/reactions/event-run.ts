@@ -1,17 +1,17 @@
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../base/clock.ts';
+import { codeOf, messageOf } from '../base/errors.ts';
+import type { Logger } from '../base/logger.ts';
+import type { Repeats } from '../base/repeats.ts';
+import { fullJitterMs } from '../base/retry.ts';
 import type { Reaction } from '../config/reactions.ts';
-import { codeOf, messageOf } from '../errors.ts';
-import type { Logger } from '../logger.ts';
-import type { Repeats } from '../repeats.ts';
-import { fullJitterMs } from '../retry.ts';
 import { type ActionResult, nameActions, type Perform } from './action.ts';
 import type { Cooldowns } from './cooldowns.ts';
 import type { EventFacts } from './event-facts.ts';
 import { backoffAfter, isGivenUp } from './giving-up.ts';
-import type { Attempt, InboxEvent, Journal } from './journal.ts';
-import type { Progress } from './progress.ts';
+import type { ActionProgress, Attempt, InboxEvent, Journal } from './journal.ts';
+import type { Outcome, Progress } from './progress.ts';
+import type { RetryOrder } from './retry-order.ts';
 import { judgeAge, matches } from './rules.ts';
-import type { Turns } from './turns.ts';
 
 /** What becomes of an event after one run of its reactions. */
 export type EventVerdict =
@@ -26,24 +26,25 @@ type ReactionOutcome = 'done' | 'expired' | 'cooldown' | 'failed' | 'dead' | 'wa
 export interface EventRunOptions {
   clock: Clock;
   logger: Logger;
-  journal: Pick<Journal, 'recordAttempt'>;
+  journal: Pick<Journal, 'record'>;
   cooldowns: Cooldowns;
-  turns: Turns;
+  retryOrder: RetryOrder;
   perform: Perform;
   /** Failures of one action over many events, and of the journal: each is said now and then, the others at debug. */
   repeats: Repeats;
   /** A clock to judge age by; `undefined` while none can be trusted. See `judgeAge`. */
-  trustedNowMs: () => number | undefined;
+  nowMs: () => number | undefined;
   /** How often an action is tried that is given up by its count: see `isGivenUp`. */
-  mostTries: number;
+  maxTries: number;
   /** Outcomes, for `tagferry_reactions_total{name,outcome}`. */
   onOutcome: (reaction: string, outcome: 'done' | 'failed' | 'dead' | 'expired' | 'cooldown') => void;
 }
 
 const RETRY_FLOOR_MS = 500;
-/** How soon a reaction looks again whether its turn has come, or the clock. */
+const MAX_DETAIL = 500;
+/** How soon a reaction looks again whether an earlier event's retry is over, or whether there is a clock. */
 const LOOK_AGAIN_MS = 2_000;
-const SLOWEST_LOOK_MS = 30_000;
+const MAX_LOOK_MS = 30_000;
 
 /**
  * Runs the reactions of one event once. Reactions run side by side, the actions of one in their order; a failure stops
@@ -85,13 +86,13 @@ export class EventRun {
     }
     if (reason !== undefined) {
       // Said once: a reaction that had begun and is now too old is over as well.
-      await this.#record(reaction.name, '', { outcome: reason }, 0);
+      await this.#ended(reaction.name, '', { outcome: reason }, 0);
       this.#log(reason === 'expired' ? 'warn' : 'info', `reaction.${reason}`, reaction, {}, SKIPPED[reason]);
       this.#options.onOutcome(reaction.name, reason);
       return reason;
     }
     const beganMs = this.#options.clock.monotonicMs();
-    const firstTime = !this.#progress.hasBegun(reaction.name);
+    const firstTime = !this.#progress.hasEnded(reaction.name);
     const outcome = await this.#runActions(reaction);
     // After the actions, not before: a crash in between must not leave a cooldown that swallows the repeat. Events of one
     // object run one after another, so none slips in meanwhile.
@@ -115,7 +116,7 @@ export class EventRun {
   /** The event has become too old while an action of it failed: what is still to do is given up. Whether there was such an action. */
   async #endTries(reaction: Reaction): Promise<boolean> {
     const open = nameActions(reaction.actions).filter((name) => !this.#progress.isDone(reaction.name, name));
-    if (!open.some((name) => this.#progress.failures(reaction.name, name) > 0)) return false;
+    if (!open.some((name) => this.#progress.tries(reaction.name, name) > 0)) return false;
     for (const name of open) {
       if (this.#progress.isGivenUp(reaction.name, name)) continue;
       const last = this.#progress.lastDetail(reaction.name, name);
@@ -130,8 +131,8 @@ export class EventRun {
 
   async #reasonAgainst(reaction: Reaction): Promise<'expired' | 'cooldown' | 'waiting' | undefined> {
     if (this.#event.replayed) return undefined;
-    const { trustedNowMs } = this.#options;
-    const age = judgeAge(reaction.maxAgeMs, this.#event.occurredAtMs, trustedNowMs(), this.#waitedMs());
+    const nowMs = this.#options.nowMs();
+    const age = judgeAge(reaction.maxAgeMs, this.#event.occurredAtMs, nowMs, this.#waitedMs());
     if (age === 'too-old') return 'expired';
     if (age === 'unknown') return 'waiting';
     if (this.#progress.hasBegun(reaction.name)) return undefined;
@@ -147,7 +148,7 @@ export class EventRun {
 
   async #runActions(reaction: Reaction): Promise<ReactionOutcome> {
     const names = nameActions(reaction.actions);
-    const { turns } = this.#options;
+    const { retryOrder } = this.#options;
     const object = this.#facts.object;
     let worst: ReactionOutcome = 'done';
     for (const [index, action] of reaction.actions.entries()) {
@@ -157,21 +158,31 @@ export class EventRun {
         worst = worseOf(worst, 'dead');
         continue;
       }
-      if (turns.isTaken(reaction.name, object, name, this.#event.id)) {
+      if (retryOrder.isTaken(reaction.name, object, name, this.#event.id)) {
         worst = worseOf(worst, 'waiting');
         continue;
       }
       if (this.#signal.aborted) return 'interrupted';
+      if (this.#progress.isUnfinished(reaction.name, name)) {
+        worst = worseOf(worst, await this.#afterUnfinished(reaction, action, name));
+        continue;
+      }
+      if (this.#isSpent(reaction, action, name)) {
+        await this.#giveUp(reaction, name, this.#progress.lastDetail(reaction.name, name));
+        worst = worseOf(worst, 'dead');
+        continue;
+      }
+      if (action.kind === 'run') await this.#record(reaction.name, this.#progress.begin(reaction.name, name));
       const startedMs = this.#options.clock.monotonicMs();
       const result = await this.#perform(reaction, action);
       const tookMs = this.#options.clock.monotonicMs() - startedMs;
-      await this.#record(reaction.name, name, result, tookMs);
+      await this.#ended(reaction.name, name, result, tookMs);
       if (result.outcome === 'interrupted') return 'interrupted';
       if (result.outcome === 'done') {
         this.#options.repeats.end(repeatKey(reaction, name));
         const fields = { action: name, duration_ms: Math.round(tookMs) };
         this.#log('debug', 'reaction.action', reaction, fields, 'an action is done');
-        turns.done(reaction.name, object, name, this.#event.id);
+        retryOrder.done(reaction.name, object, name, this.#event.id);
         continue;
       }
       worst = worseOf(worst, await this.#afterFailure(reaction, action, name, result));
@@ -191,32 +202,50 @@ export class EventRun {
     }
   }
 
+  /** The gateway ended while the action ran: it has had this try, and waits as after any other. */
+  async #afterUnfinished(
+    reaction: Reaction,
+    action: Reaction['actions'][number],
+    name: string,
+  ): Promise<'failed' | 'dead'> {
+    const detail = 'the gateway ended while it ran';
+    await this.#ended(reaction.name, name, { outcome: 'unfinished', detail }, 0);
+    return this.#afterFailure(reaction, action, name, { outcome: 'failed', detail });
+  }
+
   async #afterFailure(
     reaction: Reaction,
     action: Reaction['actions'][number],
     name: string,
     { detail }: ActionResult,
   ): Promise<'failed' | 'dead'> {
-    const { clock, mostTries, repeats, turns } = this.#options;
-    const tries = this.#progress.failures(reaction.name, name);
-    const replayed = this.#event.replayed ?? false;
-    if (isGivenUp(action, reaction, { tries, mostTries, waitedMs: this.#waitedMs(), replayed })) {
+    const { clock, repeats, retryOrder } = this.#options;
+    const tries = this.#progress.tries(reaction.name, name);
+    if (this.#isSpent(reaction, action, name)) {
       await this.#giveUp(reaction, name, detail);
       return 'dead';
     }
-    turns.take(reaction.name, this.#facts.object, name, this.#event.id);
+    retryOrder.take(reaction.name, this.#facts.object, name, this.#event.id);
     const count = repeats.note(repeatKey(reaction, name), clock.monotonicMs());
     const level = count === undefined ? 'debug' : 'warn';
-    const fields = { action: name, detail, tries, count };
+    const fields = { action: name, error: detail, tries, count };
     this.#log(level, 'reaction.failed', reaction, fields, 'an action failed and will be tried again');
     return 'failed';
   }
 
+  /** All its tries are used up, in this run of the gateway or in those before. */
+  #isSpent(reaction: Reaction, action: Reaction['actions'][number], name: string): boolean {
+    const tries = this.#progress.tries(reaction.name, name);
+    const { maxTries } = this.#options;
+    const replayed = this.#event.replayed ?? false;
+    return tries > 0 && isGivenUp(action, reaction, { tries, maxTries, waitedMs: this.#waitedMs(), replayed });
+  }
+
   async #giveUp(reaction: Reaction, name: string, detail: string | undefined): Promise<void> {
-    const tries = this.#progress.failures(reaction.name, name);
-    await this.#record(reaction.name, name, { outcome: 'dead', ...(detail === undefined ? {} : { detail }) }, 0);
-    this.#options.turns.done(reaction.name, this.#facts.object, name, this.#event.id);
-    const fields = { action: name, detail, tries };
+    const tries = this.#progress.tries(reaction.name, name);
+    await this.#ended(reaction.name, name, { outcome: 'dead', ...(detail === undefined ? {} : { detail }) }, 0);
+    this.#options.retryOrder.done(reaction.name, this.#facts.object, name, this.#event.id);
+    const fields = { action: name, error: detail, tries };
     this.#log('error', 'reaction.dead', reaction, fields, 'an action was given up; `tagferry events replay` runs it');
   }
 
@@ -229,8 +258,8 @@ export class EventRun {
     for (const { name: reaction, actions } of reactions) {
       for (const name of nameActions(actions)) {
         if (this.#progress.isDone(reaction, name) || this.#progress.isGivenUp(reaction, name)) continue;
-        const failures = this.#progress.failures(reaction, name);
-        if (failures > 0) fewest = Math.min(fewest, failures);
+        const tries = this.#progress.tries(reaction, name);
+        if (tries > 0) fewest = Math.min(fewest, tries);
       }
     }
     const attempt = Number.isFinite(fewest) ? fewest - 1 : 0;
@@ -239,22 +268,26 @@ export class EventRun {
 
   /** Soon at first, then less often: each look is two commits. */
   #lookAgainInMs(): number {
-    return Math.min(SLOWEST_LOOK_MS, LOOK_AGAIN_MS + this.#waitedMs() / 4);
+    return Math.min(MAX_LOOK_MS, LOOK_AGAIN_MS + this.#waitedMs() / 4);
   }
 
-  /** A journal that cannot be written stops no action: the event stays open, and runs again after a crash. */
-  async #record(reaction: string, action: string, result: { outcome: string; detail?: string }, tookMs: number) {
+  async #ended(reaction: string, action: string, result: { outcome: Outcome; detail?: string }, tookMs: number) {
+    const detail = result.detail?.slice(0, MAX_DETAIL);
     const attempt: Attempt = {
       reaction,
       action,
       outcome: result.outcome,
-      ...(result.detail === undefined ? {} : { detail: result.detail.slice(0, 500) }),
+      ...(detail === undefined ? {} : { detail }),
       durationMs: Math.round(tookMs),
       atMs: this.#options.clock.wallMs(),
     };
-    this.#progress.note(attempt);
+    await this.#record(reaction, this.#progress.end(reaction, action, result.outcome, detail), attempt);
+  }
+
+  /** A journal that cannot be written stops no action: the event stays open, and runs again after a crash. */
+  async #record(reaction: string, progress: ActionProgress | undefined, attempt?: Attempt): Promise<void> {
     try {
-      await this.#options.journal.recordAttempt(this.#event.id, attempt);
+      await this.#options.journal.record(this.#event.id, progress, attempt);
     } catch (error) {
       this.#sayJournal(error, reaction);
     }
@@ -304,7 +337,7 @@ export function sayJournal(
   const code = codeOf(error);
   const count = parts.repeats.note(`journal:${code}`, parts.clock.monotonicMs());
   const level = count === undefined ? 'debug' : 'warn';
-  const fields = { event: 'reaction.journal', ...about, code, detail: messageOf(error), count };
+  const fields = { event: 'reaction.journal', ...about, code, error: messageOf(error), count };
   parts.logger[level](fields, 'the journal of reactions cannot be used');
 }
 

@@ -1,19 +1,19 @@
+import type { Backoff } from '../base/retry.ts';
 import type { Action, Reaction } from '../config/reactions.ts';
-import type { Backoff } from '../retry.ts';
 
 /** Between tries of an action: a dashboard that restarts is back in a minute or two. */
 const BASE_MS = 2_000;
 const CAP_MS = 60_000;
 /** Each try is a few commits: after hours of an outage nobody waits for the second. */
-const SLOWEST_CAP_MS = 300_000;
+const MAX_CAP_MS = 300_000;
 /** Where `max_age` sets no limit. */
-const LONGEST_MS = 86_400_000;
+const MAX_TRYING_MS = 86_400_000;
 
 export interface Trying {
-  /** Failures so far. */
+  /** Starts of a command, failures of everything else. */
   tries: number;
   /** How often an action is tried that is given up by its count. */
-  mostTries: number;
+  maxTries: number;
   /** Monotonic, since this process first looked at the event. */
   waitedMs: number;
   /** A person asked for it, and looks at what becomes of it. */
@@ -27,12 +27,12 @@ export interface Trying {
  * it is given up by count, as is what a person replays, whose event is of any age.
  */
 export function isGivenUp(action: Action, reaction: Pick<Reaction, 'maxAgeMs'>, trying: Trying): boolean {
-  const goesToSomebody = action.kind === 'post' || action.kind === 'publish';
-  if (!goesToSomebody || trying.replayed) return trying.tries >= trying.mostTries;
-  return reaction.maxAgeMs <= 0 && trying.tries >= trying.mostTries && trying.waitedMs > LONGEST_MS;
+  const goesElsewhere = action.kind === 'post' || action.kind === 'publish';
+  if (!goesElsewhere || trying.replayed) return trying.tries >= trying.maxTries;
+  return reaction.maxAgeMs <= 0 && trying.tries >= trying.maxTries && trying.waitedMs > MAX_TRYING_MS;
 }
 
 /** The wait before the next try, for `fullJitterMs`: from ten minutes on it grows with what was waited already. */
 export function backoffAfter(waitedMs: number): Backoff {
-  return { baseMs: BASE_MS, capMs: Math.min(SLOWEST_CAP_MS, Math.max(CAP_MS, waitedMs / 10)) };
+  return { baseMs: BASE_MS, capMs: Math.min(MAX_CAP_MS, Math.max(CAP_MS, waitedMs / 10)) };
 }

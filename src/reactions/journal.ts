@@ -9,18 +9,29 @@ export interface InboxEvent {
   eventType: string;
   /** Platform's clock; `undefined` where the event says nothing readable. */
   occurredAtMs: number | undefined;
-  receivedAtMs: number;
   /** JSON text as received. */
   payload: string;
-  state: 'received' | 'running' | 'done' | 'failed' | 'dead';
-  /** How often its reactions were begun, since it was received or replayed. */
-  attempts: number;
-  unrecognised: boolean;
+  /** The payload, parsed; `{}` where it is no JSON object. */
+  envelope: Readonly<Record<string, unknown>>;
   /** A person asked to run it again: neither age nor cooldown is a reason against it. */
   replayed?: boolean;
+  /** How far its actions have come, since it was received or replayed. */
+  progress: readonly ActionProgress[];
 }
 
-/** One action's outcome. */
+/** How far one action of an event has come. `action` is empty for what concerns the whole reaction. */
+export interface ActionProgress {
+  reaction: string;
+  action: string;
+  /** `begun`: it was started, and nothing says that it ended. */
+  state: 'begun' | 'failed' | 'done' | 'dead' | 'skipped';
+  /** Of a command its starts, of everything else its failures. */
+  tries: number;
+  /** How it failed last. */
+  detail?: string;
+}
+
+/** One action's outcome, for people. */
 export interface Attempt {
   reaction: string;
   action: string;
@@ -36,14 +47,14 @@ export interface Journal {
    * Events that may run now, oldest first: recognised and received, or failed and due. What a crash left running is
    * received again. Only those with an id above `afterId`, so that one object's long queue hides no other's event.
    */
-  runnable(limit: number, nowMs: number, afterId?: number): Promise<InboxEvent[]>;
+  runnable(limit: number, afterId: number): Promise<InboxEvent[]>;
   markRunning(id: number): Promise<void>;
-  recordAttempt(id: number, attempt: Attempt): Promise<void>;
-  /** `retryAtMs` by the wall clock. */
-  finish(id: number, state: 'done' | 'failed' | 'dead', retryAtMs?: number): Promise<void>;
+  /** On disk when it resolves. Without an `attempt` people are shown nothing. */
+  record(id: number, progress: ActionProgress | undefined, attempt?: Attempt): Promise<void>;
+  /** `failed` runs again after `retryInMs` of running time. */
+  finish(id: number, state: 'done' | 'failed' | 'dead', retryInMs?: number): Promise<void>;
   replay(id: number): Promise<'queued' | 'unknown' | 'refused'>;
-  show(id: number): Promise<{ journal: readonly Attempt[] } | undefined>;
-  /** Until when, by the wall clock that set it. */
+  /** How much longer a reaction rests for an object, in running time. */
   cooldown(reaction: string, object: string): Promise<number | undefined>;
-  setCooldown(reaction: string, object: string, untilMs: number): Promise<void>;
+  setCooldown(reaction: string, object: string, restMs: number): Promise<void>;
 }

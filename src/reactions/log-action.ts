@@ -1,5 +1,5 @@
+import type { Logger } from '../base/logger.ts';
 import type { Action } from '../config/reactions.ts';
-import type { Logger } from '../logger.ts';
 import type { ActionContext, ActionResult } from './action.ts';
 import { valuesAt } from './content-path.ts';
 
@@ -25,7 +25,7 @@ export function logEvent(
       occurred_at: isoOf(event.occurredAtMs),
       asset: event.assets[0],
       instrumentation: event.instrumentations[0],
-      tag: first('instrumentation.tag'),
+      tag: event.tag?.slice(0, 200),
       key: first('data.key'),
       value: first('data.value'),
       threshold: first('threshold.name'),

@@ -1,15 +1,15 @@
 import type { IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as requestHttps } from 'node:https';
+import { codeOf, messageOf } from '../base/errors.ts';
+import { Agent as HttpAgent, request as requestHttp } from '../base/node-http.ts';
 import type { Action } from '../config/reactions.ts';
-import { codeOf, messageOf } from '../errors.ts';
-import { Agent as HttpAgent, request as requestHttp } from '../node-http.ts';
 import type { ActionContext, ActionResult } from './action.ts';
 import { fillBody } from './template.ts';
 
 type PostAction = Extract<Action, { kind: 'post' }>;
 
 /** Of an answer nobody reads it is only waited that it is whole. */
-const MOST_ANSWER_BYTES = 1_000_000;
+const MAX_ANSWER_BYTES = 1_000_000;
 
 /**
  * Posts to the plant's side (Node-RED, a PLC gateway). Plain Node, with agents of its own: the platform's proxy, token and
@@ -58,7 +58,7 @@ function readAway(answer: IncomingMessage, whenWhole: () => void, reject: (error
   let bytes = 0;
   answer.on('data', (chunk: Buffer) => {
     bytes += chunk.length;
-    if (bytes <= MOST_ANSWER_BYTES) return;
+    if (bytes <= MAX_ANSWER_BYTES) return;
     // The status is known; the rest does not matter.
     whenWhole();
     answer.destroy();

@@ -1,6 +1,6 @@
 import { readdir, readFile } from 'node:fs/promises';
-import type { Clock } from '../clock.ts';
-import { codeOf } from '../errors.ts';
+import type { Clock } from '../base/clock.ts';
+import { codeOf } from '../base/errors.ts';
 import { MARK } from './command-environment.ts';
 
 /**

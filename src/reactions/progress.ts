@@ -1,69 +1,107 @@
-import type { Attempt } from './journal.ts';
+import type { ActionProgress } from './journal.ts';
 
-/** Recorded when a person has an event run again: what the journal says before it does not count. */
-export const REPLAY_MARK = { reaction: '', action: 'replay', outcome: 'begun' } as const;
+/** How an action ended, as the journal calls it. `unfinished`: the gateway ended while it ran. */
+export type Outcome = 'done' | 'failed' | 'dead' | 'expired' | 'cooldown' | 'interrupted' | 'unfinished';
 
 /**
- * How far an event has come: which of its actions are done, which were given up, how often each failed. Read from the
- * journal after a restart, so that what is done is not done again because something beside it failed.
+ * How far an event has come: which of its actions are done, which were given up, how often each was tried. Kept apart from
+ * the journal that people read, which is bounded: what was done is not done again however much was tried beside it.
+ *
+ * A command's start is on disk before the command begins, and counts as a try: what ends the gateway has had its try. So
+ * `begun` means that it runs now, or that the gateway ended meanwhile.
  */
 export class Progress {
-  readonly #done = new Set<string>();
-  readonly #failures = new Map<string, number>();
-  readonly #details = new Map<string, string>();
-  readonly #givenUp = new Set<string>();
-  readonly #begun = new Set<string>();
-  readonly #skipped = new Set<string>();
+  readonly #actions = new Map<string, ActionProgress>();
   /** Monotonic clock when this process first looked at the event. */
   readonly firstSeenMs: number;
-  /** How often `before` failed in a way that time does not mend. */
-  beforeFailures = 0;
-  /** `before` is done. */
-  prepared = false;
 
-  constructor(firstSeenMs: number, journal: readonly Attempt[] = []) {
+  constructor(firstSeenMs: number, known: readonly ActionProgress[] = []) {
     this.firstSeenMs = firstSeenMs;
-    const replayedAt = journal.findLastIndex((attempt) => attempt.action === REPLAY_MARK.action);
-    for (const attempt of journal.slice(replayedAt + 1)) this.note(attempt);
+    for (const one of known) this.#actions.set(keyOf(one.reaction, one.action), one);
   }
 
-  note(attempt: Pick<Attempt, 'reaction' | 'action' | 'outcome' | 'detail'>): void {
-    const key = keyOf(attempt.reaction, attempt.action);
-    if (attempt.outcome === 'done') this.#done.add(key);
-    if (attempt.outcome === 'expired' || attempt.outcome === 'cooldown') this.#skipped.add(attempt.reaction);
-    if (attempt.outcome === 'dead') this.#givenUp.add(key);
-    if (attempt.outcome === 'failed') {
-      this.#failures.set(key, this.failures(attempt.reaction, attempt.action) + 1);
-      if (attempt.detail !== undefined) this.#details.set(key, attempt.detail);
+  /** A command is about to start. Gives what has to be on disk before. */
+  begin(reaction: string, action: string): ActionProgress {
+    return this.#set({ ...this.#of(reaction, action), state: 'begun', tries: this.tries(reaction, action) + 1 });
+  }
+
+  /** Gives what has to be written down; `undefined` where nothing is to be known of it. */
+  end(reaction: string, action: string, outcome: Outcome, detail?: string): ActionProgress | undefined {
+    const before = this.#of(reaction, action);
+    switch (outcome) {
+      case 'done':
+      case 'dead':
+        return this.#set({ ...before, state: outcome });
+      case 'expired':
+      case 'cooldown':
+        return this.#set({ ...before, state: 'skipped' });
+      case 'failed':
+      case 'unfinished': {
+        const tries = before.state === 'begun' ? before.tries : before.tries + 1;
+        return this.#set({ ...before, state: 'failed', tries, ...(detail === undefined ? {} : { detail }) });
+      }
+      case 'interrupted':
+        // A start that did not end: the next run of the event finds it so.
+        return undefined;
     }
-    if (attempt.outcome === 'done' || attempt.outcome === 'failed') this.#begun.add(attempt.reaction);
   }
 
   isDone(reaction: string, action: string): boolean {
-    return this.#done.has(keyOf(reaction, action));
+    return this.#of(reaction, action).state === 'done';
   }
 
-  failures(reaction: string, action: string): number {
-    return this.#failures.get(keyOf(reaction, action)) ?? 0;
+  isGivenUp(reaction: string, action: string): boolean {
+    return this.#of(reaction, action).state === 'dead';
+  }
+
+  /** It was started, and did not end. */
+  isUnfinished(reaction: string, action: string): boolean {
+    return this.#actions.get(keyOf(reaction, action))?.state === 'begun';
+  }
+
+  tries(reaction: string, action: string): number {
+    return this.#of(reaction, action).tries;
   }
 
   /** How it failed last. */
   lastDetail(reaction: string, action: string): string | undefined {
-    return this.#details.get(keyOf(reaction, action));
-  }
-
-  isGivenUp(reaction: string, action: string): boolean {
-    return this.#givenUp.has(keyOf(reaction, action));
+    return this.#of(reaction, action).detail;
   }
 
   /** It was too late for the reaction, or it rested: that does not change while the event comes back for another. */
   isSkipped(reaction: string): boolean {
-    return this.#skipped.has(reaction);
+    return this.#of(reaction, '').state === 'skipped';
   }
 
   /** The reaction has fired for this event: its own cooldown is no reason against going on. */
   hasBegun(reaction: string): boolean {
-    return this.#begun.has(reaction);
+    for (const one of this.#actions.values()) {
+      if (one.reaction === reaction && one.action !== '' && (one.tries > 0 || one.state === 'done')) return true;
+    }
+    return false;
+  }
+
+  /** Something of it has come to an end, well or not. */
+  hasEnded(reaction: string): boolean {
+    for (const one of this.#actions.values()) {
+      if (
+        one.reaction === reaction &&
+        one.action !== '' &&
+        one.state !== 'begun' &&
+        (one.tries > 0 || one.state === 'done')
+      )
+        return true;
+    }
+    return false;
+  }
+
+  #of(reaction: string, action: string): ActionProgress {
+    return this.#actions.get(keyOf(reaction, action)) ?? { reaction, action, state: 'failed', tries: 0 };
+  }
+
+  #set(progress: ActionProgress): ActionProgress {
+    this.#actions.set(keyOf(progress.reaction, progress.action), progress);
+    return progress;
   }
 }
 

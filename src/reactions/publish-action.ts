@@ -1,5 +1,5 @@
+import { messageOf } from '../base/errors.ts';
 import type { Action } from '../config/reactions.ts';
-import { messageOf } from '../errors.ts';
 import type { ActionContext, ActionResult } from './action.ts';
 import { fillBody, fillTopic } from './template.ts';
 

@@ -9,9 +9,7 @@ export interface QueueVisitor {
   /** Objects of what is under way now. */
   busyObjects(): Iterable<string>;
   /** Begins an event unless its object is in `busy`, and puts its object there. */
-  begin(event: InboxEvent, busy: Set<string>): boolean;
-  /** The event has to wait. */
-  show(event: InboxEvent): void;
+  begin(event: InboxEvent, busy: Set<string>): void;
 }
 
 /** How far into the queue, and which objects have an event that is under way or waits before that. */
@@ -25,7 +23,7 @@ export type WalkEnd = 'over' | 'full' | 'more';
 
 const PAGE = 32;
 /** What one stride reads at most: a look at a queue of a hundred thousand must not read it whole. */
-const MOST_EVENTS = 1_000;
+const MAX_EVENTS = 1_000;
 
 /**
  * Walks through the queue of the inbox and begins what may begin. Each walk looks at the head; where the queue is longer, a second
@@ -38,8 +36,6 @@ const MOST_EVENTS = 1_000;
 export class QueueWalk {
   readonly #visitor: QueueVisitor;
   #far: Stride | undefined;
-  /** Everything up to here was begun or shown. */
-  #shownTo = 0;
 
   constructor(visitor: QueueVisitor) {
     this.#visitor = visitor;
@@ -65,24 +61,18 @@ export class QueueWalk {
   }
 
   async #stride(stride: Stride): Promise<WalkEnd> {
-    let isFull = false;
-    let after = stride.after;
-    for (let read = 0; read < MOST_EVENTS; read += PAGE) {
-      isFull ||= !this.#visitor.hasRoom();
-      // Without room only what is new is looked at, to show it.
-      if (isFull) after = Math.max(after, this.#shownTo);
-      const page = await this.#visitor.page(PAGE, after);
+    for (let read = 0; read < MAX_EVENTS; read += PAGE) {
+      if (!this.#visitor.hasRoom()) return 'full';
+      const page = await this.#visitor.page(PAGE, stride.after);
       for (const event of page) {
         // An inbox that does not page would answer the same for ever.
-        if (event.id <= after) return 'over';
-        after = event.id;
-        isFull ||= !this.#visitor.hasRoom();
-        if (isFull || !this.#visitor.begin(event, stride.busy)) this.#visitor.show(event);
-        if (!isFull) stride.after = after;
+        if (event.id <= stride.after) return 'over';
+        if (!this.#visitor.hasRoom()) return 'full';
+        this.#visitor.begin(event, stride.busy);
+        stride.after = event.id;
       }
-      this.#shownTo = Math.max(this.#shownTo, after);
-      if (page.length < PAGE) return isFull ? 'full' : 'over';
+      if (page.length < PAGE) return 'over';
     }
-    return isFull ? 'full' : 'more';
+    return 'more';
   }
 }

@@ -2,16 +2,16 @@ import type { Condition, NamedTag, Reaction } from '../config/reactions.ts';
 import { valuesAt } from './content-path.ts';
 import type { EventFacts } from './event-facts.ts';
 
-/** Decimal numbers as the platform writes them in text (`asset_value_created` sends its value so, spec 6.3). */
+/** Decimal numbers as the platform writes them in text (`asset_value_created` sends its value so, platform 6.3). */
 const DECIMAL = /^[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?$/;
 
 /** Whether a reaction is meant by an event: its type is in `on` and every condition holds. */
 export function matches(reaction: Reaction, event: EventFacts): boolean {
   const typeFits = reaction.on === '*' || reaction.on.includes(event.eventType);
-  return typeFits && reaction.conditions.every((condition) => holds(condition, event));
+  return typeFits && reaction.conditions.every((condition) => isMet(condition, event));
 }
 
-function holds(condition: Condition, event: EventFacts): boolean {
+function isMet(condition: Condition, event: EventFacts): boolean {
   switch (condition.kind) {
     case 'tag':
       return condition.anyOf.some((tag) => namesTag(tag, event));

@@ -1,8 +1,8 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../base/clock.ts';
+import { codeOf, messageOf } from '../base/errors.ts';
+import type { Logger } from '../base/logger.ts';
 import type { Action } from '../config/reactions.ts';
-import { codeOf, messageOf } from '../errors.ts';
-import type { Logger } from '../logger.ts';
 import type { ActionContext, ActionResult } from './action.ts';
 import { BoundedOutput } from './bounded-output.ts';
 import { commandEnvironment } from './command-environment.ts';
@@ -24,7 +24,7 @@ const GRACE_MS = 2_000;
 /** At a stop there is less: systemd kills what is left. */
 const STOP_GRACE_MS = 500;
 const PIPES_MS = 500;
-const MOST_OUTPUT_BYTES = 2_000;
+const MAX_OUTPUT_BYTES = 2_000;
 
 let runs = 0;
 
@@ -47,8 +47,8 @@ export async function runCommand(
   const closed = new Promise((resolve) => child.once('close', resolve));
   // Out of file descriptors, Node gives a child without pipes, and its error a tick later.
   if (!child.stdin || !child.stdout || !child.stderr) return judge(await ended, undefined, action);
-  const output = new BoundedOutput(child.stdout, MOST_OUTPUT_BYTES);
-  const errors = new BoundedOutput(child.stderr, MOST_OUTPUT_BYTES);
+  const output = new BoundedOutput(child.stdout, MAX_OUTPUT_BYTES, clock);
+  const errors = new BoundedOutput(child.stderr, MAX_OUTPUT_BYTES, clock);
   // Nothing reads standard input of most commands: EPIPE says so and is no fault.
   child.stdin.on('error', () => {});
   child.stdin.end(context.event.payload);

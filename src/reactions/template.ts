@@ -2,7 +2,7 @@ import { valuesAt } from './content-path.ts';
 
 const PLACE = /\{\{\s*([^{}]{1,200}?)\s*\}\}/g;
 const ONLY_PLACE = /^\{\{\s*([^{}]{1,200}?)\s*\}\}$/;
-const MOST_DEPTH = 16;
+const MAX_DEPTH = 16;
 
 /**
  * Fills `{{content.data.value}}` in a text. Paths start in the payload (`event_type`, `occurred_at`, `content.…`); the first
@@ -17,7 +17,7 @@ export function fillText(text: string, envelope: unknown): string {
  * `"{{content.data.value}}"` becomes the number, null where it is missing.
  */
 export function fillValue(value: unknown, envelope: unknown, depth = 0): unknown {
-  if (depth > MOST_DEPTH) return null;
+  if (depth > MAX_DEPTH) return null;
   if (typeof value === 'string') {
     const only = ONLY_PLACE.exec(value);
     return only ? (valuesAt(envelope, only[1]!)[0] ?? null) : fillText(value, envelope);

@@ -45,7 +45,7 @@ export interface Poison {
   key?: string;
   value?: number;
   timestampMs?: number;
-  /** 400 unless told. */
+  /** 400 unless given. */
   status?: number;
 }
 

@@ -3,67 +3,79 @@ import type { Faults } from './faults.ts';
 import { refusal } from './http/refusal.ts';
 import { Router } from './http/router.ts';
 import type { Usage } from './http/usage.ts';
-import { addLabelEndpoints, type LabelBook } from './labels/label-endpoints.ts';
+import type { CodeRegistry } from './identity/code-registry.ts';
+import { addIdentityEndpoints } from './identity/identity-endpoints.ts';
+import { addSignInEndpoints } from './identity/sign-in.ts';
+import { addSignUpEndpoints } from './identity/sign-up.ts';
+import { addSubscriptionPages } from './identity/subscription-page.ts';
+import { addLabelEndpoints, type LabelRegistry } from './labels/label-endpoints.ts';
 import { addMembershipEndpoints } from './permissions/membership-endpoints.ts';
 import { addOwnerEndpoints } from './permissions/owner-endpoints.ts';
-import type { PermissionBook } from './permissions/permission-book.ts';
 import { addPermissionEndpoints, CAN_PERMIT_OFFSETS } from './permissions/permission-endpoints.ts';
+import type { PermissionRegistry } from './permissions/permission-registry.ts';
 import type { Visibility } from './permissions/visibility.ts';
-import type { Plant } from './plant/plant.ts';
-import type { Owner } from './plant/records.ts';
 import type { SandboxClock } from './sandbox-clock.ts';
 import type { SandboxOptions } from './sandbox-options.ts';
-import { addIdentityEndpoints } from './tokens/identity-endpoints.ts';
-import { addSignInEndpoints, type CodeBook } from './tokens/sign-in.ts';
+import { addObjectEndpoints } from './site/object-endpoints.ts';
+import type { Notice, Owner } from './site/records.ts';
+import type { SiteModel } from './site/site-model.ts';
+import type { Strictness } from './strictness.ts';
 import { addTokenEndpoints } from './tokens/token-endpoints.ts';
 import type { TokenStore } from './tokens/token-store.ts';
 import type { ValueArrival } from './values/value-arrival.ts';
 import type { ValueLedger } from './values/value-ledger.ts';
 import { addValuesEndpoints } from './values/values-endpoint.ts';
 import type { DeliveryEngine } from './webhooks/delivery-engine.ts';
-import type { WebhookBook } from './webhooks/webhook-book.ts';
 import { addWebhookEndpoints } from './webhooks/webhook-endpoints.ts';
+import type { WebhookRegistry } from './webhooks/webhook-registry.ts';
 
-/** The rooms that the platform's endpoints open into. */
-export interface PlatformRooms {
+/** The contexts that the platform's endpoints open into. */
+export interface PlatformContexts {
   clock: SandboxClock;
-  plant: Plant;
-  permissions: PermissionBook;
+  site: SiteModel;
+  permissions: PermissionRegistry;
   visibility: Visibility;
   owners: Owner[];
-  labels: LabelBook;
+  labels: LabelRegistry;
   tokens: TokenStore;
-  codes: CodeBook;
+  codes: CodeRegistry;
   usage: Usage;
   values: ValueLedger;
   arrival: ValueArrival;
   faults: Faults;
-  webhookBook: WebhookBook;
+  webhookRegistry: WebhookRegistry;
   engine: DeliveryEngine;
+  notices: Notice[];
+  /** {web_url}, known once the sandbox listens. */
+  webUrl(): string;
 }
 
-/** Every endpoint of spec section 4 and of beyond-the-spec. */
-export function platformRoutes(rooms: PlatformRooms, options: SandboxOptions, makeToken: () => string): Router {
-  const { plant, permissions, visibility, tokens, codes, faults, clock } = rooms;
+/** Every endpoint of platform 4 and 10. */
+export function platformRoutes(contexts: PlatformContexts, options: SandboxOptions, makeToken: () => string): Router {
+  const { site, permissions, visibility, tokens, codes, faults, clock } = contexts;
   const router = new Router();
-  addTokenEndpoints(router, plant, tokens);
-  addSignInEndpoints(router, plant, codes);
-  addIdentityEndpoints(router, plant, tokens, codes);
+  const strict: Strictness = new Set(options.strict);
+  addTokenEndpoints(router, site, tokens, strict);
+  addSignInEndpoints(router, site, codes, strict);
+  addSignUpEndpoints(router, { site, clock, notices: contexts.notices, makeToken, webUrl: contexts.webUrl });
+  addSubscriptionPages(router, site, makeToken);
+  addIdentityEndpoints(router, site, tokens, codes);
   const canPermitOffset = options.canPermitOffset ?? CAN_PERMIT_OFFSETS[0]!;
   if (!CAN_PERMIT_OFFSETS.includes(canPermitOffset)) {
     throw new Error(`canPermitOffset ${canPermitOffset} would make ids ambiguous: ${CAN_PERMIT_OFFSETS.join(', ')}`);
   }
-  const permissionRoom = { plant, book: permissions, visibility, canPermitOffset };
-  addPermissionEndpoints(router, permissionRoom);
-  addOwnerEndpoints(router, permissionRoom, rooms.owners);
-  addMembershipEndpoints(router, plant);
-  addLabelEndpoints(router, plant, permissions, rooms.labels);
-  addApplicationEndpoints(router, plant, rooms.usage);
+  const permissionContext = { site, registry: permissions, visibility, canPermitOffset };
+  addPermissionEndpoints(router, permissionContext);
+  addOwnerEndpoints(router, permissionContext, contexts.owners);
+  addMembershipEndpoints(router, site, strict);
+  addLabelEndpoints(router, site, permissions, contexts.labels);
+  addObjectEndpoints(router, site, permissions);
+  addApplicationEndpoints(router, site, contexts.usage);
   addValuesEndpoints(router, {
-    plant,
-    book: permissions,
-    ledger: rooms.values,
-    arrival: rooms.arrival,
+    site,
+    registry: permissions,
+    ledger: contexts.values,
+    arrival: contexts.arrival,
     clock,
     invalidValues: options.invalidValues ?? 'refuse',
     examine: (asset, posted) => {
@@ -72,10 +84,12 @@ export function platformRoutes(rooms: PlatformRooms, options: SandboxOptions, ma
     },
   });
   addWebhookEndpoints(router, {
-    book: rooms.webhookBook,
-    engine: rooms.engine,
+    registry: contexts.webhookRegistry,
+    engine: contexts.engine,
     makeSecret: makeToken,
     deliveriesUnder: options.deliveriesUnder ?? 'events',
+    strict,
+    technicalUser: (application) => site.get('client_applications', application)?.technical_user,
   });
   return router;
 }

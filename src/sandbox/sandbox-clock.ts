@@ -1,4 +1,4 @@
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../base/clock.ts';
 
 interface Timer {
   dueMs: number;
@@ -23,10 +23,11 @@ export class SandboxClock implements Clock {
   #order = 0;
   #cancelWake: (() => void) | undefined;
 
-  constructor(base: Clock, speed = 1) {
+  /** `startMs`: where it begins, by the wall; that of the clock beneath unless given. */
+  constructor(base: Clock, speed = 1, startMs = base.wallMs()) {
     this.#base = base;
     this.#speed = speed;
-    this.#startWallMs = base.wallMs();
+    this.#startWallMs = startMs;
     this.#anchorBaseMs = base.monotonicMs();
   }
 

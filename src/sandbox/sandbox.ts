@@ -1,38 +1,39 @@
 import { randomBytes } from 'node:crypto';
-import { type Clock, systemClock } from '../clock.ts';
+import { type Clock, systemClock } from '../base/clock.ts';
+import { isLoopbackHost } from '../base/listen.ts';
+import { type Logger, silentLogger } from '../base/logger.ts';
 import type { EventType } from '../contract/events.ts';
-import { type Logger, silentLogger } from '../logger.ts';
 import { addAdminEndpoints } from './admin/admin-endpoints.ts';
 import { addCauseEndpoints } from './admin/cause-endpoints.ts';
 import { addChangeEndpoints } from './admin/change-endpoints.ts';
 import { addFaultEndpoints } from './admin/fault-endpoints.ts';
 import type { Stage } from './admin/stage.ts';
-import { bringAbout } from './causes/bring.ts';
-import type { Caused, Wish } from './causes/cause.ts';
+import type { Caused, EventRequest } from './causes/cause.ts';
+import { triggerEvent } from './causes/trigger.ts';
 import { Announcer } from './events/announcer.ts';
-import { PlantChanges } from './events/plant-changes.ts';
+import { SiteChanges } from './events/site-changes.ts';
 import { Faults } from './faults.ts';
 import { deprecationHeaders } from './http/deprecation-headers.ts';
-import { FrontDoor } from './http/front-door.ts';
 import { Listener } from './http/listener.ts';
+import { RequestHandler } from './http/request-handler.ts';
 import { RequestLog } from './http/request-log.ts';
 import type { Route } from './http/router.ts';
 import { Usage } from './http/usage.ts';
-import type { LabelBook } from './labels/label-endpoints.ts';
-import { addOpenApiEndpoint } from './openapi.ts';
+import { CodeRegistry } from './identity/code-registry.ts';
+import type { LabelRegistry } from './labels/label-endpoints.ts';
+import { addOpenApiEndpoints } from './openapi/document.ts';
 import { chosenRules, type InheritanceRule, type PermitableRef } from './permissions/inheritance.ts';
-import { PermissionBook } from './permissions/permission-book.ts';
-import { type HandOptions, PermissionHand } from './permissions/permission-hand.ts';
+import { PermissionAdmin, type PermissionAdminOptions } from './permissions/permission-admin.ts';
+import { PermissionRegistry } from './permissions/permission-registry.ts';
 import { Visibility } from './permissions/visibility.ts';
-import { Plant } from './plant/plant.ts';
-import type { Note, Owner, User } from './plant/records.ts';
 import { platformRoutes } from './platform-routes.ts';
 import { SandboxClock } from './sandbox-clock.ts';
 import type { Outage, SandboxOptions } from './sandbox-options.ts';
 import { defaultSeed } from './seed/default-seed.ts';
-import { plantOf } from './seed/seed.ts';
+import { siteOf } from './seed/seed.ts';
+import type { Notice, Owner, User } from './site/records.ts';
+import { SiteModel } from './site/site-model.ts';
 import { readState, writeState } from './state-file.ts';
-import { CodeBook } from './tokens/sign-in.ts';
 import { TokenStore } from './tokens/token-store.ts';
 import { type NewThreshold, ThresholdWatch } from './values/threshold-watch.ts';
 import { ValueArrival } from './values/value-arrival.ts';
@@ -40,17 +41,16 @@ import { ValueLedger } from './values/value-ledger.ts';
 import type { PostedSeries } from './values/values-body.ts';
 import { DeliveryEngine, type DeliveryReport } from './webhooks/delivery-engine.ts';
 import { httpSender } from './webhooks/sender.ts';
-import { type Delivery, WebhookBook, type WebhookRecord } from './webhooks/webhook-book.ts';
+import { type Delivery, type WebhookRecord, WebhookRegistry } from './webhooks/webhook-registry.ts';
 
-export type { Caused, Wish } from './causes/cause.ts';
-export type { NewFault, Poison } from './faults.ts';
-export type { Happened, RequestEntry } from './http/request-log.ts';
+export type { Caused, EventRequest } from './causes/cause.ts';
+export type { RequestEntry } from './http/request-log.ts';
 export type { Outage, SandboxOptions } from './sandbox-options.ts';
 export { defaultSeed, SANDBOX_CREDENTIALS } from './seed/default-seed.ts';
 export type { SandboxSeed } from './seed/seed.ts';
 
 /**
- * The platform as far as the spec describes it, on this machine. This class wires the rooms and offers by method what
+ * The platform as far as the spec describes it, on this machine. This class wires the contexts and offers by method what
  * `/sandbox/…` offers by HTTP: looking behind the service and causing what happens there.
  *
  * States: made, listening, away (`goOffline('refuse')`: the socket is closed, everything else goes on), stopped.
@@ -58,33 +58,34 @@ export type { SandboxSeed } from './seed/seed.ts';
  */
 export class Sandbox implements Stage {
   readonly clock: SandboxClock;
-  readonly plant: Plant;
-  readonly permissions: PermissionBook;
+  readonly site: SiteModel;
+  readonly permissions: PermissionRegistry;
   readonly tokens: TokenStore;
-  readonly codes: CodeBook;
+  readonly codes: CodeRegistry;
   readonly values: ValueLedger;
   readonly faults = new Faults();
   readonly requests = new RequestLog();
   readonly usage: Usage;
-  readonly webhookBook: WebhookBook;
+  readonly webhookRegistry: WebhookRegistry;
   readonly announcer: Announcer;
   readonly visibility: Visibility;
-  /** What may happen in the plant, each with its event (spec 6.3). */
-  readonly changes: PlantChanges;
+  /** What may happen in the site, each with its event (platform 6.3). */
+  readonly changes: SiteChanges;
   /** What is offered, for those who compare it with the document. */
   readonly routes: readonly Route[];
   readonly owners: Owner[];
-  readonly labels: LabelBook = new Map();
-  /** What contacts were told: webhooks that were disabled (spec 3.2). */
-  readonly notes: Note[] = [];
+  readonly labels: LabelRegistry = new Map();
+  /** What contacts were sent: webhooks that were disabled (platform 3.2). */
+  readonly notices: Notice[] = [];
   readonly engine: DeliveryEngine;
   readonly thresholds: ThresholdWatch;
   readonly arrival: ValueArrival;
-  /** The edges of the model graph that are in force (spec 2.2). */
+  /** The edges of the model graph that are in force (platform 2.2). */
   readonly inheritance: readonly InheritanceRule[];
-  readonly #hand: PermissionHand;
+  readonly #permissionAdmin: PermissionAdmin;
   readonly #listener: Listener;
   readonly #adminListener: Listener | undefined;
+  readonly #identityListener: Listener | undefined;
   readonly #log: Logger;
   readonly #realClock: Clock;
   readonly #stopping = new AbortController();
@@ -97,91 +98,103 @@ export class Sandbox implements Stage {
     this.#realClock = realClock;
     this.#stateFile = options.stateFile;
     this.#log = options.log ?? silentLogger();
-    this.clock = new SandboxClock(realClock, options.speed ?? 1);
-    const { plant, owners } = plantOf(options.seed ?? defaultSeed);
+    this.clock = new SandboxClock(realClock, options.speed ?? 1, options.nowMs);
+    const { site, owners } = siteOf(options.seed ?? defaultSeed);
     this.owners = owners;
-    this.plant = new Plant(plant);
+    this.site = new SiteModel(site);
     this.inheritance = chosenRules(options.inheritance);
-    this.permissions = new PermissionBook(this.plant, this.inheritance);
+    this.permissions = new PermissionRegistry(this.site, this.inheritance);
     const makeToken = () => randomBytes(32).toString('base64url');
     const isThere = (user: number, application: number) =>
-      this.plant.get('users', user) !== undefined && this.plant.get('client_applications', application) !== undefined;
+      this.site.get('users', user) !== undefined && this.site.get('client_applications', application) !== undefined;
     this.tokens = new TokenStore(this.clock, options, makeToken, isThere);
-    this.codes = new CodeBook(this.clock);
-    this.values = new ValueLedger(options.values, options.mostValues);
-    this.usage = new Usage(this.clock, this.plant, options.limits);
-    this.webhookBook = new WebhookBook(this.clock, options.mostDeliveries);
+    this.codes = new CodeRegistry(this.clock);
+    this.values = new ValueLedger(options.values, options.maxValues);
+    this.usage = new Usage(this.clock, this.site, options.limits);
+    this.webhookRegistry = new WebhookRegistry(this.clock, options.maxDeliveries);
     this.engine = new DeliveryEngine({
       clock: this.clock,
-      book: this.webhookBook,
+      registry: this.webhookRegistry,
       send: options.sendWebhook ?? httpSender(options.webhookTimeoutMs ?? 10_000, options.webhookCa),
-      spend: (application, bytes) => this.plant.isSubscribed(application) && this.usage.spend(application, bytes),
+      spend: (application, bytes) => this.site.isSubscribed(application) && this.usage.spend(application, bytes),
       report: (report) => this.#reportDelivery(report),
       disabled: (webhook) => this.#noteDisabled(webhook),
     });
-    this.announcer = new Announcer(this.plant, this.clock, this.webhookBook, this.engine);
-    this.visibility = new Visibility(this.plant, this.permissions, ({ eventType, user, content }) => {
+    this.announcer = new Announcer(this.site, this.clock, this.webhookRegistry, this.engine, options.eventTimes);
+    this.visibility = new Visibility(this.site, this.permissions, ({ eventType, user, content }) => {
       this.announcer.announce({ type: eventType, audience: (other) => other === user, content: () => content });
     });
-    const told = (sentence: string) => this.told(sentence);
-    this.#hand = new PermissionHand(this.plant, this.permissions, this.visibility, told);
-    this.thresholds = new ThresholdWatch(this.plant, options.everyThresholdValue);
+    const report = (sentence: string) => this.report(sentence);
+    this.#permissionAdmin = new PermissionAdmin(this.site, this.permissions, this.visibility, report);
+    this.thresholds = new ThresholdWatch(this.site, options.everyThresholdValue);
     this.arrival = new ValueArrival({
-      plant: this.plant,
-      book: this.permissions,
+      site: this.site,
+      registry: this.permissions,
       ledger: this.values,
       thresholds: this.thresholds,
       announcer: this.announcer,
-      told,
+      report,
     });
-    this.changes = new PlantChanges(
+    this.changes = new SiteChanges(
       {
-        plant: this.plant,
-        book: this.permissions,
+        site: this.site,
+        registry: this.permissions,
         owners: this.owners,
         visibility: this.visibility,
         announcer: this.announcer,
         clock: this.clock,
-        told,
+        report,
       },
       options.edgeDeviceOfflineAfterMs ?? 5 * 60_000,
     );
 
-    const router = platformRoutes(this, options, makeToken);
-    addOpenApiEndpoint(router, () => this.url);
+    const host = options.host ?? '127.0.0.1';
+    const router = platformRoutes({ ...this, webUrl: () => this.identityUrl }, options, makeToken);
+    addOpenApiEndpoints(
+      router,
+      () => this.url,
+      () => this.identityUrl,
+    );
     addAdminEndpoints(router, this);
     addFaultEndpoints(router, this);
-    addChangeEndpoints(router, this.plant, this.changes, this.owners);
+    addChangeEndpoints(router, this.site, this.changes, this.owners);
     addCauseEndpoints(router, this);
     this.routes = router.routes;
-    const door = new FrontDoor({
+    const handler = new RequestHandler({
       router,
       tokens: this.tokens,
       usage: this.usage,
       faults: this.faults,
-      plant: this.plant,
+      site: this.site,
       log: this.requests,
       logger: this.#log,
       clock: this.clock,
       realClock,
       apiKeyHeader: options.apiKeyHeader ?? '',
+      isJsonTypeNeeded: options.strict?.includes('json-type') ?? false,
+      corsOrigin: options.corsOrigin,
       outage: () => (this.#outage === 'refuse' ? 'drop' : this.#outage),
       pathHeaders: (path) => deprecationHeaders(path, this.clock.wallMs(), options.afterSunsetStatus),
+      isLoopback: isLoopbackHost(host),
       signal: this.#stopping.signal,
     });
-    const host = options.host ?? '127.0.0.1';
-    this.#listener = new Listener(door.handle, host, options.port ?? 0, realClock);
+    const hasIdentityHost = options.identityPort !== undefined;
+    const platform = handler.at(hasIdentityHost ? 'platform' : 'both');
+    this.#listener = new Listener(platform, host, options.port ?? 0, realClock);
     if (options.adminPort !== undefined) {
-      this.#adminListener = new Listener(door.handle, host, options.adminPort, realClock);
+      this.#adminListener = new Listener(handler.at('both'), host, options.adminPort, realClock);
+    }
+    if (hasIdentityHost) {
+      this.#identityListener = new Listener(handler.at('identity'), host, options.identityPort ?? 0, realClock);
     }
   }
 
   /** Listens, after reading the state file where there is one. Throws `StoreError` for one that cannot be read. */
   async start(): Promise<void> {
     const resumed = this.#stateFile !== undefined && readState(this.#stateFile, this);
-    await this.#listener.open();
+    await this.#open();
     await this.#adminListener?.open();
-    this.plant.baseUrl = this.#listener.url;
+    this.site.baseUrl = this.#listener.url;
     if (resumed) {
       this.engine.resume();
       this.changes.edgeDevices.resume();
@@ -195,13 +208,29 @@ export class Sandbox implements Stage {
     this.engine.stop();
     if (this.#stateFile !== undefined) writeState(this.#stateFile, this);
     this.clock.stop();
-    await this.#listener.close();
+    await this.#close();
     await this.#adminListener?.close();
   }
 
-  /** `http://127.0.0.1:port`: PLATFORM_URL and IDENTITY_URL. */
+  /** The platform's sockets: {base_url}, and {web_url} where it has an address of its own. */
+  async #open(): Promise<void> {
+    await this.#listener.open();
+    await this.#identityListener?.open();
+  }
+
+  async #close(): Promise<void> {
+    await this.#listener.close();
+    await this.#identityListener?.close();
+  }
+
+  /** `http://127.0.0.1:port`: {base_url}, PLATFORM_URL. */
   get url(): string {
     return this.#listener.url;
+  }
+
+  /** {web_url}, IDENTITY_URL: the same unless it has an address of its own. */
+  get identityUrl(): string {
+    return (this.#identityListener ?? this.#listener).url;
   }
 
   /** Where `/sandbox/…` always answers: the second address if there is one. */
@@ -212,16 +241,16 @@ export class Sandbox implements Stage {
   /** The platform goes away until `goOnline`. */
   async goOffline(how: Outage = 'refuse'): Promise<void> {
     this.#outage = how;
-    this.told('the platform goes away');
+    this.report('the platform goes away');
     this.#log.info({ event: 'sandbox.offline', how }, 'the platform goes away');
-    if (how === 'refuse') await this.#listener.close();
-    else await this.#listener.open();
+    if (how === 'refuse') await this.#close();
+    else await this.#open();
   }
 
   async goOnline(): Promise<void> {
     this.#outage = undefined;
-    await this.#listener.open();
-    this.told('the platform is back');
+    await this.#open();
+    this.report('the platform is back');
     this.#log.info({ event: 'sandbox.online' }, 'the platform is back');
   }
 
@@ -230,19 +259,19 @@ export class Sandbox implements Stage {
   }
 
   /**
-   * Gives a user (e-mail or id; the technical user of the first client application unless told) permissions on an
-   * object, all four unless told, and lifts a block. What begins to be seen is announced.
+   * Gives a user (e-mail or id; the technical user of the first client application unless given) permissions on an
+   * object, all four unless given, and lifts a block. What begins to be seen is announced.
    */
-  grantPermission(on: PermitableRef, options: HandOptions = {}): void {
-    this.#hand.grant(on, options);
+  grantPermission(on: PermitableRef, options: PermissionAdminOptions = {}): void {
+    this.#permissionAdmin.grant(on, options);
   }
 
   /**
-   * Takes them away, all four unless told. The user loses them even where they would be inherited (a block, which
-   * `grantPermission` lifts); with `direct` only the direct grant goes and what is inherited stays, as spec 2.2 says.
+   * Takes them away, all four unless given. The user loses them even where they would be inherited (a block, which
+   * `grantPermission` lifts); with `direct` only the direct grant goes and what is inherited stays, as platform 2.2 says.
    */
-  takePermission(on: PermitableRef, options: HandOptions & { direct?: boolean } = {}): void {
-    this.#hand.take(on, options);
+  takePermission(on: PermitableRef, options: PermissionAdminOptions & { direct?: boolean } = {}): void {
+    this.#permissionAdmin.take(on, options);
   }
 
   /** Sets a threshold on an instrumentation (or system, or recipe) and gives its id; one of the same id is replaced. */
@@ -259,23 +288,23 @@ export class Sandbox implements Stage {
     this.arrival.take(asset, posted);
   }
 
-  /** Brings any of the 23 event types about (spec 6.3); what the wish leaves out is chosen. */
-  cause(type: EventType, wish: Wish = {}): Caused {
-    return bringAbout(this, type, wish);
+  /** Triggers any of the 23 event types (platform 6.3); what is left out is chosen. */
+  cause(type: EventType, request: EventRequest = {}): Caused {
+    return triggerEvent(this, type, request);
   }
 
   /** Webhooks as they are kept, with their secrets: for tests that sign by themselves. */
   webhooks(): readonly WebhookRecord[] {
-    return [...this.webhookBook.webhooks.values()];
+    return [...this.webhookRegistry.webhooks.values()];
   }
 
   deliveries(webhook?: number): readonly Delivery[] {
-    return this.webhookBook.deliveries(webhook);
+    return this.webhookRegistry.deliveries(webhook);
   }
 
   /** How many deliveries of a type there were since the start. */
-  toldOf(type: EventType): number {
-    return this.announcer.toldOf(type);
+  deliveriesOf(type: EventType): number {
+    return this.announcer.deliveriesOf(type);
   }
 
   /** Whether no webhook is being sent now and none is due. */
@@ -284,13 +313,13 @@ export class Sandbox implements Stage {
   }
 
   /** Says in the request log what happened behind the scenes. */
-  told(text: string): void {
+  report(text: string): void {
     this.requests.tell({ at: new Date(this.clock.wallMs()).toISOString(), text });
   }
 
   /** Starts deliveries again, as `POST …/events` does. */
   resend(ids: readonly number[]): number {
-    return this.engine.resend(ids.flatMap((id) => this.webhookBook.delivery(id) ?? []));
+    return this.engine.resend(ids.flatMap((id) => this.webhookRegistry.delivery(id) ?? []));
   }
 
   onDelivery(listener: (report: DeliveryReport) => void): () => void {
@@ -306,9 +335,9 @@ export class Sandbox implements Stage {
     });
   }
 
-  /** A user by id or e-mail; the first client application's technical user unless told. Throws where there is none. */
+  /** A user by id or e-mail; the first client application's technical user unless given. Throws where there is none. */
   user(who?: number | string): User {
-    return this.#hand.user(who);
+    return this.#permissionAdmin.user(who);
   }
 
   /** Saves the state every so many real milliseconds. */
@@ -338,10 +367,10 @@ export class Sandbox implements Stage {
   }
 
   #noteDisabled(webhook: WebhookRecord): void {
-    const contact = this.plant.get('client_applications', webhook.application)?.contact;
+    const contact = this.site.get('client_applications', webhook.application)?.contact;
     const text = `webhook ${webhook.id} failed for more than two weeks and is disabled`;
-    this.notes.push({ at: new Date(this.clock.wallMs()).toISOString(), contact, text });
-    this.told(`${text}; ${contact ?? 'nobody'} is told`);
+    this.notices.push({ at: new Date(this.clock.wallMs()).toISOString(), contact, text });
+    this.report(`${text}; ${contact ?? 'nobody'} is told`);
     this.#log.warn({ event: 'sandbox.webhook_disabled', webhook: webhook.id }, 'webhook is disabled');
   }
 }

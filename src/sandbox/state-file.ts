@@ -1,30 +1,30 @@
 import { closeSync, existsSync, fsyncSync, openSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
-import { messageOf, StoreError } from '../errors.ts';
+import { messageOf, StoreError } from '../base/errors.ts';
 import type { Usage } from './http/usage.ts';
-import type { LabelBook } from './labels/label-endpoints.ts';
-import type { PermissionBook } from './permissions/permission-book.ts';
-import { withoutKey } from './plant/api-keys.ts';
-import type { Plant } from './plant/plant.ts';
-import { KINDS, type Note, type Owner } from './plant/records.ts';
+import type { CodeRegistry } from './identity/code-registry.ts';
+import type { LabelRegistry } from './labels/label-endpoints.ts';
+import type { PermissionRegistry } from './permissions/permission-registry.ts';
 import type { SandboxClock } from './sandbox-clock.ts';
-import type { CodeBook } from './tokens/sign-in.ts';
+import { withoutKey } from './site/api-keys.ts';
+import { KINDS, type Notice, type Owner } from './site/records.ts';
+import type { SiteModel } from './site/site-model.ts';
 import type { TokenStore } from './tokens/token-store.ts';
 import type { ThresholdWatch } from './values/threshold-watch.ts';
 import type { ValueLedger } from './values/value-ledger.ts';
-import type { WebhookBook } from './webhooks/webhook-book.ts';
+import type { WebhookRegistry } from './webhooks/webhook-registry.ts';
 
 export interface KeptParts {
   clock: SandboxClock;
-  plant: Plant;
-  permissions: PermissionBook;
+  site: SiteModel;
+  permissions: PermissionRegistry;
   owners: Owner[];
-  labels: LabelBook;
+  labels: LabelRegistry;
   tokens: TokenStore;
-  codes: CodeBook;
+  codes: CodeRegistry;
   values: ValueLedger;
-  webhookBook: WebhookBook;
+  webhookRegistry: WebhookRegistry;
   usage: Usage;
-  notes: Note[];
+  notices: Notice[];
   thresholds: ThresholdWatch;
 }
 
@@ -39,16 +39,16 @@ export function writeState(file: string, parts: KeptParts): void {
   const state = {
     version: VERSION,
     wallMs: parts.clock.wallMs(),
-    plant: parts.plant.snapshot(),
+    site: parts.site.snapshot(),
     blocks: parts.permissions.blocks(),
     owners: parts.owners,
     labels: [...parts.labels],
     tokens: parts.tokens.snapshot(),
     codes: parts.codes.snapshot(),
     values: parts.values.snapshot(),
-    webhooks: parts.webhookBook.snapshot(),
+    webhooks: parts.webhookRegistry.snapshot(),
     usage: parts.usage.snapshot(),
-    notes: parts.notes,
+    notices: parts.notices,
     beyond: parts.thresholds.snapshot(),
   };
   const temporary = `${file}.tmp`;
@@ -64,11 +64,11 @@ export function writeState(file: string, parts: KeptParts): void {
 }
 
 /** A state of before API keys were records of their own holds them in the applications. */
-function keysOfBefore(plant: Plant): void {
-  for (const written of plant.all('client_applications')) {
+function keysOfBefore(site: SiteModel): void {
+  for (const written of site.all('client_applications')) {
     const { application, key } = withoutKey(written);
-    plant.put('client_applications', application);
-    if (key) plant.put('api_keys', key);
+    site.put('client_applications', application);
+    if (key) site.put('api_keys', key);
   }
 }
 
@@ -81,20 +81,20 @@ export function readState(file: string, parts: KeptParts): boolean {
     const aheadMs = state.wallMs - parts.clock.wallMs();
     if (aheadMs > 0) parts.clock.advance(aheadMs);
     for (const kind of KINDS) {
-      for (const { id } of parts.plant.all(kind)) parts.plant.delete(kind, id);
-      for (const record of state.plant[kind] ?? []) parts.plant.put(kind, record);
+      for (const { id } of parts.site.all(kind)) parts.site.delete(kind, id);
+      for (const record of state.site[kind] ?? []) parts.site.put(kind, record);
     }
-    keysOfBefore(parts.plant);
+    keysOfBefore(parts.site);
     parts.permissions.restoreBlocks(state.blocks);
     parts.owners.splice(0, parts.owners.length, ...state.owners);
     for (const [place, labels] of state.labels) parts.labels.set(place, labels);
     parts.tokens.restore(state.tokens);
     parts.values.restore(state.values);
-    parts.webhookBook.restore(state.webhooks);
+    parts.webhookRegistry.restore(state.webhooks);
     // Not in the states of before.
     parts.codes.restore(state.codes ?? []);
     parts.usage.restore(state.usage ?? []);
-    parts.notes.push(...(state.notes ?? []));
+    parts.notices.push(...(state.notices ?? []));
     parts.thresholds.restore(state.beyond ?? []);
     return true;
   } catch (error) {

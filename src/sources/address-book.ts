@@ -1,24 +1,11 @@
+import { nearestName } from '../base/nearest.ts';
 import type { SeriesCatalogue } from '../buffer/series.ts';
-import { nearestName } from '../config/nearest.ts';
-import type { Tag } from '../config/tags.ts';
+import { Instrumentations } from '../config/instrumentations.ts';
+import type { Tag, TagValue } from '../config/tags.ts';
 import { KEY_PATTERN, type UnitReference } from '../contract/values.ts';
+import { LineMemory } from './line-memory.ts';
 import type { Problem } from './problem-list.ts';
-
-/**
- * Where a value goes: one series. `series` is 0 until the first value of it is accepted, so that a request that is
- * refused leaves nothing behind in the catalogue.
- */
-export interface Slot {
-  readonly asset: number;
-  readonly key: string;
-  readonly group: string | undefined;
-  readonly unit: UnitReference | undefined;
-  series: number;
-  /** The address as a program last wrote it in JSON, from the brace on: for who reads many values of one writer. */
-  written: Uint8Array;
-  /** The slot that came behind this one last time: who sends the same tags every second sends them in the same order. */
-  next: Slot | undefined;
-}
+import type { Slot } from './slot.ts';
 
 /** An address as a program writes it, in place of a tag; nothing of it is checked yet. */
 export interface DirectAddress {
@@ -28,16 +15,13 @@ export interface DirectAddress {
   key: unknown;
 }
 
-/**
- * Series that programs may open by `asset`: each costs memory for as long as the agent runs, and a program that puts a
- * serial number into its key would open one a value.
- */
-const MOST_SERIES = 200_000;
-/** Spellings remembered; forgotten together when there are more. */
-const MOST_REMEMBERED = 100_000;
+/** Spellings remembered, some 500 bytes each; forgotten together when there are more. */
+const MAX_REMEMBERED = 10_000;
+/** Groups and units of one key that are remembered. */
+const MAX_NEAR = 16;
 /** Looking for the nearest name costs letters times tags: no more of it, and not for names that nobody types. */
-const MOST_HINTS = 200;
-const LONGEST_NAME_WITH_HINT = 64;
+const MAX_HINTS = 200;
+const MAX_HINTED_NAME_LENGTH = 64;
 
 const UNIT_CODE_PATTERN = /^[A-Za-z0-9._%/-]{1,128}$/;
 const ADDRESS_FIELDS = ['asset', 'unit', 'group', 'key'] as const;
@@ -49,32 +33,84 @@ const ADDRESS_FIELDS = ['asset', 'unit', 'group', 'key'] as const;
 export class AddressBook {
   readonly #catalogue: SeriesCatalogue;
   #tags: ReadonlyMap<string, Tag> = new Map();
+  /** Where VALUES_PATH names an instrumentation: it is bound with the rest of the address. */
+  #instrumentations: Instrumentations | undefined;
   /** By tag, then by key as it was written. */
   #slots = new Map<string, Map<string, Slot>>();
   /** By asset, then by key as it was written: the few addresses that differ in group and unit. */
   #direct = new Map<number, Map<string, Slot[]>>();
   #remembered = 0;
+  /** Slots by the lines that named them. */
+  lines = new LineMemory();
+  /** Series of tags.yaml that are open. */
+  readonly #ofTags = new Set<number>();
+  #maxSeries: number;
   #hints = new Map<string, string>();
 
-  constructor(catalogue: SeriesCatalogue, tags: ReadonlyMap<string, Tag>) {
+  /**
+   * `maxSeries`: how many series programs may open by `asset`. Each costs memory for as long as it is known, and a
+   * program that puts a serial number into its key would open one a value.
+   */
+  constructor(
+    catalogue: SeriesCatalogue,
+    tags: ReadonlyMap<string, Tag>,
+    byInstrumentation: boolean,
+    maxSeries: number = Number.POSITIVE_INFINITY,
+  ) {
     this.#catalogue = catalogue;
-    this.replaceTags(tags);
+    this.#maxSeries = maxSeries;
+    this.replaceTags(tags, byInstrumentation);
+  }
+
+  /** After a reload. What is open stays open. */
+  setMaxSeries(maxSeries: number): void {
+    this.#maxSeries = maxSeries;
+  }
+
+  /** Counts the forgettings: a number that was learned before one may stand for another series. */
+  get forgettings(): number {
+    return this.#catalogue.forgettings;
+  }
+
+  /** Whether a series' number stands for what it did when `forgettings` was so many. */
+  isCurrent(series: number, forgettings: number): boolean {
+    return this.#catalogue.isCurrent(series, forgettings);
+  }
+
+  /** Whether tags.yaml names the series: it is kept, whatever stands of it. */
+  isOfTag(series: number): boolean {
+    return this.#ofTags.has(series);
   }
 
   /** After a reload. Values accepted before keep their series. */
-  replaceTags(tags: ReadonlyMap<string, Tag>): void {
+  replaceTags(tags: ReadonlyMap<string, Tag>, byInstrumentation = this.isByInstrumentation): void {
     this.#tags = tags;
+    this.#ofTags.clear();
+    this.#instrumentations = byInstrumentation ? new Instrumentations(tags.values()) : undefined;
     this.#slots = new Map();
     // Slots name those that came behind them, of whatever kind: none of the old ones may be left.
     this.#direct = new Map();
     this.#hints = new Map();
+    this.lines = new LineMemory();
     for (const [name, tag] of tags) {
       const slots = new Map<string, Slot>();
       for (const [key, { group, unit }] of tag.values) {
-        slots.set(key.toLowerCase(), slotOf({ asset: tag.asset, key, group, unit }));
+        const instrumentation = this.bound(tag);
+        const slot = slotOf({ asset: tag.asset, key, group, unit, instrumentation }, true);
+        this.#learn(slot);
+        slots.set(key.toLowerCase(), slot);
       }
       this.#slots.set(name, slots);
     }
+  }
+
+  get isByInstrumentation(): boolean {
+    return this.#instrumentations !== undefined;
+  }
+
+  /** What of a tag's instrumentation is part of its series. */
+  bound(tag: Tag): number | undefined {
+    return this.isByInstrumentation ? tag.instrumentation : undefined;
   }
 
   /** `undefined` where the tag or its key is not known: `explain` says which. */
@@ -110,35 +146,54 @@ export class AddressBook {
     }
     const wrong = problemOf(address);
     if (wrong !== undefined) return wrong;
-    const slot = slotOf({
-      asset: asset as number,
-      key: key as string,
-      group: address.group as string | undefined,
-      unit: unitOf(address.unit),
-    });
+    const group = address.group as string | undefined;
+    const instrumentation = this.#instrumentations?.of(asset as number, key as string, group);
+    if (this.isByInstrumentation && instrumentation === undefined) {
+      return { field: 'asset', problem: 'has no instrumentation in tags.yaml, which VALUES_PATH needs: write a tag' };
+    }
+    const unit = unitOf(address.unit);
+    const slot = slotOf({ asset: asset as number, key: key as string, group, unit, instrumentation }, false);
     if (this.#remember()) this.#rememberDirect(slot);
     return slot;
   }
 
+  /** The series of a slot where it is open and has not been forgotten since it was learned; 0 otherwise. */
+  seriesOf(slot: Slot): number {
+    if (slot.series === 0 || slot.learned === this.#catalogue.forgettings) return slot.series;
+    if (this.#catalogue.isCurrent(slot.series, slot.learned)) slot.learned = this.#catalogue.forgettings;
+    else slot.series = 0;
+    return slot.series;
+  }
+
   /** The series of a slot, opened in the catalogue where it is new; `undefined` where there are too many already. */
   open(slot: Slot): number | undefined {
-    if (slot.series === 0) {
-      if (this.#catalogue.size >= MOST_SERIES && !this.#isKnown(slot)) return undefined;
-      slot.series = this.#catalogue.idOf(slot.asset, slot.key, slot.group, slot.unit);
+    if (this.seriesOf(slot) === 0 && !this.#learn(slot)) {
+      if (!slot.ofTag && this.#catalogue.size - this.#ofTags.size >= this.#maxSeries) return undefined;
+      this.#catalogue.idOf(slot.asset, slot.key, slot.group, slot.unit, slot.instrumentation);
+      this.#learn(slot);
     }
     return slot.series;
   }
 
-  #isKnown(slot: Slot): boolean {
-    const { asset, unit } = slot;
-    const key = slot.key.toLowerCase();
-    const group = slot.group?.toLowerCase();
-    const known = this.#catalogue.ofAsset(asset);
-    return known.some((each) => each.key === key && each.group === group && sameUnit(each.unit, unit));
+  /** The series of a value that tags.yaml names, of a tag that need not be in force yet. */
+  openOfTag(tag: Tag, { key, group, unit }: TagValue): number {
+    const series = this.#catalogue.idOf(tag.asset, key, group, unit, this.bound(tag));
+    this.#ofTags.add(series);
+    return series;
+  }
+
+  /** Looks the slot's series up; `false` where it is not open. */
+  #learn(slot: Slot): boolean {
+    const series = this.#catalogue.find(slot.asset, slot.key, slot.group, slot.unit, slot.instrumentation);
+    if (series === undefined) return false;
+    slot.series = series;
+    slot.learned = this.#catalogue.forgettings;
+    if (slot.ofTag) this.#ofTags.add(series);
+    return true;
   }
 
   #remember(): boolean {
-    if (++this.#remembered <= MOST_REMEMBERED) return true;
+    if (++this.#remembered <= MAX_REMEMBERED) return true;
     this.#remembered = 0;
     this.replaceTags(this.#tags);
     return false;
@@ -148,15 +203,16 @@ export class AddressBook {
     const keys = this.#direct.get(slot.asset) ?? new Map<string, Slot[]>();
     this.#direct.set(slot.asset, keys);
     const near = keys.get(slot.key);
-    if (near) near.push(slot);
-    else keys.set(slot.key, [slot]);
+    // A hostile writer may give one key ten thousand groups: a list is looked through from its start.
+    if (near && near.length < MAX_NEAR) near.push(slot);
+    else if (!near) keys.set(slot.key, [slot]);
   }
 
   #hint(question: string, name: string, candidates: Iterable<string>): string {
-    if (name.length > LONGEST_NAME_WITH_HINT) return '';
+    if (name.length > MAX_HINTED_NAME_LENGTH) return '';
     const before = this.#hints.get(question);
     if (before !== undefined) return before;
-    if (this.#hints.size >= MOST_HINTS) return '';
+    if (this.#hints.size >= MAX_HINTS) return '';
     const nearest = nearestName(name, candidates);
     const hint = nearest?.likely ? `: is ${quote(nearest.name)} meant?` : '';
     this.#hints.set(question, hint);
@@ -164,13 +220,24 @@ export class AddressBook {
   }
 }
 
-type Address = Pick<Slot, 'asset' | 'key' | 'group' | 'unit'>;
+type Address = Pick<Slot, 'asset' | 'key' | 'group' | 'unit' | 'instrumentation'>;
 
 const NOTHING_WRITTEN = new Uint8Array(0);
 
 /** All slots have one shape, their members in one order. */
-function slotOf({ asset, key, group, unit }: Address): Slot {
-  return { asset, key, group, unit, series: 0, written: NOTHING_WRITTEN, next: undefined };
+function slotOf({ asset, key, group, unit, instrumentation }: Address, ofTag: boolean): Slot {
+  return {
+    asset,
+    key,
+    group,
+    unit,
+    instrumentation,
+    series: 0,
+    learned: 0,
+    ofTag,
+    written: NOTHING_WRITTEN,
+    next: undefined,
+  };
 }
 
 /** Text from outside in an answer: on one line and short. */

@@ -1,30 +1,65 @@
-import { STAMPED_HERE, ValueColumns } from '../buffer/value-columns.ts';
-import type { AddressBook, DirectAddress, Slot } from './address-book.ts';
+import { StoreError } from '../base/errors.ts';
+import { STAMPED_HERE, ValueColumns } from '../buffer/format/value-columns.ts';
+import { EARLIEST_TRUSTED_MS } from '../buffer/recovery/stamp-correction.ts';
+import type { AddressBook, DirectAddress } from './address-book.ts';
 import { EARLIEST_MS, LATEST_MS, parseIsoTime } from './iso-time.ts';
-import { ProblemList, RefusedValues } from './problem-list.ts';
+import type { LineMemory } from './line-memory.ts';
+import { ProblemList, RefusedValues, TooManyValues } from './problem-list.ts';
+import type { Slot } from './slot.ts';
+import type { Stamps } from './stamps.ts';
 
 /** The time of arrival, told by NaN where a time would stand. */
 export const ON_ARRIVAL = Number.NaN;
 
+/** Whole numbers below this are seconds where milliseconds were meant: March 1973, and the year 5138 in seconds. */
+const EARLIEST_IN_MS = 100_000_000_000;
+const DAY_MS = 86_400_000;
+
+export interface DraftOptions {
+  /** About so many values will come. */
+  expected?: number;
+  /** What is right is taken, whatever else is wrong. */
+  isPartial?: boolean;
+  /** More make a request that is too large. */
+  maxValues?: number;
+}
+
 /**
- * The values of one request, all or none: what is right goes into columns, what is wrong into a list, and `finish` gives
+ * The values of one request, all or none unless it is partial: what is right goes into columns, what is wrong into a list, and `finish` gives
  * the columns only where the list is empty. Series are opened in `finish`, so a refused request leaves nothing behind.
  */
 export class Draft {
   readonly problems = new ProblemList();
   readonly #columns: ValueColumns;
   readonly #book: AddressBook;
+  readonly #stamps: Stamps;
   readonly #arrivalMs: number;
-  readonly #unopened: { slot: Slot; at: number }[] = [];
+  /** Some came without a time. */
+  #wantsStamps = false;
+  readonly #unopened: { slot: Slot; index: number; at: number }[] = [];
+  readonly isPartial: boolean;
+  readonly #maxValues: number;
+  readonly #isClockTrusted: boolean;
+  readonly #aheadMs: number;
+  readonly #learned: number;
   #index = 0;
   #lastTimeText = '';
   #lastTimeMs = Number.NaN;
 
-  /** `arrivalMs`: the wall clock now, whole milliseconds. `expected`: about so many values will come. */
-  constructor(book: AddressBook, arrivalMs: number, expected?: number) {
+  /** Values so far whose time lies more than a day ahead of a clock that can be trusted. */
+  ahead = 0;
+
+  /** `arrivalMs`: the wall clock now, whole milliseconds. */
+  constructor(book: AddressBook, stamps: Stamps, arrivalMs: number, options: DraftOptions = {}) {
     this.#book = book;
+    this.#stamps = stamps;
+    this.#learned = book.forgettings;
     this.#arrivalMs = arrivalMs;
-    this.#columns = new ValueColumns(expected);
+    this.#columns = new ValueColumns(options.expected);
+    this.isPartial = options.isPartial ?? false;
+    this.#maxValues = options.maxValues ?? Number.POSITIVE_INFINITY;
+    this.#isClockTrusted = arrivalMs >= EARLIEST_TRUSTED_MS;
+    this.#aheadMs = this.#isClockTrusted ? arrivalMs + DAY_MS : Number.POSITIVE_INFINITY;
   }
 
   /** Values seen so far, right and wrong. */
@@ -32,14 +67,35 @@ export class Draft {
     return this.#index;
   }
 
+  /** Values that are in the columns: `stampFrom` counts by it. */
+  get taken(): number {
+    return this.#columns.length;
+  }
+
+  /** The slots of what reads line protocol: remembered from request to request. */
+  get lines(): LineMemory {
+    return this.#book.lines;
+  }
+
+  /** Whether a number without a unit is a time in milliseconds that the agent takes. */
+  takesNumber(timeMs: number): boolean {
+    return isTimeTaken(timeMs) && !(this.#isClockTrusted && isSeconds(timeMs));
+  }
+
   /** One value for a slot. `timeMs` is whole and in range, or `ON_ARRIVAL`; `status` is a flag of `STATUS_FLAGS` or 0. */
   add(slot: Slot, value: number, timeMs: number, status: number): void {
-    const at = this.#index++;
-    if (this.problems.count > 0) return;
-    if (slot.series === 0) this.#unopened.push({ slot, at });
-    if (Number.isNaN(timeMs)) this.#columns.add(slot.series, this.#arrivalMs, value, status | STAMPED_HERE);
-    // Plus 0: a time of -0 would be a value of its own to whoever encodes it.
-    else this.#columns.add(slot.series, timeMs + 0, value, status);
+    const index = this.#count();
+    if (this.problems.count > 0 && !this.isPartial) return;
+    const series = this.#book.seriesOf(slot);
+    if (series === 0) this.#unopened.push({ slot, index, at: this.#columns.length });
+    if (Number.isNaN(timeMs)) {
+      this.#columns.add(series, this.#arrivalMs, value, status | STAMPED_HERE);
+      this.#wantsStamps = true;
+    } else {
+      if (timeMs > this.#aheadMs) this.ahead++;
+      // Plus 0: a time of -0 would be a value of its own to whoever encodes it.
+      this.#columns.add(series, timeMs + 0, value, status);
+    }
   }
 
   /** The slot of a tag's key; counts a problem and gives `undefined` where there is none. The value is then done with. */
@@ -62,12 +118,13 @@ export class Draft {
 
   /** One value that is wrong. */
   refuse(field: string, problem: string): void {
-    this.problems.add(this.#index++, field, problem);
+    this.problems.add(this.#count(), field, problem);
   }
 
-  /** Gives values that are in already, from index `first` on, the time that came behind them. */
+  /** Gives values that are in already, from place `first` of `taken` on, the time that came behind them. */
   stampFrom(first: number, timeMs: number): void {
     const { timeMs: times, flags, length } = this.#columns;
+    if (timeMs > this.#aheadMs) this.ahead += length - first;
     for (let at = first; at < length; at++) {
       times[at] = timeMs + 0;
       flags[at] = flags[at]! & ~STAMPED_HERE;
@@ -95,23 +152,74 @@ export class Draft {
     return 'series' in found ? found : undefined;
   }
 
+  /** Takes values out again, from place `first` of `taken` on, and counts each as a problem. */
+  refuseFrom(first: number, field: string, problem: string): void {
+    const { length } = this.#columns;
+    for (let index = this.#index - (length - first); index < this.#index; index++) {
+      this.problems.add(index, field, problem);
+    }
+    while ((this.#unopened.at(-1)?.at ?? -1) >= first) this.#unopened.pop();
+    this.#columns.length = first;
+  }
+
   /** Forgets every value: they will be read again in another way. */
   restart(): void {
     this.#columns.length = 0;
     this.#unopened.length = 0;
+    this.problems.clear();
+    this.ahead = 0;
     this.#index = 0;
   }
 
-  /** The columns, ready for the sink. Throws `RefusedValues` where a value was wrong. */
+  /** The columns, ready for the sink. Throws `RefusedValues` where a value was wrong, unless the draft is partial. */
   finish(): ValueColumns {
-    for (const { slot, at } of this.problems.count === 0 ? this.#unopened : []) {
+    const isRefused = this.problems.count > 0 && !this.isPartial;
+    const full: number[] = [];
+    for (const { slot, index, at } of isRefused ? [] : this.#unopened) {
       const series = this.#book.open(slot);
-      if (series === undefined) this.problems.add(at, 'key', 'this agent carries too many series to open another');
-      else this.#columns.series[at] = series;
+      if (series !== undefined) this.#columns.series[at] = series;
+      else {
+        this.problems.add(index, 'key', 'this agent carries as many series as it may (MAX_SERIES): none is opened');
+        full.push(at);
+      }
     }
-    if (this.problems.count > 0) throw new RefusedValues(this.problems);
+    if (this.problems.count > 0 && !this.isPartial) throw new RefusedValues(this.problems);
+    this.#checkSeries();
+    this.#columns.remove(full);
+    if (this.#wantsStamps) this.#stamp();
     return this.#columns;
   }
+
+  /** Not before: a request that is refused gives no time to anything. */
+  #stamp(): void {
+    const { series, timeMs, flags, length } = this.#columns;
+    for (let at = 0; at < length; at++) {
+      if (flags[at]! & STAMPED_HERE) timeMs[at] = this.#stamps.next(series[at]!, this.#arrivalMs);
+    }
+  }
+
+  /** While the request came in slowly, one of its series may have been forgotten: it is to come again. */
+  #checkSeries(): void {
+    if (this.#book.forgettings === this.#learned) return;
+    const { series, length } = this.#columns;
+    const isStale = (id: number) => !this.#book.isCurrent(id, this.#learned);
+    const opened = new Set(this.#unopened.map(({ at }) => at));
+    for (let at = 0; at < length; at++) {
+      if (!opened.has(at) && isStale(series[at]!)) {
+        throw new StoreError('a series was forgotten meanwhile', { code: 'buffer.busy', retryable: true });
+      }
+    }
+  }
+
+  #count(): number {
+    if (this.#index >= this.#maxValues) throw new TooManyValues(this.#maxValues);
+    return this.#index++;
+  }
+}
+
+/** Whether a whole number is seconds since 1970 rather than milliseconds. */
+export function isSeconds(time: number): boolean {
+  return Number.isInteger(time) && time >= 0 && time < EARLIEST_IN_MS;
 }
 
 /** Whether the agent takes a time: whole milliseconds of the years 1970 to 9999. */

@@ -1,17 +1,26 @@
+import type { Clock } from '../base/clock.ts';
 import type { SeriesCatalogue } from '../buffer/series.ts';
-import type { Clock } from '../clock.ts';
 import type { Tag, TagValue } from '../config/tags.ts';
 import { AddressBook } from './address-book.ts';
-import { Draft } from './draft.ts';
+import { Draft, type DraftOptions } from './draft.ts';
+import type { Stamps } from './stamps.ts';
 import type { CountIngested, ValueSink } from './value-sink.ts';
 
 export interface IntakeOptions {
   catalogue: SeriesCatalogue;
   tags: ReadonlyMap<string, Tag>;
+  /** VALUES_PATH names an instrumentation: it is part of a series then. */
+  byInstrumentation?: boolean;
   sink: ValueSink;
+  /** The one gate that gives times of arrival. */
+  stamps: Stamps;
   clock: Clock;
+  /** How many series programs may open; without a bound where it is left out. */
+  maxSeries?: number | undefined;
   /** Told after each commit. */
   countIngested?: CountIngested;
+  /** Of them: values whose time lies more than a day ahead of a clock that can be trusted. */
+  countAhead?: CountIngested;
 }
 
 /**
@@ -20,32 +29,49 @@ export interface IntakeOptions {
  */
 export class Intake {
   readonly #book: AddressBook;
-  readonly #catalogue: SeriesCatalogue;
   readonly #sink: ValueSink;
+  readonly #stamps: Stamps;
   readonly #clock: Clock;
   readonly #countIngested: CountIngested;
+  readonly #countAhead: CountIngested;
 
   constructor(options: IntakeOptions) {
-    this.#book = new AddressBook(options.catalogue, options.tags);
-    this.#catalogue = options.catalogue;
+    this.#book = new AddressBook(
+      options.catalogue,
+      options.tags,
+      options.byInstrumentation ?? false,
+      options.maxSeries,
+    );
     this.#sink = options.sink;
+    this.#stamps = options.stamps;
     this.#clock = options.clock;
     this.#countIngested = options.countIngested ?? (() => {});
+    this.#countAhead = options.countAhead ?? (() => {});
   }
 
   /** After a reload: drafts begun from now on know these tags. Values accepted before stay where they are. */
-  replaceTags(tags: ReadonlyMap<string, Tag>): void {
-    this.#book.replaceTags(tags);
+  replaceTags(tags: ReadonlyMap<string, Tag>, byInstrumentation?: boolean): void {
+    this.#book.replaceTags(tags, byInstrumentation);
   }
 
-  /** Begins a request of about `expected` values; those without a time get this moment. */
-  draft(expected?: number): Draft {
-    return new Draft(this.#book, Math.max(0, Math.round(this.#clock.wallMs())), expected);
+  /** After a reload. */
+  setMaxSeries(maxSeries: number): void {
+    this.#book.setMaxSeries(maxSeries);
+  }
+
+  /** Whether tags.yaml names the series. */
+  isOfTag(series: number): boolean {
+    return this.#book.isOfTag(series);
+  }
+
+  /** Begins a request; values without a time get this moment. */
+  draft(options?: DraftOptions): Draft {
+    return new Draft(this.#book, this.#stamps, Math.max(0, Math.round(this.#clock.wallMs())), options);
   }
 
   /** The series of a value that a source of tags.yaml reads: opened at the source's start. */
   seriesOf(tag: Tag, value: TagValue): number {
-    return this.#catalogue.idOf(tag.asset, value.key, value.group, value.unit);
+    return this.#book.openOfTag(tag, value);
   }
 
   /**
@@ -59,6 +85,7 @@ export class Intake {
     if (length === 0) return 0;
     await this.#sink.append(columns);
     this.#countIngested(source, length);
+    if (draft.ahead > 0) this.#countAhead(source, draft.ahead);
     return length;
   }
 }

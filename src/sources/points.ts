@@ -1,35 +1,30 @@
-import type { Tag, TagValue, ValueOrigin } from '../config/tags.ts';
-import type { Intake } from './intake.ts';
+import type { Shaping, Tag, TagValue, ValueOrigin } from '../config/tags.ts';
 
-/** One value that a source of tags.yaml reads, and the series that it goes to. */
-export interface Point<Kind extends ValueOrigin['kind']> {
+/** One value that a source of tags.yaml brings, and the series that it goes to. `Spec` is what its kind made of it. */
+export interface Point<Spec = unknown> {
   /** As people know it: `FT-101 flow`. */
   name: string;
   series: number;
-  origin: Extract<ValueOrigin, { kind: Kind }>;
+  /** How often it is read; 0 where the source itself says when. */
+  everyMs: number;
+  shaping: Shaping;
+  spec: Spec;
+}
+
+/** Opens the series of a value. */
+export interface SeriesOpener {
+  seriesOf(tag: Tag, value: TagValue): number;
 }
 
 /** What tags.yaml takes from a source, in its order. Opens the series. */
-export function pointsOf<Kind extends ValueOrigin['kind']>(
-  tags: ReadonlyMap<string, Tag>,
-  source: string,
-  kind: Kind,
-  intake: Intake,
-): Point<Kind>[] {
-  const points: Point<Kind>[] = [];
+export function pointsOf<Spec>(tags: ReadonlyMap<string, Tag>, source: string, intake: SeriesOpener): Point<Spec>[] {
+  const points: Point<Spec>[] = [];
   for (const tag of tags.values()) {
     for (const value of tag.values.values()) {
-      if (!isFrom(value, source, kind)) continue;
-      points.push({ name: `${tag.name} ${value.key}`, series: intake.seriesOf(tag, value), origin: value.from });
+      if (value.from?.source !== source) continue;
+      const { everyMs, shaping, spec } = value.from as ValueOrigin<Spec>;
+      points.push({ name: `${tag.name} ${value.key}`, series: intake.seriesOf(tag, value), everyMs, shaping, spec });
     }
   }
   return points;
-}
-
-function isFrom<Kind extends ValueOrigin['kind']>(
-  value: TagValue,
-  source: string,
-  kind: Kind,
-): value is TagValue & { from: Extract<ValueOrigin, { kind: Kind }> } {
-  return value.from?.kind === kind && value.from.source === source;
 }

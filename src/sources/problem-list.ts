@@ -1,4 +1,4 @@
-import { TagferryError } from '../errors.ts';
+import { TagferryError } from '../base/errors.ts';
 
 /** One value that cannot be taken. `index` counts the values of a request from 0; `field` is empty where the whole value is wrong. */
 export interface Problem {
@@ -8,7 +8,7 @@ export interface Problem {
 }
 
 /** An answer that lists a million problems helps nobody. */
-const MOST_LISTED = 100;
+const MAX_LISTED = 100;
 
 /** The problems of one request: the first hundred in words, the rest as a number. */
 export class ProblemList {
@@ -17,12 +17,17 @@ export class ProblemList {
 
   add(index: number, field: string, problem: string): void {
     this.count++;
-    if (this.listed.length < MOST_LISTED) this.listed.push({ index, field, problem });
+    if (this.listed.length < MAX_LISTED) this.listed.push({ index, field, problem });
+  }
+
+  clear(): void {
+    this.listed.length = 0;
+    this.count = 0;
   }
 
   /** Whether another problem would still be written down: finding words may cost something. */
   get hasRoom(): boolean {
-    return this.listed.length < MOST_LISTED;
+    return this.listed.length < MAX_LISTED;
   }
 }
 
@@ -40,6 +45,16 @@ export class RefusedValues extends TagferryError {
     });
     this.problems = problems.listed;
     this.count = count;
+  }
+}
+
+/** A request holds more values than are taken at once (413). */
+export class TooManyValues extends TagferryError {
+  constructor(maxValues: number) {
+    super(`the request holds more than ${maxValues} values`, {
+      code: 'intake.too_many',
+      hint: 'Send the values in several requests.',
+    });
   }
 }
 

@@ -1,5 +1,5 @@
-import type { Clock } from '../clock.ts';
-import type { Logger } from '../logger.ts';
+import type { Clock } from '../base/clock.ts';
+import type { Logger } from '../base/logger.ts';
 
 /** What stands in a line of trouble: a stable `event` and fields. */
 export interface Trouble {
@@ -16,7 +16,7 @@ interface Ongoing {
 
 const SUMMARY_EVERY_MS = 5 * 60_000;
 /** Kinds remembered at once; kinds are named by the code, but sources and registers are many. */
-const MOST_KINDS = 1_000;
+const MAX_KINDS = 1_000;
 
 /**
  * Says repeated trouble as a night shift wants to read it: the first at once, then one line every five minutes with a count,
@@ -38,7 +38,7 @@ export class TroubleLog {
     const key = `${trouble.event} ${kind}`;
     const ongoing = this.#ongoing.get(key);
     if (ongoing === undefined) {
-      if (this.#ongoing.size >= MOST_KINDS) this.#ongoing.clear();
+      if (this.#ongoing.size >= MAX_KINDS) this.#ongoing.clear();
       this.#ongoing.set(key, { sinceMs: nowMs, saidAtMs: nowMs, unsaid: 0, total: 1 });
       this.#log.warn(trouble, message);
       return;

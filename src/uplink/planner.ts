@@ -8,7 +8,7 @@
  * whoever has been due longest first. Parts of divided batches wait for their turn like everything else. While the platform is
  * away there is one try at a time, of another asset each time.
  */
-import type { AssetLanes, TakeRequest } from '../buffer/lanes.ts';
+import type { AssetLanes, TakeRequest } from '../buffer/client/lanes.ts';
 
 export interface PlanOptions {
   postIntervalMs: number;
@@ -18,19 +18,19 @@ export interface PlanOptions {
 }
 
 /** A batch under way, as far as planning goes. */
-export interface CourseView {
+export interface DeliveryView {
   readonly asset: number;
   readonly lane: 'live' | 'backlog';
   readonly trial: boolean;
-  /** Infinity while it has no part that could be posted. */
+  /** Infinity while it has no slice that could be posted. */
   readonly readySinceMs: number;
 }
 
 /** What is known of an asset beside its lanes. */
-export interface AssetWork {
+export interface ScheduledAssetView {
   /** Under way in that lane. */
-  live: CourseView | undefined;
-  backlog: CourseView | undefined;
+  live: DeliveryView | undefined;
+  backlog: DeliveryView | undefined;
   /** Since when it has waited for its turn. */
   dueSinceMs: number | undefined;
   pausedUntilMs: number;
@@ -54,9 +54,9 @@ export interface PlanInput {
   nowMs: number;
   options: PlanOptions;
   lanes: ReadonlyMap<number, AssetLanes>;
-  works: ReadonlyMap<number, AssetWork>;
-  /** Divided batches with parts that could be posted. */
-  ready: readonly CourseView[];
+  schedule: ReadonlyMap<number, ScheduledAssetView>;
+  /** Divided batches with slices that could be posted. */
+  ready: readonly DeliveryView[];
   isHeld(asset: number): boolean;
   /** Probes that are due, in the order in which they became so. */
   probes: readonly ProbeView[];
@@ -79,7 +79,7 @@ export interface PlanInput {
 
 export type Decision =
   | { do: 'wait'; untilMs: number }
-  | { do: 'part'; course: CourseView; competed: boolean }
+  | { do: 'slice'; delivery: DeliveryView; competed: boolean }
   | {
       do: 'post';
       kind: 'live' | 'backlog' | 'probe';
@@ -102,7 +102,7 @@ export const POSTS_A_PROBE = 9;
 /** Backlog posts owed after this decision. */
 export function creditAfter(credit: number, decision: PostDecision): number {
   if (!decision.competed) return credit;
-  const backlog = decision.do === 'part' ? decision.course.lane === 'backlog' : decision.kind === 'backlog';
+  const backlog = decision.do === 'slice' ? decision.delivery.lane === 'backlog' : decision.kind === 'backlog';
   return backlog ? Math.max(0, credit - 1) : Math.min(1, credit + CREDIT_A_LIVE_POST);
 }
 
@@ -116,16 +116,16 @@ export function plan(input: PlanInput): Decision {
   const { nowMs, options, underWay } = input;
   if (underWay.all >= options.concurrency || input.unpaid) return { do: 'wait', untilMs: Number.POSITIVE_INFINITY };
   if (input.away) return planTrial(input, input.away);
-  const alarm = new Alarm();
-  const live = chooseLive(input, alarm);
-  const backlog = chooseBacklog(input, alarm);
+  const wake = new WakeTime();
+  const live = chooseLive(input, wake);
+  const backlog = chooseBacklog(input, wake);
   const isProbesTurn = input.postsSinceProbe >= POSTS_A_PROBE || (!live && !backlog);
-  const probe = isProbesTurn ? chooseProbe(input, alarm) : undefined;
+  const probe = isProbesTurn ? chooseProbe(input, wake) : undefined;
   if (probe) {
     if (input.probeFreeAtMs <= nowMs) return probe;
-    alarm.ring(input.probeFreeAtMs);
+    wake.noLaterThan(input.probeFreeAtMs);
   }
-  if (!live && !backlog) return { do: 'wait', untilMs: alarm.atMs };
+  if (!live && !backlog) return { do: 'wait', untilMs: wake.atMs };
   if (input.freeAtMs > nowMs) return { do: 'wait', untilMs: input.freeAtMs };
   const competed = live !== undefined && backlog !== undefined;
   const chosen = live && !(backlog && input.backlogCredit >= 1) ? live : backlog!;
@@ -134,44 +134,44 @@ export function plan(input: PlanInput): Decision {
 
 function planTrial(input: PlanInput, away: NonNullable<PlanInput['away']>): Decision {
   const { nowMs } = input;
-  const part = input.ready.find((course) => course.trial);
-  if (away.trialUnderWay && !part) return { do: 'wait', untilMs: Number.POSITIVE_INFINITY };
-  const earliestMs = Math.max(input.freeAtMs, part ? Number.NEGATIVE_INFINITY : away.nextTryAtMs);
+  const slice = input.ready.find((delivery) => delivery.trial);
+  if (away.trialUnderWay && !slice) return { do: 'wait', untilMs: Number.POSITIVE_INFINITY };
+  const earliestMs = Math.max(input.freeAtMs, slice ? Number.NEGATIVE_INFINITY : away.nextTryAtMs);
   if (earliestMs > nowMs) return { do: 'wait', untilMs: earliestMs };
-  if (part) return { do: 'part', course: part, competed: false };
-  const lane = leastRecent(input);
+  if (slice) return { do: 'slice', delivery: slice, competed: false };
+  const lane = servedLongestAgo(input);
   if (lane) {
     const which = lane.live > 0 && !(mustDrainFirst(input) && lane.backlog > 0) ? 'live' : 'backlog';
     const take: TakeRequest = { asset: lane.asset, lane: which, maxValues: TRIAL_VALUES, maxBytes: 0 };
     return { do: 'post', kind: which, take, trial: true, competed: false };
   }
-  const probe = chooseProbe(input, new Alarm());
+  const probe = chooseProbe(input, new WakeTime());
   return probe ? { ...probe, trial: true } : { do: 'wait', untilMs: Number.POSITIVE_INFINITY };
 }
 
 /** The asset that was posted longest ago: a bad one must not be the only one that is tried. */
-function leastRecent(input: PlanInput): AssetLanes | undefined {
+function servedLongestAgo(input: PlanInput): AssetLanes | undefined {
   let best: AssetLanes | undefined;
   let bestMs = Number.POSITIVE_INFINITY;
   for (const lane of input.lanes.values()) {
     if ((lane.live === 0 && lane.backlog === 0) || input.isHeld(lane.asset)) continue;
-    const work = input.works.get(lane.asset);
-    if (work?.live || work?.backlog) continue;
-    const atMs = work?.lastPostAtMs ?? Number.NEGATIVE_INFINITY;
+    const entry = input.schedule.get(lane.asset);
+    if (entry?.live || entry?.backlog) continue;
+    const atMs = entry?.lastPostAtMs ?? Number.NEGATIVE_INFINITY;
     if (!best || atMs < bestMs) [best, bestMs] = [lane, atMs];
   }
   return best;
 }
 
-function chooseProbe(input: PlanInput, alarm: Alarm): (PostDecision & { do: 'post' }) | undefined {
+function chooseProbe(input: PlanInput, wake: WakeTime): (PostDecision & { do: 'post' }) | undefined {
   for (const probe of input.probes) {
     const { asset, onlySeries, maxValues } = probe;
     // What of it is not held by itself stands in its lanes: without any there is nothing to try it with.
     if (!onlySeries && !input.lanes.has(asset)) continue;
-    const work = input.works.get(asset);
-    if (work && (work.live || work.backlog)) continue;
-    if (work && work.pausedUntilMs > input.nowMs) {
-      alarm.ring(work.pausedUntilMs);
+    const entry = input.schedule.get(asset);
+    if (entry && (entry.live || entry.backlog)) continue;
+    if (entry && entry.pausedUntilMs > input.nowMs) {
+      wake.noLaterThan(entry.pausedUntilMs);
       continue;
     }
     const take: TakeRequest = { asset, lane: 'backlog', maxValues, maxBytes: 0, ...(onlySeries ? { onlySeries } : {}) };
@@ -185,37 +185,37 @@ function mustDrainFirst(input: PlanInput): boolean {
 }
 
 /** An asset in trouble may hang until a timeout: such posts get half of the sockets at most. */
-function mayGo(input: PlanInput, asset: number, alarm: Alarm): boolean {
-  const work = input.works.get(asset);
-  if (!work) return true;
-  if (work.pausedUntilMs > input.nowMs) {
-    alarm.ring(work.pausedUntilMs);
+function mayGo(input: PlanInput, asset: number, wake: WakeTime): boolean {
+  const entry = input.schedule.get(asset);
+  if (!entry) return true;
+  if (entry.pausedUntilMs > input.nowMs) {
+    wake.noLaterThan(entry.pausedUntilMs);
     return false;
   }
-  return work.failures === 0 || input.underWay.troubled < Math.max(1, input.options.concurrency >> 1);
+  return entry.failures === 0 || input.underWay.troubled < Math.max(1, input.options.concurrency >> 1);
 }
 
-function chooseLive(input: PlanInput, alarm: Alarm): PostDecision | undefined {
+function chooseLive(input: PlanInput, wake: WakeTime): PostDecision | undefined {
   const { nowMs, options } = input;
   let best: AssetLanes | undefined;
   let bestMs = Number.POSITIVE_INFINITY;
   for (const lane of input.lanes.values()) {
     if (lane.live === 0 || input.isHeld(lane.asset)) continue;
-    const work = input.works.get(lane.asset);
-    if (work?.live) continue;
-    if (mustDrainFirst(input) && (lane.backlog > 0 || work?.backlog)) continue;
-    if (!mayGo(input, lane.asset, alarm)) continue;
+    const entry = input.schedule.get(lane.asset);
+    if (entry?.live) continue;
+    if (mustDrainFirst(input) && (lane.backlog > 0 || entry?.backlog)) continue;
+    if (!mayGo(input, lane.asset, wake)) continue;
     const dueMs = liveDueAtMs(lane, options);
     if (dueMs > nowMs) {
-      alarm.ring(dueMs);
+      wake.noLaterThan(dueMs);
       continue;
     }
-    const sinceMs = work?.dueSinceMs ?? nowMs;
+    const sinceMs = entry?.dueSinceMs ?? nowMs;
     const isFirst = sinceMs < bestMs || (sinceMs === bestMs && lane.oldestLiveAtMs < best!.oldestLiveAtMs);
     if (!best || isFirst) [best, bestMs] = [lane, sinceMs];
   }
-  const part = oldestReady(input, 'live');
-  if (part && part.readySinceMs <= bestMs) return { do: 'part', course: part, competed: false };
+  const slice = oldestReady(input, 'live');
+  if (slice && slice.readySinceMs <= bestMs) return { do: 'slice', delivery: slice, competed: false };
   if (!best) return undefined;
   const along = mustDrainFirst(input) ? 0 : Math.min(options.postMaxValues, input.backfill.available);
   const take: TakeRequest = {
@@ -228,26 +228,26 @@ function chooseLive(input: PlanInput, alarm: Alarm): PostDecision | undefined {
   return { do: 'post', kind: 'live', take, trial: false, competed: false };
 }
 
-function chooseBacklog(input: PlanInput, alarm: Alarm): PostDecision | undefined {
+function chooseBacklog(input: PlanInput, wake: WakeTime): PostDecision | undefined {
   const { nowMs, options, backfill } = input;
   // One socket is kept for live values: a post of the backlog may take long.
   if (input.underWay.backlog >= Math.max(1, options.concurrency - 1)) return undefined;
   let best: AssetLanes | undefined;
   for (const lane of input.lanes.values()) {
     if (lane.backlog === 0 || input.isHeld(lane.asset)) continue;
-    const work = input.works.get(lane.asset);
-    if (work?.backlog || !mayGo(input, lane.asset, alarm)) continue;
-    const dueMs = backlogDueAtMs(input, lane, work);
+    const entry = input.schedule.get(lane.asset);
+    if (entry?.backlog || !mayGo(input, lane.asset, wake)) continue;
+    const dueMs = backlogDueAtMs(input, lane, entry);
     if (dueMs > nowMs) {
-      alarm.ring(dueMs);
+      wake.noLaterThan(dueMs);
       continue;
     }
     if (!best || lane.oldestBacklogAt < best.oldestBacklogAt) best = lane;
   }
-  const part = oldestReady(input, 'backlog');
-  // A part and a fresh batch take turns: neither a poisoned asset nor a long backlog has it all.
-  const freshSinceMs = best ? (input.works.get(best.asset)?.lastPostAtMs ?? Number.NEGATIVE_INFINITY) : nowMs;
-  if (part && (!best || part.readySinceMs <= freshSinceMs)) return { do: 'part', course: part, competed: false };
+  const slice = oldestReady(input, 'backlog');
+  // A slice and a fresh batch take turns: neither a poisoned asset nor a long backlog has it all.
+  const freshSinceMs = best ? (input.schedule.get(best.asset)?.lastPostAtMs ?? Number.NEGATIVE_INFINITY) : nowMs;
+  if (slice && (!best || slice.readySinceMs <= freshSinceMs)) return { do: 'slice', delivery: slice, competed: false };
   if (!best) return undefined;
   const maxValues = Math.min(options.postMaxValues, backfill.available);
   const take: TakeRequest = { asset: best.asset, lane: 'backlog', maxValues, maxBytes: 0 };
@@ -255,31 +255,31 @@ function chooseBacklog(input: PlanInput, alarm: Alarm): PostDecision | undefined
 }
 
 /** A request for a few values is dear: less than a full post waits for company, or for a live post that takes it along. */
-function backlogDueAtMs(input: PlanInput, lane: AssetLanes, work: AssetWork | undefined): number {
+function backlogDueAtMs(input: PlanInput, lane: AssetLanes, entry: ScheduledAssetView | undefined): number {
   const { nowMs, options, backfill } = input;
   const rateMs = backfill.limited ? backfill.atMs(Math.min(lane.backlog, options.postMaxValues)) : nowMs;
   if (lane.backlog >= options.postMaxValues || mustDrainFirst(input)) return rateMs;
   // Live posts that are full to the brim take nothing along: after a while the backlog goes by itself.
   if (lane.live > 0 && !backfill.limited) {
-    return (work?.lastBacklogAtMs ?? Number.NEGATIVE_INFINITY) + 2 * options.postIntervalMs;
+    return (entry?.lastBacklogAtMs ?? Number.NEGATIVE_INFINITY) + 2 * options.postIntervalMs;
   }
-  return Math.max(rateMs, (work?.lastPostAtMs ?? Number.NEGATIVE_INFINITY) + options.postIntervalMs);
+  return Math.max(rateMs, (entry?.lastPostAtMs ?? Number.NEGATIVE_INFINITY) + options.postIntervalMs);
 }
 
-function oldestReady(input: PlanInput, lane: 'live' | 'backlog'): CourseView | undefined {
-  let best: CourseView | undefined;
-  for (const course of input.ready) {
-    if (course.lane !== lane || course.readySinceMs === Number.POSITIVE_INFINITY) continue;
-    if (!best || course.readySinceMs < best.readySinceMs) best = course;
+function oldestReady(input: PlanInput, lane: 'live' | 'backlog'): DeliveryView | undefined {
+  let best: DeliveryView | undefined;
+  for (const delivery of input.ready) {
+    if (delivery.lane !== lane || delivery.readySinceMs === Number.POSITIVE_INFINITY) continue;
+    if (!best || delivery.readySinceMs < best.readySinceMs) best = delivery;
   }
   return best;
 }
 
 /** The earliest of the times at which something changes by itself. */
-class Alarm {
+class WakeTime {
   atMs = Number.POSITIVE_INFINITY;
 
-  ring(atMs: number): void {
+  noLaterThan(atMs: number): void {
     if (atMs < this.atMs) this.atMs = atMs;
   }
 }

@@ -1,5 +1,7 @@
 /** What the uplink needs of other rooms, as narrow as it needs it. */
 
+import type { Addressed, PostAddress } from './post-address.ts';
+
 /** Which assets and series must not be posted to now; implemented by `access/`. */
 export interface AccessPort {
   isHeld(asset: number): boolean;
@@ -13,8 +15,11 @@ export interface AccessPort {
   probed(probe: Probe): void;
   /** It was not answered, or with something that says nothing about access: it is due again. */
   unanswered(probe: Probe): void;
-  /** The platform answered 403 or 404. `series` where the post was a probe of these alone. */
-  refused(asset: number, status: 403 | 404, series?: readonly number[]): Promise<void>;
+  /**
+   * The platform answered 403 or 404. `series` where the post was a probe of these alone; `instrumentation` where the
+   * post went to its address, and so says nothing about the asset's others.
+   */
+  refused(asset: number, status: 403 | 404, series?: readonly number[], instrumentation?: number): Promise<void>;
   /** The platform took a post of something that is held. */
   delivered(asset: number, series: readonly number[]): Promise<void>;
   /** The function it returns takes the listener away. */
@@ -28,6 +33,14 @@ export interface Probe {
   hold?: string;
   /** Monotonic. */
   dueSinceMs?: number;
+}
+
+/** Where batches are posted; implemented by `PostAddresses`. */
+export interface AddressPort {
+  /** Values of different instrumentations go to different addresses. */
+  readonly byInstrumentation: boolean;
+  /** `undefined` where the path names an instrumentation and there is none. */
+  of(batch: Addressed): PostAddress | undefined;
 }
 
 /** The part of the platform's client that posts need. */
@@ -45,6 +58,8 @@ export interface ValuesCall {
   kind: 'paid';
   /** However its body ends, an answer that has a status is one, and its words are bounded. */
   statusSuffices: true;
+  /** How long the answer may take. */
+  deadlineMs: number;
   signal: AbortSignal;
 }
 
@@ -52,6 +67,8 @@ export interface ValuesAnswer {
   status: number;
   header(name: string): string | undefined;
   text: string;
+  /** Its body did not come whole. */
+  truncated?: boolean;
 }
 
 /** The part of the request budget that posts need. */

@@ -9,7 +9,7 @@
  * One asset that is answered 413 where others have just had larger posts taken says nothing about the way.
  */
 const FIRST_REST_MS = 60_000;
-const LONGEST_REST_MS = 3_600_000;
+const MAX_REST_MS = 3_600_000;
 /** So many posts in a row that fill the limit raise it. */
 const FULL_POSTS = 3;
 /** Above this part of what was too large it is not worth a refused post to come closer. */
@@ -17,7 +17,7 @@ const CLOSE = 0.75;
 /** A body that was taken so lately contradicts a 413 for one that is no larger. */
 const LATELY_MS = 10_000;
 /** A value with its key, group and unit must fit at any rate. */
-const LEAST_BYTES = 1_000;
+const MIN_BYTES = 1_000;
 
 export class PostSize {
   #configured: number;
@@ -89,11 +89,11 @@ export class PostSize {
     // Those that follow within the rest belong to the same happening.
     if (nowMs >= this.#forgetAtMs) {
       this.#forgetAtMs = nowMs + this.#restMs;
-      this.#restMs = Math.min(LONGEST_REST_MS, this.#restMs * 2);
+      this.#restMs = Math.min(MAX_REST_MS, this.#restMs * 2);
     }
     this.#tooLarge = Math.min(this.#tooLarge, bytes);
     this.#fullPosts = 0;
-    const next = Math.max(LEAST_BYTES, this.#proven, Math.floor(bytes / 2));
+    const next = Math.max(MIN_BYTES, this.#proven, Math.floor(bytes / 2));
     if (next >= this.#limit) return undefined;
     this.#limit = next;
     return next;

@@ -6,19 +6,19 @@
  * says nothing about (the platform was away, too many requests) is due again at once. In memory only: holds have their own
  * schedule, the others are found out anew.
  */
-import type { Clock } from '../clock.ts';
-import type { Link } from './link.ts';
+import type { Clock } from '../base/clock.ts';
+import type { AssetSchedule } from './asset-schedule.ts';
 import type { ProbeView } from './planner.ts';
+import type { PlatformAvailability } from './platform-availability.ts';
 import type { AccessPort } from './ports.ts';
 import type { SeriesWaits } from './series-waits.ts';
 import type { Verdict } from './verdict.ts';
-import type { Works } from './works.ts';
 
 export interface ProbesParts {
   access: AccessPort;
   clock: Clock;
-  link: Link;
-  works: Works;
+  availability: PlatformAvailability;
+  schedule: AssetSchedule;
   waits: SeriesWaits;
 }
 
@@ -39,8 +39,8 @@ export class Probes {
 
   /** What could be tried now, longest due first. */
   due(nowMs: number): ProbeView[] {
-    const { access, works, waits } = this.#parts;
-    const underWay = new Set([...works.courses].map((course) => course.probe?.hold));
+    const { access, schedule, waits } = this.#parts;
+    const underWay = new Set([...schedule.deliveries].map((delivery) => delivery.probe?.hold));
     const probes: ProbeView[] = [];
     for (const probe of access.dueProbes(nowMs)) {
       const isUnderWay = probe.hold !== undefined && underWay.has(probe.hold);
@@ -69,8 +69,9 @@ export class Probes {
 
   /** It was not taken. Where the answer says nothing about what was tried, its turn is not over. */
   answered(probe: ProbeView, verdict: Verdict): void {
-    const { access, waits, clock, link } = this.#parts;
-    if (verdict.meaning === 'no-access' || (verdict.meaning === 'later' && !link.outage)) return;
+    const { access, waits, clock, availability } = this.#parts;
+    const isAssets = verdict.meaning === 'later' || verdict.meaning === 'not-understood';
+    if (verdict.meaning === 'no-access' || (isAssets && !availability.outage)) return;
     access.unanswered(probe);
     if (!probe.hold) for (const series of probe.onlySeries ?? []) waits.putBack(series, clock.monotonicMs());
   }

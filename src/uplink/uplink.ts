@@ -2,25 +2,29 @@
  * The uplink as a part of the agent: looks at what waits, lets the planner decide, lets the sender do it, sleeps until
  * something changes. It holds no values: whatever it knows is in memory and is found out anew after a restart.
  */
-import type { OutgoingBuffer } from '../buffer/lanes.ts';
-import type { Clock } from '../clock.ts';
-import { messageOf } from '../errors.ts';
-import type { Logger } from '../logger.ts';
-import { Repeats } from '../repeats.ts';
+
+import type { Clock } from '../base/clock.ts';
+import { messageOf } from '../base/errors.ts';
+import type { Logger } from '../base/logger.ts';
+import { Repeats } from '../base/repeats.ts';
+import type { OutgoingBuffer } from '../buffer/client/lanes.ts';
+import { AnswerTime } from './answer-time.ts';
+import { AssetSchedule } from './asset-schedule.ts';
 import { BackfillRate } from './backfill-rate.ts';
-import { Link } from './link.ts';
+import { FaultAttribution } from './fault-attribution.ts';
 import { creditAfter, type PlanInput, type PlanOptions, POSTS_A_PROBE, type PostDecision, plan } from './planner.ts';
-import type { AccessPort, PostBudget, UplinkHooks, ValuesClient } from './ports.ts';
+import { PlatformAvailability } from './platform-availability.ts';
+import type { AccessPort, AddressPort, PostBudget, UplinkHooks, ValuesClient } from './ports.ts';
+import { PostLag } from './post-lag.ts';
 import { PostSize } from './post-size.ts';
 import { Probes } from './probes.ts';
-import { Reach } from './reach.ts';
 import { Sender } from './sender.ts';
 import { SeriesWaits } from './series-waits.ts';
-import { Stretch } from './stretch.ts';
-import { Works } from './works.ts';
 
 export interface UplinkOptions extends PlanOptions {
   postMaxBytes: number;
+  /** POST_SUCCESS. */
+  success: readonly number[];
   /** 0 is no limit. */
   backfillValuesPerSecond: number;
 }
@@ -32,8 +36,7 @@ export interface UplinkParts {
   access: AccessPort;
   clock: Clock;
   log: Logger;
-  /** VALUES_PATH filled in. */
-  pathOf(asset: number): string;
+  addresses: AddressPort;
   hooks?: UplinkHooks;
 }
 
@@ -41,7 +44,9 @@ export interface UplinkParts {
 export interface UplinkSnapshot {
   state: 'online' | 'away';
   /** While away. */
-  away: { forMs: number; code: string; words: string; attempts: number; nextTryInMs: number } | undefined;
+  away:
+    | { forMs: number; code: string; words: string; isForeign: boolean; attempts: number; nextTryInMs: number }
+    | undefined;
   /** How long all posts still wait after a 429. */
   restsForMs: number | undefined;
   lastPostAtMs: number | undefined;
@@ -57,22 +62,22 @@ export interface UplinkSnapshot {
 }
 
 const LATELY_MS = 120_000;
-/** How often dueness of probes, parked courses and the like is looked at when nothing else happens. */
+/** How often dueness of probes, parked deliveries and the like is looked at when nothing else happens. */
 const LOOK_MS = 5_000;
-const MOST_LISTED = 50;
+const MAX_LISTED = 50;
 /** A loop that has not looked for so long hangs. */
 const ALIVE_MS = 120_000;
 
 export class Uplink {
   readonly #parts: UplinkParts;
   readonly #options: UplinkOptions;
-  readonly #link: Link;
-  readonly #reach: Reach;
-  readonly #works: Works;
+  readonly #availability: PlatformAvailability;
+  readonly #faults: FaultAttribution;
+  readonly #schedule: AssetSchedule;
   readonly #waits = new SeriesWaits();
   readonly #probes: Probes;
   readonly #size: PostSize;
-  readonly #stretch: Stretch;
+  readonly #lag: PostLag;
   readonly #backfill: BackfillRate;
   readonly #sender: Sender;
   readonly #performing = new Set<Promise<void>>();
@@ -94,24 +99,32 @@ export class Uplink {
     this.#parts = parts;
     this.#options = { ...options };
     this.#startedMs = clock.monotonicMs();
-    this.#link = new Link(clock);
-    this.#reach = new Reach(latelyOf(options.postIntervalMs));
-    this.#works = new Works(clock);
+    this.#availability = new PlatformAvailability(clock);
+    this.#faults = new FaultAttribution(latelyOf(options.postIntervalMs));
+    this.#schedule = new AssetSchedule(clock);
     const { access } = parts;
-    this.#probes = new Probes({ access, clock, link: this.#link, works: this.#works, waits: this.#waits });
+    this.#probes = new Probes({
+      access,
+      clock,
+      availability: this.#availability,
+      schedule: this.#schedule,
+      waits: this.#waits,
+    });
     this.#size = new PostSize(options.postMaxBytes);
-    this.#stretch = new Stretch(options.postIntervalMs);
+    this.#lag = new PostLag(options.postIntervalMs);
     const { backfillValuesPerSecond, postIntervalMs, postMaxValues } = options;
     this.#backfill = new BackfillRate(backfillValuesPerSecond, postIntervalMs, postMaxValues, clock.monotonicMs());
     this.#sender = new Sender({
       ...parts,
       hooks: parts.hooks ?? {},
-      link: this.#link,
-      reach: this.#reach,
-      works: this.#works,
+      availability: this.#availability,
+      faults: this.#faults,
+      schedule: this.#schedule,
       waits: this.#waits,
       probes: this.#probes,
       size: this.#size,
+      answers: new AnswerTime(),
+      success: () => this.#options.success,
       backfill: this.#backfill,
       holdSeries: () => this.#holdSeries(),
       back: () => this.#back(),
@@ -149,7 +162,7 @@ export class Uplink {
     while (this.#performing.size > 0) await Promise.all(this.#performing);
     cancel();
     this.#sender.abort();
-    await Promise.all([...this.#works.courses].map((course) => course.exclusively(async () => {})));
+    await Promise.all([...this.#schedule.deliveries].map((delivery) => delivery.exclusively(async () => {})));
   }
 
   /** Called when an outage has ended. The function it returns takes the listener away. */
@@ -160,14 +173,14 @@ export class Uplink {
 
   /** A session was obtained: during an outage the next try goes at once. A spent quota and a rest after 429 go on. */
   tryNow(): void {
-    this.#link.tryNow();
+    this.#availability.tryNow();
     this.wake();
   }
 
   /** A person says so (a reload, `session renew`): whatever posts wait for, one is tried at once. */
-  tryNowAsTold(): void {
+  tryNowOnRequest(): void {
     this.#parts.budget.endRest();
-    this.#link.tryNow('person');
+    this.#availability.tryNow('person');
     this.wake();
   }
 
@@ -175,11 +188,18 @@ export class Uplink {
   setPace(pace: UplinkOptions): void {
     Object.assign(this.#options, pace);
     const { postIntervalMs, postMaxValues, postMaxBytes, backfillValuesPerSecond } = pace;
-    this.#reach.setLately(latelyOf(postIntervalMs));
+    this.#faults.setLately(latelyOf(postIntervalMs));
     this.#size.setLimit(postMaxBytes);
-    this.#stretch.setInterval(postIntervalMs);
+    this.#lag.setInterval(postIntervalMs);
     this.#backfill.setRate(backfillValuesPerSecond, postIntervalMs, postMaxValues);
-    this.tryNowAsTold();
+    this.#waits.tryAll(this.#parts.clock.monotonicMs());
+    this.tryNowOnRequest();
+  }
+
+  /** After a reload with another VALUES_PATH: what was taken and not posted goes back, and is put together anew. */
+  addressesChanged(): void {
+    this.#sender.abandonAll();
+    this.wake();
   }
 
   /** Whether the loop still turns: it looks at what waits every few seconds, whatever happens. */
@@ -218,14 +238,14 @@ export class Uplink {
     const nextProbeMs = access.nextProbeAtMs() ?? nowMs;
     const lookMs = nextProbeMs > nowMs ? Math.min(nextProbeMs, nowMs + LOOK_MS) : nowMs + LOOK_MS;
     // What waits for a rest to end does not show that the budget is too small.
-    if (budget.restingUntilMs !== undefined) this.#works.forgetTurns();
-    else if (this.#link.outage === undefined) {
-      this.#works.noteTurns(buffer.lanes(), nowMs, this.#options, (asset) => access.isHeld(asset));
+    if (budget.restingUntilMs !== undefined) this.#schedule.clearDueTimes();
+    else if (this.#availability.outage === undefined) {
+      this.#schedule.noteDueTimes(buffer.lanes(), nowMs, this.#options, (asset) => access.isHeld(asset));
     }
     if (nowMs - this.#lookedMs >= LOOK_MS) {
       this.#lookedMs = nowMs;
       this.#sender.lookAgain();
-      this.#logStretch(nowMs);
+      this.#logInterval(nowMs);
     }
     for (;;) {
       const decision = plan(this.#input(nowMs));
@@ -239,10 +259,10 @@ export class Uplink {
     const isProbe = decision.do === 'post' && decision.kind === 'probe';
     this.#postsSinceProbe = isProbe ? 0 : this.#postsSinceProbe + 1;
     if (decision.do === 'post') {
-      const work = this.#works.of(decision.take.asset);
+      const entry = this.#schedule.of(decision.take.asset);
       if (decision.kind === 'live') {
-        if (work.dueSinceMs !== undefined && !decision.trial) this.#stretch.note(nowMs - work.dueSinceMs, nowMs);
-        work.dueSinceMs = undefined;
+        if (entry.dueSinceMs !== undefined && !decision.trial) this.#lag.note(nowMs - entry.dueSinceMs, nowMs);
+        entry.dueSinceMs = undefined;
       }
     }
     const done: Promise<void> = this.#sender
@@ -260,18 +280,18 @@ export class Uplink {
 
   #input(nowMs: number): PlanInput {
     const { buffer, budget, access } = this.#parts;
-    const works = this.#works;
-    const { outage } = this.#link;
-    const courses = [...works.courses];
+    const schedule = this.#schedule;
+    const { outage } = this.#availability;
+    const deliveries = [...schedule.deliveries];
     return {
       nowMs,
       options: this.#options,
       lanes: buffer.lanes(),
-      works: works.map,
-      ready: courses.filter((course) => course.readySinceMs !== Number.POSITIVE_INFINITY && !course.abandoned),
+      schedule: schedule.map,
+      ready: deliveries.filter((delivery) => delivery.readySinceMs !== Number.POSITIVE_INFINITY && !delivery.abandoned),
       isHeld: (asset) => access.isHeld(asset),
       probes: this.#probes.due(nowMs),
-      underWay: works.underWay(),
+      underWay: schedule.underWay(),
       unpaid: this.#sender.unpaid > 0 && budget.isLimited,
       freeAtMs: budget.nextAtMs('live'),
       probeFreeAtMs: budget.nextAtMs('probe'),
@@ -280,7 +300,7 @@ export class Uplink {
         limited: this.#backfill.isLimited,
         atMs: (values) => this.#backfill.availableAtMs(values, nowMs),
       },
-      away: outage && { nextTryAtMs: outage.nextTryAtMs, trialUnderWay: courses.some((course) => course.trial) },
+      away: outage && { nextTryAtMs: outage.nextTryAtMs, trialUnderWay: deliveries.some((delivery) => delivery.trial) },
       backlogCredit: this.#credit,
       postsSinceProbe: this.#postsSinceProbe,
     };
@@ -317,8 +337,8 @@ export class Uplink {
     for (const listener of this.#backListeners) listener();
   }
 
-  #logStretch(nowMs: number): void {
-    const change = this.#stretch.change(nowMs);
+  #logInterval(nowMs: number): void {
+    const change = this.#lag.change(nowMs);
     if (!change) return;
     const facts = { intervalMs: change.intervalMs, configuredMs: this.#options.postIntervalMs };
     if (change.stretched) {
@@ -330,7 +350,7 @@ export class Uplink {
 
   snapshot(): UplinkSnapshot {
     const nowMs = this.#parts.clock.monotonicMs();
-    const { outage } = this.#link;
+    const { outage } = this.#availability;
     const { restingUntilMs } = this.#parts.budget;
     return {
       state: outage ? 'away' : 'online',
@@ -338,6 +358,7 @@ export class Uplink {
         forMs: nowMs - outage.sinceMs,
         code: outage.code,
         words: outage.words,
+        isForeign: outage.isForeign,
         attempts: outage.attempts,
         nextTryInMs: Math.max(0, outage.nextTryAtMs - nowMs),
       },
@@ -345,13 +366,13 @@ export class Uplink {
       lastPostAtMs: this.#sender.lastPostMs,
       lastDeliveredAtMs: this.#sender.lastDeliveredMs,
       deliveredValues: this.#sender.deliveredValues,
-      quarantinedValues: this.#sender.refusals.quarantinedValues,
-      postsUnderWay: this.#works.underWay().all,
-      intervalMs: this.#stretch.intervalMs(nowMs),
+      quarantinedValues: this.#sender.rejections.quarantinedValues,
+      postsUnderWay: this.#schedule.underWay().all,
+      intervalMs: this.#lag.intervalMs(nowMs),
       maxBytes: this.#size.maxBytes,
       waitingSeries: this.#waits
         .list()
-        .slice(0, MOST_LISTED)
+        .slice(0, MAX_LISTED)
         .map(({ series, asset, refusal, nextTryAtMs }) => ({
           series,
           asset,
@@ -359,9 +380,9 @@ export class Uplink {
           words: refusal.message,
           nextTryInMs: Math.max(0, nextTryAtMs - nowMs),
         })),
-      pausedAssets: this.#works
+      pausedAssets: this.#schedule
         .paused(nowMs)
-        .slice(0, MOST_LISTED)
+        .slice(0, MAX_LISTED)
         .map(({ asset, failures, untilMs }) => ({ asset, failures, forMs: untilMs - nowMs })),
     };
   }

@@ -1,5 +1,7 @@
 /** What an answer means for a batch: one table, mirrored in docs/verdicts.md (a test compares them). */
-import { codeOf, messageOf } from '../errors.ts';
+import { codeOf, messageOf } from '../base/errors.ts';
+import { hasNoBody, isPage, isReadable } from '../platform/answer-body.ts';
+import { problemsOf } from '../platform/call-refusal.ts';
 import type { ValuesAnswer } from './ports.ts';
 
 export type Meaning =
@@ -13,6 +15,8 @@ export type Meaning =
   | 'quota'
   /** Too many requests: nobody posts for a while. */
   | 'rest'
+  /** No answer of the platform's: something stands in its place. As `later`. */
+  | 'not-understood'
   /** Later; whether the asset or the platform is in trouble, the others will show. */
   | 'later'
   /** Nobody was reached: the platform is away. The request does not count. */
@@ -27,7 +31,14 @@ export interface VerdictRow {
 }
 
 export const VERDICTS: readonly VerdictRow[] = [
-  { answer: '2xx', meaning: 'delivered', values: 'settled' },
+  { answer: '204', meaning: 'delivered', values: 'settled; so for what POST_SUCCESS names, with an empty body' },
+  {
+    answer: '2xx',
+    meaning: 'not-understood',
+    values: 'kept; as for 5xx: no answer of the platform’s, whatever it says',
+  },
+  { answer: '3xx', meaning: 'not-understood', values: 'kept; as for 2xx; redirects are not followed' },
+  { answer: 'a page', meaning: 'not-understood', values: 'kept; as for 2xx: HTML with 400, 402, 403, 404 or 422' },
   { answer: '400', meaning: 'refused', values: 'divided by series, then by halves; a lone value goes to quarantine' },
   { answer: '413', meaning: 'refused', values: 'divided as for 400; later posts are made smaller' },
   { answer: '422', meaning: 'refused', values: 'divided as for 400' },
@@ -68,39 +79,54 @@ export interface Verdict {
 }
 
 /** What an answer of any status means. */
-export function verdictOfAnswer(answer: ValuesAnswer): Verdict {
+export function verdictOfAnswer(answer: ValuesAnswer, success: readonly number[]): Verdict {
   const { status } = answer;
-  const meaning =
-    MEANINGS.get(String(status)) ?? MEANINGS.get(`${Math.floor(status / 100)}xx`) ?? MEANINGS.get('other status')!;
+  const meaning = meaningOfAnswer(answer, success);
   return { meaning, code: String(status), status, words: platformWords(answer), answer };
+}
+
+/** 413 stands apart: a proxy before the platform says it with a page, and means it. */
+const NEVER_WITH_A_PAGE = new Set([400, 402, 403, 404, 422]);
+
+function meaningOfAnswer(answer: ValuesAnswer, success: readonly number[]): Meaning {
+  const { status } = answer;
+  if (status >= 200 && status < 300) {
+    return success.includes(status) && hasNoBody(answer) ? 'delivered' : MEANINGS.get('2xx')!;
+  }
+  if (NEVER_WITH_A_PAGE.has(status) && isPage(answer)) return MEANINGS.get('a page')!;
+  return MEANINGS.get(String(status)) ?? MEANINGS.get(`${Math.floor(status / 100)}xx`) ?? MEANINGS.get('other status')!;
 }
 
 /** What a thrown error means: there was no answer. */
 export function verdictOfError(error: unknown): Verdict {
   const code = codeOf(error) ?? 'unknown';
   const meaning = MEANINGS.get(code) ?? MEANINGS.get('other error')!;
-  return { meaning, code, status: 0, words: messageOf(error).slice(0, MOST_WORDS) };
+  return { meaning, code, status: 0, words: messageOf(error).slice(0, MAX_WORDS) };
 }
 
-const MOST_WORDS = 300;
+const MAX_WORDS = 300;
 
-/** The messages of an error body (beyond-the-spec: `{"errors":[{"type","message","attribute"?}]}`), else its beginning. */
-export function platformWords(answer: { status: number; text: string }): string {
-  if (answer.status < 300) return '';
-  try {
-    const body = JSON.parse(answer.text) as { errors?: unknown };
-    if (Array.isArray(body.errors)) {
-      const lines = body.errors.slice(0, 5).map((error) => {
-        const { type, message, attribute } = (error ?? {}) as Record<string, unknown>;
-        return [type, message, attribute].filter((part) => typeof part === 'string').join(': ');
-      });
-      const words = plain(lines.filter((line) => line !== '').join('; '));
-      if (words !== '') return words;
-    }
-  } catch {
-    // No JSON: a proxy's page, or nothing.
-  }
-  return plain(answer.text) || `status ${answer.status}`;
+/** The messages of an error body (platform 10.3: `{"errors":[{"type","message","attribute"?}]}`), else its beginning. */
+export function platformWords(answer: ValuesAnswer): string {
+  const { status } = answer;
+  if (status >= 300 && status < 400) return plain(`status ${status}, a redirect to ${placeOf(answer)}`);
+  const words = isReadable(answer) ? wordsOf(answer.text) : '';
+  if (status < 200 || status >= 300) return words || `status ${status}`;
+  if (hasNoBody(answer)) return `status ${status}`;
+  return plain(`status ${status} with a body${words && `: ${words}`}`);
+}
+
+/** Without its query, which may carry anything. */
+function placeOf(answer: ValuesAnswer): string {
+  return answer.header('location')?.replace(/[?#].*$/s, '') ?? 'nowhere';
+}
+
+function wordsOf(text: string): string {
+  const lines = problemsOf({ text }).map(({ type, message, attribute }) =>
+    [...new Set([type, message, attribute])].filter((part) => part).join(': '),
+  );
+  // No error body: a proxy's page, or nothing.
+  return plain(lines.join('; ')) || plain(text);
 }
 
 function plain(text: string): string {
@@ -109,5 +135,5 @@ function plain(text: string): string {
     .replaceAll(/<[^>]*>/g, ' ')
     .replaceAll(/[\s\p{Cc}]+/gu, ' ')
     .trim()
-    .slice(0, MOST_WORDS);
+    .slice(0, MAX_WORDS);
 }

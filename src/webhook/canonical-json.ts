@@ -5,7 +5,7 @@
  */
 
 /** Deeper than any payload; recursion stays far from the end of the stack. */
-const DEEPEST = 100;
+const MAX_DEPTH = 100;
 
 /** What a number becomes that no double holds: its digits as they stood, so that ids beyond 2^53 stay apart. */
 class ExactNumber {
@@ -47,7 +47,7 @@ export function parseExactly(json: string): unknown {
 }
 
 function write(value: unknown, depth: number, members: { count: number }): string {
-  if (depth > DEEPEST) throw new RangeError('too deep');
+  if (depth > MAX_DEPTH) throw new RangeError('too deep');
   if (value === null || typeof value === 'boolean') return String(value);
   if (typeof value === 'number') {
     if (!Number.isFinite(value)) throw new RangeError('no double holds this number');

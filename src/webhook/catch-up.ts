@@ -1,17 +1,18 @@
-import type { Clock } from '../clock.ts';
-import { codeOf, messageOf, TagferryError } from '../errors.ts';
-import type { Logger } from '../logger.ts';
-import { fullJitterMs } from '../retry.ts';
-import { type DeliveryPage, readDeliveries } from './delivery-list.ts';
-import { type PlatformPort, RefusedError } from './platform-port.ts';
+import type { Clock } from '../base/clock.ts';
+import { codeOf, messageOf, TagferryError } from '../base/errors.ts';
+import type { Logger } from '../base/logger.ts';
+import { fullJitterMs } from '../base/retry.ts';
+import { CallRefusal } from '../platform/call-refusal.ts';
+import type { ApiCalls } from '../platform/client.ts';
+import { Webhooks } from '../platform/resources/webhooks.ts';
+import { type ArrivalPage, readArrivals } from './delivery-list.ts';
 import { type ArrivedEvent, arrivalLine } from './received-event.ts';
 import type { Registered } from './registration.ts';
 import { advance, parseWatermark, planPass, WATERMARK_NOTE, type Watermark } from './watermark.ts';
-import { WebhookResource } from './webhook-resource.ts';
 
 /**
  * Fetches what did not arrive: reads the deliveries list and puts into the inbox what was never seen, by the same identity as what is
- * pushed (DESIGN.md, must always hold 7). Runs after the start, after outages and every WEBHOOK_POLL; with the listener off it is the
+ * pushed (docs/architecture.md, must always hold 7). Runs after the start, after outages and every WEBHOOK_POLL; with the listener off it is the
  * only way in. `watermark.ts` says from where.
  *
  * The only state on disk is the watermark, moved after a complete pass. A crash in the middle of a pass repeats it: what it had
@@ -27,7 +28,7 @@ export interface CatchUpInbox {
 }
 
 export interface CatchUpParts {
-  platform: PlatformPort;
+  platform: ApiCalls;
   inbox: CatchUpInbox;
   /** The webhook, once it is registered. */
   registered: () => Registered | undefined;
@@ -57,7 +58,7 @@ export interface CatchUpReport {
 
 const RETRY = { baseMs: 2_000, capMs: 60_000 };
 /** Each ask starts the platform's schedule of three days anew: three of them, a day and more apart, and it is given up. */
-const MOST_ASKS = 3;
+const MAX_ASKS = 3;
 const ASK_AGAIN_AFTER_MS = 86_400_000;
 /** Ids in one request. */
 const ASK_BATCH = 100;
@@ -65,8 +66,7 @@ const ASK_BATCH = 100;
 export class CatchUp {
   readonly #options: CatchUpOptions;
   readonly #parts: CatchUpParts;
-  readonly #resource: WebhookResource;
-  #turn: Promise<unknown> = Promise.resolve();
+  #lastPass: Promise<unknown> = Promise.resolve();
   #queued: Promise<CatchUpReport> | undefined;
   #loop: Promise<void> | undefined;
   readonly #stopping = new AbortController();
@@ -77,7 +77,6 @@ export class CatchUp {
   constructor(options: CatchUpOptions, parts: CatchUpParts) {
     this.#options = options;
     this.#parts = parts;
-    this.#resource = new WebhookResource(parts.platform);
   }
 
   start(signal: AbortSignal): void {
@@ -107,12 +106,12 @@ export class CatchUp {
    */
   catchUpNow(): Promise<CatchUpReport> {
     if (this.#queued) return this.#queued;
-    const pass = this.#turn.then(() => {
+    const pass = this.#lastPass.then(() => {
       this.#queued = undefined;
       return this.#pass(this.#stopping.signal);
     });
     this.#queued = pass;
-    this.#turn = pass.catch(() => {});
+    this.#lastPass = pass.catch(() => {});
     return pass;
   }
 
@@ -126,7 +125,7 @@ export class CatchUp {
         this.#soon = false;
         try {
           await this.catchUpNow();
-          if (said) log.info({ event: 'webhook.catch_up_mended', failures }, 'the deliveries can be read again');
+          if (said) log.info({ event: 'webhook.catch_up_restored', failures }, 'the deliveries can be read again');
           failures = 0;
           said = false;
         } catch (error) {
@@ -163,7 +162,8 @@ export class CatchUp {
     let newestMs: number | undefined;
     let beganMs: number | undefined;
     try {
-      const pages = readDeliveries(this.#resource, registered, plan.fromMs, () => this.#parts.clock.wallMs(), signal);
+      const { platform, clock } = this.#parts;
+      const pages = readArrivals(platform, registered, plan.fromMs, () => clock.wallMs(), signal);
       for await (const page of pages) {
         beganMs ??= page.platformMs;
         newestMs = newest(newestMs, page.events);
@@ -172,7 +172,7 @@ export class CatchUp {
         report.asked += await this.#askAgain(registered, page.bare, signal);
       }
     } catch (error) {
-      if (error instanceof RefusedError && error.status === 404) this.#parts.lost?.();
+      if (error instanceof CallRefusal && error.status === 404) this.#parts.lost?.();
       throw error;
     }
     this.#platformMs = beganMs;
@@ -197,22 +197,23 @@ export class CatchUp {
   }
 
   /** Asks for what is listed without a payload and was never seen: it then comes by the listener. */
-  async #askAgain(registered: Registered, bare: DeliveryPage['bare'], signal: AbortSignal): Promise<number> {
+  async #askAgain(registered: Registered, bare: ArrivalPage['bare'], signal: AbortSignal): Promise<number> {
     if (bare.length === 0 || !this.#options.listening) return 0;
     const digests = bare.map(({ delivery }) => delivery);
     const [seen, asked] = [await this.#parts.inbox.seen(digests), await this.#parts.inbox.asked(digests)];
     const wanted = bare.filter((_, i) => {
       const { times, agoMs } = asked[i] ?? { times: 0, agoMs: Number.POSITIVE_INFINITY };
-      return !seen[i] && times < MOST_ASKS && (times === 0 || agoMs >= ASK_AGAIN_AFTER_MS);
+      return !seen[i] && times < MAX_ASKS && (times === 0 || agoMs >= ASK_AGAIN_AFTER_MS);
     });
+    const webhooks = new Webhooks(this.#parts.platform, registered.application);
     for (let i = 0; i < wanted.length; i += ASK_BATCH) {
       const batch = wanted.slice(i, i + ASK_BATCH);
       const ids = batch.map(({ id }) => id);
       try {
-        await this.#resource.resend(registered.application, registered.webhook, ids, signal);
+        await webhooks.resend(registered.webhook, ids, signal);
       } catch (error) {
         // One id that the platform refuses for good must not keep the pass, and with it the watermark, from ever ending.
-        if (!(error instanceof RefusedError) || error.retryable) throw error;
+        if (!(error instanceof CallRefusal) || error.retryable) throw error;
         const fields = { event: 'webhook.resend_refused', deliveries: ids.length, error: messageOf(error) };
         this.#parts.log.warn(fields, 'deliveries without a payload cannot be asked for again');
       }

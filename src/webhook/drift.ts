@@ -6,7 +6,7 @@ import type { RegistrationRecord } from './registration-file.ts';
 export interface WantedWebhook {
   url: string;
   eventTypes: readonly string[];
-  /** Filters of spec 6.3, `{}` for none; left out, the webhook's own stay. */
+  /** Filters of platform 6.3, `{}` for none; left out, the webhook's own stay. */
   properties?: Filters;
   /** A person registered it and gave us its secret: it is found and enabled, nothing else. */
   byHand: boolean;
@@ -19,8 +19,8 @@ export type DriftStep =
   | { kind: 'adopt'; webhook: Webhook; resetSecret: boolean; changes: WebhookChange[] };
 
 /**
- * What has to be done so that the platform has the webhook that the configuration wants (INTERFACE.md, settled details). The changes
- * are one call each: a platform that knows only `disabled` (spec 4.5) must not refuse that because of the rest.
+ * What has to be done so that the platform has the webhook that the configuration wants (docs/interface.md, settled details). The changes
+ * are one call each: a platform that knows only `disabled` (platform 4.5) must not refuse that because of the rest.
  */
 export function findDrift(
   found: readonly Webhook[],

@@ -2,7 +2,7 @@ import type { Condition, Reaction } from '../config/reactions.ts';
 import type { EventType } from '../contract/events.ts';
 
 /**
- * Which changes of a type the platform has to tell of (spec 6.3, "Filter through properties"): the names that the rules ask for by
+ * Which changes of a type the platform has to tell of (platform 6.3, "Filter through properties"): the names that the rules ask for by
  * a condition. A filter that is too wide costs quota; one that is too narrow loses an alarm, and nothing ever brings back
  * what the platform did not send. So a type gets a filter only where *every* rule for it says by itself what it needs, and none
  * where one rule is for "*", where no rule wants the type (a person registered it to look at), or where anything is in doubt.

@@ -1,4 +1,4 @@
-import { StoreError } from '../errors.ts';
+import { StoreError } from '../base/errors.ts';
 import type { ArrivedEvent } from './received-event.ts';
 
 /** Puts events on disk: the inbox, by way of the store thread. What it resolved for is committed. */
@@ -11,8 +11,8 @@ interface Waiting {
 }
 
 /** Events of one insert: a batch of the largest events stays small beside a page cache. */
-const MOST_EVENTS = 256;
-const MOST_BYTES = 4 * 1024 * 1024;
+const MAX_EVENTS = 256;
+const MAX_BYTES = 4 * 1024 * 1024;
 
 /**
  * One commit for all that arrive while the one before is under way: a sync of the disk is shared by whoever waits for it, and
@@ -20,18 +20,18 @@ const MOST_BYTES = 4 * 1024 * 1024;
  */
 export class GroupCommit {
   readonly #insertMany: InsertMany;
-  readonly #mostWaiting: number;
+  readonly #maxWaiting: number;
   #waiting: Waiting[] = [];
   #running: Promise<void> | undefined;
 
-  constructor(insertMany: InsertMany, mostWaiting: number) {
+  constructor(insertMany: InsertMany, maxWaiting: number) {
     this.#insertMany = insertMany;
-    this.#mostWaiting = mostWaiting;
+    this.#maxWaiting = maxWaiting;
   }
 
   /** Resolves once the event is on disk. Rejects with the inbox's error, at once where too many wait already. */
   insert(event: ArrivedEvent): Promise<'new' | 'seen'> {
-    if (this.#waiting.length >= this.#mostWaiting) {
+    if (this.#waiting.length >= this.#maxWaiting) {
       return Promise.reject(
         new StoreError('Too many events wait for the disk', { code: 'inbox.busy', retryable: true }),
       );
@@ -66,7 +66,7 @@ export class GroupCommit {
     let count = 0;
     for (const { event } of this.#waiting) {
       bytes += event.payload.length;
-      if (count > 0 && (count === MOST_EVENTS || bytes > MOST_BYTES)) break;
+      if (count > 0 && (count === MAX_EVENTS || bytes > MAX_BYTES)) break;
       count++;
     }
     return this.#waiting.splice(0, count);

@@ -8,7 +8,7 @@ import { canonicalise } from './canonical-json.ts';
 export const IDENTITY_BYTES = 12;
 
 /**
- * By what an event is known (DESIGN.md, must always hold 7): the SHA-256 of its canonical JSON, of the raw bytes where it
+ * By what an event is known (docs/architecture.md, must always hold 7): the SHA-256 of its canonical JSON, of the raw bytes where it
  * has none. So a push, a resend and an entry of the deliveries list whose members stand in another order are one event.
  */
 export function identityOf(body: Uint8Array): Uint8Array {

@@ -1,9 +1,9 @@
-import { codeOf, StoreError } from '../errors.ts';
+import { codeOf, StoreError } from '../base/errors.ts';
 
 /** What the inbox throws, by a code that outlives the change of the driver: the listener answers 503 to each of them. */
 
-export function inboxFull(mostBytes: number): StoreError {
-  return new StoreError(`The inbox holds ${mostBytes} bytes of events that have not run`, {
+export function inboxFull(maxBytes: number): StoreError {
+  return new StoreError(`The inbox holds ${maxBytes} bytes of events that have not run`, {
     code: 'inbox.full',
     retryable: true,
     hint: 'Look with `tagferry events ls` which events wait, and why their reactions do not end.',

@@ -1,6 +1,9 @@
 /** States of an event (issue "Inbox"): `failed` is tried again, `dead` is not. */
 export type InboxState = 'received' | 'running' | 'done' | 'failed' | 'dead';
 
+/** The event type of our own self-test: kept in the inbox once, and no event of the plant. */
+export const SELF_TEST_TYPE = 'tagferry_self_test';
+
 export interface InboxEvent {
   id: number;
   /** `digestOf` its identity: the name that its log lines carry from its arrival on. */
@@ -20,7 +23,23 @@ export interface InboxEvent {
   replayed: boolean;
 }
 
-/** One action's outcome, for the journal. */
+/** How far one action of an event has come. `action` is empty for what concerns the whole reaction. */
+export interface ActionProgress {
+  reaction: string;
+  action: string;
+  /** `begun`: a start that did not end yet, or never will. */
+  state: 'begun' | 'failed' | 'done' | 'dead' | 'skipped';
+  tries: number;
+  /** How it failed last. */
+  detail?: string;
+}
+
+/** An event that may run now, and what was done for it before. */
+export interface RunnableEvent extends InboxEvent {
+  progress: ActionProgress[];
+}
+
+/** One action's outcome, for the journal that people read. */
 export interface Attempt {
   reaction: string;
   action: string;
@@ -43,6 +62,7 @@ export interface ListQuery {
   /** Only events older than this one: the next page. */
   beforeId?: number;
   state?: InboxState;
+  /** All but that of the self-test unless told. */
   eventType?: string;
 }
 
@@ -50,13 +70,13 @@ export interface InboxStats {
   events: number;
   /** Recognised ones that have not run yet, or run again later. */
   waiting: number;
-  /** Bytes of all payloads. */
+  /** What all events cost on disk. */
   bytes: number;
   /** Rows whose checksum did not fit since the start. */
   damaged: number;
 }
 
-/** An event as `events ls --json` prints it (INTERFACE.md, settled details). Times are ISO 8601, UTC. */
+/** An event as `events ls --json` prints it (docs/interface.md, settled details). Times are ISO 8601, UTC. */
 export interface EventLine {
   id: number;
   digest: string;

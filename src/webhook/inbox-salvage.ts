@@ -1,5 +1,5 @@
 import Database from 'better-sqlite3';
-import { codeOf } from '../errors.ts';
+import { codeOf } from '../base/errors.ts';
 
 /**
  * Carries the rows of a damaged database that SQLite still reads into a new one that has the same tables, empty. Of a table

@@ -1,9 +1,21 @@
 import { crc32 } from 'node:zlib';
-import type { Database } from '../database.ts';
-import { type Attempt, digestOf, type InboxEvent, type InboxState } from './inbox-event.ts';
+import type { Database } from '../base/database.ts';
+import { ACCESS_TYPES } from '../contract/events.ts';
+import {
+  type ActionProgress,
+  type Attempt,
+  digestOf,
+  type InboxEvent,
+  type InboxState,
+  SELF_TEST_TYPE,
+} from './inbox-event.ts';
 import type { ArrivedEvent } from './received-event.ts';
 
 /** The inbox's tables and every statement on them. No decision stands here. */
+
+/** What an event takes on disk beside its payload, and a line of its journal beside its texts: rows, indexes, page ends. */
+export const EVENT_BYTES = 100;
+const ATTEMPT_BYTES = 40;
 
 export interface EventRow {
   id: number;
@@ -16,42 +28,60 @@ export interface EventRow {
   unrecognised: number;
   state: string;
   attempts: number;
-  retry_ms: number | null;
+  retry_age_ms: number | null;
   replayed: number;
+  sum: number;
+}
+
+interface ProgressRow {
+  event: number;
+  reaction: string;
+  action: string;
+  state: string;
+  tries: number;
+  detail: string | null;
   sum: number;
 }
 
 /**
  * AUTOINCREMENT: an id that retention has freed is never given again, so `events show 12` cannot become another event.
- * `inbox_seen` has no rowid and no index besides: one entry is 12 bytes of digest, and whole epochs fall away together.
+ * `inbox_seen` has no rowid and no index besides: one entry is 12 bytes of digest and the number of its event, and whole
+ * epochs fall away together. `bytes` is what an event costs on disk, its journal included. `inbox_attempt` is for people and
+ * bounded; what was done and how often it was tried stands in `inbox_progress`, one row for each action.
  */
 export function prepareTables(database: Database): void {
   database.exec(`
     CREATE TABLE IF NOT EXISTS inbox_event (
       id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT NOT NULL, occurred_ms REAL, received_ms REAL NOT NULL,
       age_ms INTEGER NOT NULL, identity BLOB NOT NULL, unrecognised INTEGER NOT NULL, state TEXT NOT NULL,
-      attempts INTEGER NOT NULL DEFAULT 0, retry_ms REAL, replayed INTEGER NOT NULL DEFAULT 0, sum INTEGER NOT NULL,
+      attempts INTEGER NOT NULL DEFAULT 0, retry_age_ms INTEGER, replayed INTEGER NOT NULL DEFAULT 0, sum INTEGER NOT NULL,
       bytes INTEGER NOT NULL, payload BLOB NOT NULL);
     CREATE INDEX IF NOT EXISTS inbox_event_size ON inbox_event (id, bytes);
     CREATE INDEX IF NOT EXISTS inbox_event_open ON inbox_event (id)
       WHERE unrecognised = 0 AND state IN ('received', 'running', 'failed');
     CREATE INDEX IF NOT EXISTS inbox_event_settled ON inbox_event (id)
       WHERE unrecognised = 1 OR state IN ('done', 'dead');
+    CREATE INDEX IF NOT EXISTS inbox_event_access ON inbox_event (id) WHERE ${ACCESS};
     CREATE TABLE IF NOT EXISTS inbox_attempt (
       id INTEGER PRIMARY KEY, event INTEGER NOT NULL, reaction TEXT NOT NULL, action TEXT NOT NULL, outcome TEXT NOT NULL,
       detail TEXT, duration_ms REAL NOT NULL, at_ms REAL NOT NULL);
     CREATE INDEX IF NOT EXISTS inbox_attempt_event ON inbox_attempt (event);
+    CREATE TABLE IF NOT EXISTS inbox_progress (
+      event INTEGER NOT NULL, reaction TEXT NOT NULL, action TEXT NOT NULL, state TEXT NOT NULL, tries INTEGER NOT NULL,
+      detail TEXT, sum INTEGER NOT NULL, PRIMARY KEY (event, reaction, action)) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS inbox_seen (
-      epoch INTEGER NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (epoch, digest)) WITHOUT ROWID;
+      epoch INTEGER NOT NULL, digest BLOB NOT NULL, event INTEGER NOT NULL, PRIMARY KEY (epoch, digest)) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS inbox_asked (
       digest BLOB PRIMARY KEY, times INTEGER NOT NULL, age_ms INTEGER NOT NULL) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS inbox_cooldown (
-      reaction TEXT NOT NULL, object TEXT NOT NULL, until_ms REAL NOT NULL, age_ms INTEGER NOT NULL,
+      reaction TEXT NOT NULL, object TEXT NOT NULL, until_age_ms INTEGER NOT NULL,
       PRIMARY KEY (reaction, object)) WITHOUT ROWID;
-    CREATE TABLE IF NOT EXISTS inbox_note (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS inbox_note (name TEXT PRIMARY KEY, value TEXT NOT NULL, sum INTEGER NOT NULL) WITHOUT ROWID;
   `);
 }
 
+/** What access follows: the partial index answers it without a look at any other event. */
+const ACCESS = `unrecognised = 0 AND event_type IN (${ACCESS_TYPES.map((type) => `'${type}'`).join(', ')})`;
 const OPEN = `unrecognised = 0 AND state IN ('received', 'running', 'failed')`;
 const SETTLED = `(unrecognised = 1 OR state IN ('done', 'dead'))`;
 
@@ -67,7 +97,10 @@ export function prepareStatements(database: Database) {
     setLastId: database.prepare<[number]>(`INSERT INTO sqlite_sequence (name, seq) VALUES ('inbox_event', ?)`),
     due: database.prepare<[number, number, number, number], EventRow>(
       `SELECT * FROM inbox_event WHERE id > ? AND ${OPEN}
-         AND (state = 'received' OR (state = 'failed' AND (retry_ms <= ? OR retry_ms > ?))) ORDER BY id LIMIT ?`,
+         AND (state = 'received' OR (state = 'failed' AND (retry_age_ms <= ? OR retry_age_ms > ?))) ORDER BY id LIMIT ?`,
+    ),
+    ofAccess: database.prepare<[number, number], EventRow>(
+      `SELECT * FROM inbox_event WHERE id > ? AND ${ACCESS} ORDER BY id LIMIT ?`,
     ),
     countOpen: database.prepare<[], number>(`SELECT count(*) FROM inbox_event WHERE ${OPEN}`).pluck(),
     totals: database.prepare<[], { events: number; bytes: number }>(
@@ -75,23 +108,27 @@ export function prepareStatements(database: Database) {
       'SELECT count(*) AS events, coalesce(sum(bytes), 0) AS bytes FROM inbox_event INDEXED BY inbox_event_size',
     ),
     list: database.prepare<[number, string | null, string | null, number], EventRow>(
-      `SELECT * FROM inbox_event WHERE id < ? AND state = ifnull(?, state) AND event_type = ifnull(?, event_type)
-       ORDER BY id DESC LIMIT ?`,
+      `SELECT * FROM inbox_event WHERE id < ? AND state = ifnull(?, state) AND event_type = ifnull(?,
+         CASE WHEN unrecognised = 1 AND event_type = '${SELF_TEST_TYPE}' THEN '' ELSE event_type END) ORDER BY id DESC LIMIT ?`,
     ),
     settled: database.prepare<[number], { id: number; age_ms: number; bytes: number }>(
       `SELECT id, age_ms, bytes FROM inbox_event WHERE ${SETTLED} ORDER BY id LIMIT ?`,
     ),
     drop: database.prepare<[number]>('DELETE FROM inbox_event WHERE id = ?'),
+    cost: database.prepare<[number], { bytes: number; own: number }>(
+      `SELECT bytes, ${EVENT_BYTES} + length(event_type) + length(payload) AS own FROM inbox_event WHERE id = ?`,
+    ),
+    setCost: database.prepare<[number, number]>('UPDATE inbox_event SET bytes = ? WHERE id = ?'),
     dropAttempts: database.prepare<[number]>('DELETE FROM inbox_attempt WHERE event = ?'),
     releaseRunning: database.prepare(`UPDATE inbox_event SET state = 'received' WHERE state = 'running'`),
     start: database.prepare<[number]>(
-      `UPDATE inbox_event SET state = 'running', attempts = attempts + 1, retry_ms = NULL WHERE id = ?`,
+      `UPDATE inbox_event SET state = 'running', attempts = attempts + 1, retry_age_ms = NULL WHERE id = ?`,
     ),
     finish: database.prepare<[string, number | null, number, number]>(
-      `UPDATE inbox_event SET state = ?, retry_ms = ?, replayed = replayed AND ? WHERE id = ?`,
+      `UPDATE inbox_event SET state = ?, retry_age_ms = ?, replayed = replayed AND ? WHERE id = ?`,
     ),
     replay: database.prepare<[number]>(
-      `UPDATE inbox_event SET state = 'received', attempts = 0, retry_ms = NULL, replayed = 1 WHERE id = ?`,
+      `UPDATE inbox_event SET state = 'received', attempts = 0, retry_age_ms = NULL, replayed = 1 WHERE id = ?`,
     ),
     addAttempt: database.prepare<[number, string, string, string, string | null, number, number]>(
       'INSERT INTO inbox_attempt (event, reaction, action, outcome, detail, duration_ms, at_ms) VALUES (?, ?, ?, ?, ?, ?, ?)',
@@ -100,6 +137,17 @@ export function prepareStatements(database: Database) {
       `DELETE FROM inbox_attempt WHERE event = ? AND id <=
          (SELECT id FROM inbox_attempt WHERE event = ? ORDER BY id DESC LIMIT 1 OFFSET ?)`,
     ),
+    journalBytes: database
+      .prepare<[number], number>(
+        `SELECT coalesce(sum(length(reaction) + length(action) + length(outcome) + coalesce(length(detail), 0)), 0)
+           + count(*) * ${ATTEMPT_BYTES} FROM inbox_attempt WHERE event = ?`,
+      )
+      .pluck(),
+    progress: database.prepare<[number], ProgressRow>('SELECT * FROM inbox_progress WHERE event = ?'),
+    setProgress: database.prepare<[number, string, string, string, number, string | null, number]>(
+      'INSERT OR REPLACE INTO inbox_progress VALUES (?, ?, ?, ?, ?, ?, ?)',
+    ),
+    dropProgress: database.prepare<[number]>('DELETE FROM inbox_progress WHERE event = ?'),
     attempts: database.prepare<
       [number],
       {
@@ -111,24 +159,21 @@ export function prepareStatements(database: Database) {
         at_ms: number;
       }
     >('SELECT reaction, action, outcome, detail, duration_ms, at_ms FROM inbox_attempt WHERE event = ? ORDER BY id'),
-    asked: database.prepare<[Uint8Array], { times: number; age_ms: number }>(
-      'SELECT times, age_ms FROM inbox_asked WHERE digest = ?',
-    ),
-    setAsked: database.prepare<[Uint8Array, number, number]>('INSERT OR REPLACE INTO inbox_asked VALUES (?, ?, ?)'),
-    dropAsked: database.prepare<[number]>('DELETE FROM inbox_asked WHERE age_ms < ?'),
     cooldown: database
-      .prepare<[string, string], number>('SELECT until_ms FROM inbox_cooldown WHERE reaction = ? AND object = ?')
+      .prepare<[string, string], number>('SELECT until_age_ms FROM inbox_cooldown WHERE reaction = ? AND object = ?')
       .pluck(),
-    setCooldown: database.prepare<[string, string, number, number]>(
-      'INSERT OR REPLACE INTO inbox_cooldown VALUES (?, ?, ?, ?)',
-    ),
-    dropCooldowns: database.prepare<[number]>('DELETE FROM inbox_cooldown WHERE age_ms < ?'),
-    note: database.prepare<[string], string>('SELECT value FROM inbox_note WHERE name = ?').pluck(),
-    setNote: database.prepare<[string, string]>('INSERT OR REPLACE INTO inbox_note VALUES (?, ?)'),
+    setCooldown: database.prepare<[string, string, number]>('INSERT OR REPLACE INTO inbox_cooldown VALUES (?, ?, ?)'),
+    dropCooldowns: database.prepare<[number]>('DELETE FROM inbox_cooldown WHERE until_age_ms < ?'),
+    newestAge: database.prepare<[], number>('SELECT age_ms FROM inbox_event ORDER BY id DESC LIMIT 1').pluck(),
   };
 }
 
 export type Statements = ReturnType<typeof prepareStatements>;
+
+/** What an event costs on disk before anything was tried: retention and the bound on all events count by it. */
+export function costOf(event: Pick<ArrivedEvent, 'eventType' | 'payload'>): number {
+  return EVENT_BYTES + event.eventType.length + event.payload.length;
+}
 
 /** CRC-32 over all of a row that never changes. What changes (state, attempts) is the size of a word and decides no content. */
 export function sumOf(
@@ -167,6 +212,22 @@ export function toEvent(row: EventRow): InboxEvent {
     unrecognised: row.unrecognised === 1,
     replayed: row.replayed === 1,
   };
+}
+
+/** What was done for an event, as far as its rows fit their checksums: what is not known to be done is done again. */
+export function toProgress(rows: readonly ProgressRow[]): ActionProgress[] {
+  return rows.flatMap(({ event, detail, sum, ...row }) => {
+    const progress = {
+      ...row,
+      state: row.state as ActionProgress['state'],
+      ...(detail === null ? {} : { detail }),
+    };
+    return progressSum(event, progress) === sum ? [progress] : [];
+  });
+}
+
+export function progressSum(event: number, { reaction, action, state, tries, detail }: ActionProgress): number {
+  return crc32(JSON.stringify([event, reaction, action, state, tries, detail ?? null]));
 }
 
 export function toAttempt(row: ReturnType<Statements['attempts']['all']>[number]): Attempt {

@@ -1,21 +1,35 @@
-import type { Clock } from '../clock.ts';
-import type { Database } from '../database.ts';
-import { StoreError } from '../errors.ts';
+import type { Clock } from '../base/clock.ts';
+import type { Database } from '../base/database.ts';
+import { StoreError } from '../base/errors.ts';
+import { AskedMemory } from './asked-memory.ts';
 import { inboxFull, translateStoreError } from './inbox-errors.ts';
-import type { Attempt, InboxEvent, InboxStats, ListQuery, ShownEvent } from './inbox-event.ts';
+import type {
+  ActionProgress,
+  Attempt,
+  InboxEvent,
+  InboxStats,
+  ListQuery,
+  RunnableEvent,
+  ShownEvent,
+} from './inbox-event.ts';
+import { listEvents, showEvent } from './inbox-listing.ts';
+import { InboxNotes } from './inbox-notes.ts';
 import {
+  costOf,
   type EventRow,
   prepareStatements,
   prepareTables,
+  progressSum,
   type Statements,
   sumFits,
   sumOf,
-  toAttempt,
   toEvent,
+  toProgress,
 } from './inbox-tables.ts';
 import type { ArrivedEvent } from './received-event.ts';
-import { RunningAge, SAVE_AGE_EVERY_MS, type SavedAge } from './running-age.ts';
+import { parseAge, RunningAge, SAVE_AGE_EVERY_MS } from './running-age.ts';
 import { SeenMemory } from './seen-memory.ts';
+import { WATERMARK_NOTE } from './watermark.ts';
 
 /**
  * The durable inbox: what the platform told this gateway, and what became of it. Synchronous; lives in the store thread.
@@ -26,36 +40,34 @@ import { SeenMemory } from './seen-memory.ts';
  * Invariants: an event and the memory that it was seen are one transaction, so after a crash both are there or neither;
  * whatever `insertMany` returned is on disk (`synchronous=FULL`). Only what has run (or never can) is dropped by retention,
  * oldest first; that it was seen stays known for more than six months of running time. Age is counted by `RunningAge`,
- * never by the wall clock.
+ * never by the wall clock; so are the times of retries and cooldowns, which are written together with the age.
  *
- * A crash leaves events `running`; `open` makes them `received` again: at least once.
+ * A crash leaves events `running`; `open` makes them `received` again: at least once. What was begun for them and not ended
+ * says `progress`, which no bound of the journal cuts.
  */
 export interface InboxLimits {
   /** Settled events are kept so long, in running time. */
   keepMs: number;
-  /** Bytes of payloads above which the oldest settled ones go. */
+  /** Bytes on disk above which the oldest settled ones go. */
   keepBytes: number;
-  /** Bytes of payloads above which nothing is taken in: only a reaction that hangs for days leads here. */
-  mostBytes: number;
+  /** Bytes on disk above which nothing is taken in: only a reaction that hangs for days leads here. */
+  maxBytes: number;
 }
 
 export const INBOX_LIMITS: InboxLimits = {
   keepMs: 30 * 86_400_000,
   keepBytes: 64 * 1024 * 1024,
-  mostBytes: 256 * 1024 * 1024,
+  maxBytes: 256 * 1024 * 1024,
 };
 
 /** Rows that one step of retention touches: a commit of the buffer in the same thread waits for it. */
 const STEP_ROWS = 500;
-/** Journal lines kept of one event. */
-const MOST_ATTEMPTS = 200;
-/** A retry further ahead than any backoff was set before the wall clock jumped back: it is due. */
-const FARTHEST_RETRY_MS = 24 * 3_600_000;
+const MAX_ATTEMPTS = 200;
+/** No backoff is as long: such a time is damage, and due. */
+const MAX_RETRY_MS = 24 * 3_600_000;
 /** For a failure that names no time. */
 const DEFAULT_RETRY_MS = 60_000;
-const ASKED_KEPT_MS = 210 * 86_400_000;
-const COOLDOWNS_KEPT_MS = 30 * 86_400_000;
-const LONGEST_DETAIL = 4_000;
+const MAX_DETAIL = 4_000;
 
 export class Inbox {
   readonly #database: Database;
@@ -63,6 +75,8 @@ export class Inbox {
   readonly #limits: InboxLimits;
   #statements!: Statements;
   #seen!: SeenMemory;
+  #asked!: AskedMemory;
+  #notes!: InboxNotes;
   #age!: RunningAge;
   #ageSavedAtMs = 0;
   #bytes = 0;
@@ -81,15 +95,17 @@ export class Inbox {
     this.#guard(() => {
       prepareTables(this.#database);
       this.#statements = prepareStatements(this.#database);
-      const saved = this.#statements.note.get('age');
-      const monotonicMs = this.#clock.monotonicMs();
-      this.#age = new RunningAge(saved === undefined ? undefined : (JSON.parse(saved) as SavedAge), boot, monotonicMs);
+      this.#seen = new SeenMemory(this.#database);
+      this.#asked = new AskedMemory(this.#database);
+      this.#notes = new InboxNotes(this.#database);
+      // Where the note is lost, nothing is younger than it was: else what was forgotten would be remembered anew, and the reverse.
+      const lowestMs = Math.max(this.#statements.newestAge.get() ?? 0, this.#seen.newestAgeMs);
+      this.#age = new RunningAge(parseAge(this.#notes.get('age')), boot, this.#clock.monotonicMs(), lowestMs);
       this.#saveAge();
       this.#statements.releaseRunning.run();
-      const totals = this.#statements.totals.get();
-      this.#bytes = totals?.bytes ?? 0;
-      this.#events = totals?.events ?? 0;
-      this.#seen = new SeenMemory(this.#database);
+      const { bytes, events } = this.#statements.totals.get()!;
+      this.#bytes = bytes;
+      this.#events = events;
       this.#lastId = this.#statements.lastId.get() ?? 0;
     });
   }
@@ -116,19 +132,21 @@ export class Inbox {
   insertMany(events: readonly ArrivedEvent[]): ('new' | 'seen')[] {
     return this.#guard(() => {
       let bytes = 0;
-      for (const event of events) bytes += event.payload.length;
-      if (this.#bytes + bytes > this.#limits.mostBytes && !this.#makeRoom(bytes))
-        throw inboxFull(this.#limits.mostBytes);
+      for (const event of events) bytes += costOf(event);
+      if (this.#bytes + bytes > this.#limits.maxBytes && !this.#makeRoom(bytes)) throw inboxFull(this.#limits.maxBytes);
       const ageMs = this.#ageMs();
       let taken = 0;
       let takenBytes = 0;
       let lastId = this.#lastId;
       const outcomes = this.#database.transaction(() =>
         events.map((event) => {
-          const known = [event.identity, ...(event.delivery ? [event.delivery] : [])].map((digest) =>
-            this.#seen.see(digest, ageMs),
-          );
-          if (known.includes(true)) return 'seen' as const;
+          const names = [event.identity, ...(event.delivery ? [event.delivery] : [])];
+          const found = names.map((name) => this.#seen.find(name));
+          const known = found.find((one) => one !== undefined);
+          if (known !== undefined) {
+            for (const [i, name] of names.entries()) if (found[i] === undefined) this.#seen.see(name, known, ageMs);
+            return 'seen' as const;
+          }
           const { lastInsertRowid } = this.#statements.add.run(
             event.eventType,
             event.occurredAtMs ?? null,
@@ -137,12 +155,13 @@ export class Inbox {
             event.identity,
             event.unrecognised ? 1 : 0,
             sumOf(event),
-            event.payload.length,
+            costOf(event),
             event.payload,
           );
           lastId = Number(lastInsertRowid);
+          for (const name of names) this.#seen.see(name, lastId, ageMs);
           taken++;
-          takenBytes += event.payload.length;
+          takenBytes += costOf(event);
           return 'new' as const;
         }),
       )();
@@ -153,75 +172,92 @@ export class Inbox {
     });
   }
 
-  /** Events whose reactions may run now, oldest first: received, or failed and due. `nowMs` is the wall clock that set the retries; only ids above `afterId`. */
-  runnable(limit: number, nowMs: number, afterId = 0): InboxEvent[] {
+  /** Events whose reactions may run now, oldest first: received, or failed and due. Only ids above `afterId`. */
+  runnable(limit: number, afterId = 0): RunnableEvent[] {
     return this.#guard(() => {
-      const rows = this.#statements.due.all(afterId, nowMs, nowMs + FARTHEST_RETRY_MS, limit);
-      const whole = rows.filter(sumFits);
-      if (whole.length < rows.length) {
-        for (const row of rows) if (!whole.includes(row)) this.#setDamagedAside(row, nowMs);
-      }
-      return whole.map(toEvent);
+      const ageMs = this.#ageMs();
+      const rows = this.#statements.due.all(afterId, ageMs, ageMs + MAX_RETRY_MS, limit);
+      return this.#whole(rows).map((row) => ({
+        ...toEvent(row),
+        progress: toProgress(this.#statements.progress.all(row.id)),
+      }));
     });
+  }
+
+  /** Events that concern access, oldest first, whatever became of their reactions. Only ids above `afterId`. */
+  ofAccess(limit: number, afterId = 0): InboxEvent[] {
+    return this.#guard(() => this.#whole(this.#statements.ofAccess.all(afterId, limit)).map(toEvent));
   }
 
   markRunning(id: number): void {
     this.#guard(() => this.#statements.start.run(id));
   }
 
-  recordAttempt(id: number, attempt: Attempt): void {
-    this.#guard(() =>
+  /** Writes down how far an action has come, and a line of the journal where something ended; one transaction. */
+  record(id: number, progress: ActionProgress | undefined, attempt?: Attempt): void {
+    this.#bytes += this.#guard(() =>
       this.#database.transaction(() => {
-        const detail = attempt.detail?.slice(0, LONGEST_DETAIL) ?? null;
-        const { reaction, action, outcome, durationMs, atMs } = attempt;
-        this.#statements.addAttempt.run(id, reaction, action, outcome, detail, durationMs, atMs);
-        this.#statements.trimAttempts.run(id, id, MOST_ATTEMPTS);
+        if (progress) {
+          const { reaction, action, state, tries, detail } = progress;
+          const sum = progressSum(id, progress);
+          this.#statements.setProgress.run(id, reaction, action, state, tries, detail ?? null, sum);
+        }
+        return attempt ? this.#addAttempt(id, attempt) : 0;
       })(),
     );
   }
 
-  /** `failed` runs again at `retryAtMs` (wall clock), in a minute where none is given. */
-  finish(id: number, state: 'done' | 'failed' | 'dead', retryAtMs?: number): void {
-    const retryMs = state === 'failed' ? (retryAtMs ?? this.#clock.wallMs() + DEFAULT_RETRY_MS) : null;
-    this.#guard(() => this.#statements.finish.run(state, retryMs, state === 'failed' ? 1 : 0, id));
+  /** `failed` runs again after `retryInMs` of running time, after a minute where none is given. */
+  finish(id: number, state: 'done' | 'failed' | 'dead', retryInMs = DEFAULT_RETRY_MS): void {
+    this.#guard(() =>
+      this.#database.transaction(() => {
+        if (state === 'failed') this.#saveAge();
+        const retryAgeMs = state === 'failed' ? Math.ceil(this.#ageMs() + Math.min(retryInMs, MAX_RETRY_MS)) : null;
+        this.#statements.finish.run(state, retryAgeMs, state === 'failed' ? 1 : 0, id);
+      })(),
+    );
   }
 
-  /** Runs an event's reactions again. `unknown`: no such event; `refused`: it runs now, or nobody recognises it. */
+  /** Runs an event's reactions again, from the beginning. `unknown`: no such event; `refused`: it runs now, or is unrecognised. */
   replay(id: number): 'queued' | 'unknown' | 'refused' {
     return this.#guard(() => {
       const row = this.#statements.get.get(id);
       if (!row) return 'unknown';
       if (row.unrecognised === 1 || row.state === 'running') return 'refused';
-      this.#statements.replay.run(id);
+      this.#bytes += this.#database.transaction(() => {
+        this.#statements.replay.run(id);
+        this.#statements.dropProgress.run(id);
+        const atMs = this.#clock.wallMs();
+        return this.#addAttempt(id, { reaction: '', action: 'replay', outcome: 'begun', durationMs: 0, atMs });
+      })();
       return 'queued';
     });
   }
 
-  /** Until when (wall clock) a reaction rests for an object, as `setCooldown` said. */
+  /** For how much more running time a reaction rests for an object; `undefined` where it never ran. */
   cooldown(reaction: string, object: string): number | undefined {
-    return this.#guard(() => this.#statements.cooldown.get(reaction, object));
+    return this.#guard(() => {
+      const untilAgeMs = this.#statements.cooldown.get(reaction, object);
+      return untilAgeMs === undefined ? undefined : untilAgeMs - this.#ageMs();
+    });
   }
 
-  setCooldown(reaction: string, object: string, untilMs: number): void {
-    this.#guard(() => this.#statements.setCooldown.run(reaction, object, untilMs, this.#ageMs()));
+  setCooldown(reaction: string, object: string, restMs: number): void {
+    this.#guard(() =>
+      this.#database.transaction(() => {
+        this.#saveAge();
+        this.#statements.setCooldown.run(reaction, object, Math.ceil(this.#ageMs() + restMs));
+      })(),
+    );
   }
 
   /** Newest first. */
   list(query: ListQuery = {}): InboxEvent[] {
-    const limit = Math.max(1, Math.min(1_000, query.limit ?? 50));
-    const before = query.beforeId ?? Number.MAX_SAFE_INTEGER;
-    return this.#guard(() =>
-      this.#statements.list.all(before, query.state ?? null, query.eventType ?? null, limit).map(toEvent),
-    );
+    return this.#guard(() => listEvents(this.#statements, query));
   }
 
   show(id: number): ShownEvent | undefined {
-    return this.#guard(() => {
-      const row = this.#statements.get.get(id);
-      if (!row) return undefined;
-      const journal = this.#statements.attempts.all(id).map(toAttempt);
-      return { ...toEvent(row), journal, damaged: !sumFits(row) };
-    });
+    return this.#guard(() => showEvent(this.#statements, id));
   }
 
   /** Which of these identities (of events or deliveries) were seen. */
@@ -231,34 +267,20 @@ export class Inbox {
 
   /** How often a delivery was asked for again, and how long ago in running time. */
   asked(deliveries: readonly Uint8Array[]): { times: number; agoMs: number }[] {
-    return this.#guard(() => {
-      const ageMs = this.#ageMs();
-      return deliveries.map((delivery) => {
-        const row = this.#statements.asked.get(delivery);
-        return row ? { times: row.times, agoMs: ageMs - row.age_ms } : { times: 0, agoMs: Number.MAX_SAFE_INTEGER };
-      });
-    });
+    return this.#guard(() => this.#asked.find(deliveries, this.#ageMs()));
   }
 
   markAsked(deliveries: readonly Uint8Array[]): void {
-    this.#guard(() =>
-      this.#database.transaction(() => {
-        const ageMs = this.#ageMs();
-        for (const delivery of deliveries) {
-          const times = (this.#statements.asked.get(delivery)?.times ?? 0) + 1;
-          this.#statements.setAsked.run(delivery, times, ageMs);
-        }
-      })(),
-    );
+    this.#guard(() => this.#asked.mark(deliveries, this.#ageMs()));
   }
 
   /** Small things that have to outlive a crash: the watermark of the catch-up. */
   note(name: string): string | undefined {
-    return this.#guard(() => this.#statements.note.get(name));
+    return this.#guard(() => this.#notes.get(name));
   }
 
   setNote(name: string, value: string): void {
-    this.#guard(() => this.#statements.setNote.run(name, value));
+    this.#guard(() => this.#notes.set(name, value));
   }
 
   /** One small step of retention; `true`: there may be more to do. Call every minute, and again at once while true. */
@@ -268,8 +290,8 @@ export class Inbox {
       if (this.#clock.monotonicMs() - this.#ageSavedAtMs >= SAVE_AGE_EVERY_MS) this.#saveAge();
       const dropped = this.#dropSettled(this.#limits.keepBytes, ageMs - this.#limits.keepMs);
       const forgotten = this.#seen.prune(ageMs, STEP_ROWS * 4);
-      this.#statements.dropAsked.run(ageMs - ASKED_KEPT_MS);
-      this.#statements.dropCooldowns.run(ageMs - COOLDOWNS_KEPT_MS);
+      this.#asked.prune(ageMs);
+      this.#statements.dropCooldowns.run(ageMs);
       // By `exec`: a prepared statement would step once and give back a single page.
       if (dropped > 0 || forgotten > 0) this.#database.exec('PRAGMA incremental_vacuum(256)');
       return dropped >= STEP_ROWS || forgotten >= STEP_ROWS * 4;
@@ -286,11 +308,11 @@ export class Inbox {
   }
 
   /** Drops up to a step of settled events that are too old or too many. Gives how many. */
-  #dropSettled(mostBytes: number, bornBeforeMs: number): number {
+  #dropSettled(maxBytes: number, bornBeforeMs: number): number {
     let bytes = this.#bytes;
     const gone: number[] = [];
     for (const row of this.#statements.settled.iterate(STEP_ROWS)) {
-      if (bytes <= mostBytes && row.age_ms >= bornBeforeMs) break;
+      if (bytes <= maxBytes && row.age_ms >= bornBeforeMs) break;
       gone.push(row.id);
       bytes -= row.bytes;
     }
@@ -298,6 +320,7 @@ export class Inbox {
     this.#database.transaction(() => {
       for (const id of gone) {
         this.#statements.dropAttempts.run(id);
+        this.#statements.dropProgress.run(id);
         this.#statements.drop.run(id);
       }
     })();
@@ -307,20 +330,54 @@ export class Inbox {
   }
 
   #makeRoom(bytes: number): boolean {
-    while (this.#bytes + bytes > this.#limits.mostBytes) {
-      if (this.#dropSettled(this.#limits.mostBytes - bytes, Number.NEGATIVE_INFINITY) === 0) return false;
+    while (this.#bytes + bytes > this.#limits.maxBytes) {
+      if (this.#dropSettled(this.#limits.maxBytes - bytes, Number.NEGATIVE_INFINITY) === 0) return false;
     }
     return true;
   }
 
-  /** A damaged row never runs: nobody knows what it would do. That it was seen is forgotten, so that catch-up can bring it again. */
-  #setDamagedAside(row: EventRow, nowMs: number): void {
-    this.#damaged++;
-    this.#database.transaction(() => {
+  /** Part of the caller's transaction. Gives by how much the event costs more. */
+  #addAttempt(id: number, attempt: Attempt): number {
+    const detail = attempt.detail?.slice(0, MAX_DETAIL) ?? null;
+    const { reaction, action, outcome, durationMs, atMs } = attempt;
+    this.#statements.addAttempt.run(id, reaction, action, outcome, detail, durationMs, atMs);
+    this.#statements.trimAttempts.run(id, id, MAX_ATTEMPTS);
+    const cost = this.#statements.cost.get(id);
+    if (!cost) return 0;
+    const bytes = cost.own + this.#statements.journalBytes.get(id)!;
+    this.#statements.setCost.run(bytes, id);
+    return bytes - cost.bytes;
+  }
+
+  /** The rows that fit their checksums; the others are put aside. */
+  #whole(rows: EventRow[]): EventRow[] {
+    const whole = rows.filter(sumFits);
+    if (whole.length < rows.length) for (const row of rows) if (!whole.includes(row)) this.#setDamagedAside(row);
+    return whole;
+  }
+
+  /**
+   * A damaged row never runs: nobody knows what it would do. It is forgotten under all its names, and everything that the
+   * platform still has is listed anew, so that catch-up brings it again. One whose reactions are over stays known.
+   */
+  #setDamagedAside(row: EventRow): void {
+    if (row.unrecognised === 1 || row.state === 'done' || row.state === 'dead') return;
+    const atMs = this.#clock.wallMs();
+    const detail = 'the row does not fit its checksum';
+    this.#bytes += this.#database.transaction(() => {
       this.#statements.finish.run('dead', null, 0, row.id);
-      this.#statements.addAttempt.run(row.id, '', 'read', 'damaged', 'the row does not fit its checksum', 0, nowMs);
-      this.#seen.forget(row.identity);
+      this.#seen.forget(row.id);
+      this.#notes.set(WATERMARK_NOTE, '');
+      return this.#addAttempt(row.id, {
+        reaction: '',
+        action: 'read',
+        outcome: 'damaged',
+        detail,
+        durationMs: 0,
+        atMs,
+      });
     })();
+    this.#damaged++;
   }
 
   #ageMs(): number {
@@ -329,7 +386,7 @@ export class Inbox {
 
   #saveAge(): void {
     const monotonicMs = this.#clock.monotonicMs();
-    this.#statements.setNote.run('age', JSON.stringify(this.#age.save(monotonicMs)));
+    this.#notes.set('age', JSON.stringify(this.#age.save(monotonicMs)));
     this.#ageSavedAtMs = monotonicMs;
   }
 

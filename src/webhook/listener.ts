@@ -1,22 +1,22 @@
-import type { IncomingMessage, Server, ServerResponse } from 'node:http';
-import { createServer as createTlsServer } from 'node:https';
-import type { AddressInfo, Socket } from 'node:net';
-import type { Clock } from '../clock.ts';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { Clock } from '../base/clock.ts';
+import { codeOf, messageOf, StoreError } from '../base/errors.ts';
+import { answerEarly, BodyError, type BodyFault, promisedBytes, readBody } from '../base/inbound/body.ts';
+import type { CertificateFiles } from '../base/inbound/certificate.ts';
+import { InboundServer } from '../base/inbound/inbound-server.ts';
+import { MemoryBudget } from '../base/inbound/memory-budget.ts';
+import type { ListenAddress } from '../base/listen.ts';
+import type { Logger } from '../base/logger.ts';
 import { SIGNATURE_SHA1_HEADER, SIGNATURE_SHA256_HEADER } from '../contract/webhooks.ts';
-import { codeOf, messageOf, StoreError } from '../errors.ts';
-import { type ListenAddress, listen } from '../listen.ts';
-import type { Logger } from '../logger.ts';
-import { createServer } from '../node-http.ts';
-import { type CertificateFiles, readCertificate, watchCertificate } from './certificate.ts';
 import { GroupCommit, type InsertMany } from './group-commit.ts';
 import { LISTENER_LIMITS, type ListenerLimits, TokenBucket } from './listener-limits.ts';
 import { arrivalLine, readEvent } from './received-event.ts';
-import { promisedBytes, readBody } from './request-body.ts';
 import { SELF_TEST_HEADER } from './self-test.ts';
 import { type SignatureHeaders, signaturePresent, verifySignature } from './signature.ts';
 
 /**
- * The door for the platform's deliveries (INTERFACE.md, "Webhook listener"; spec 6.1). A delivery is answered 204 only after the
+ * The door for the platform's deliveries (docs/interface.md, "Webhook listener"; platform 6.1). A delivery is answered 204 only after the
  * inbox has committed it, and before any reaction. The listener keeps nothing: after a crash at any point the platform
  * either has its 204 and the event is on disk, or has none and sends again.
  *
@@ -28,7 +28,7 @@ export interface ListenerOptions {
   listen: ListenAddress;
   /** Path of WEBHOOK_URL; `pathOf` makes it. */
   path: string;
-  tls?: CertificateFiles;
+  tls?: CertificateFiles | undefined;
   acceptSha1: boolean;
   limits?: Partial<ListenerLimits>;
 }
@@ -79,12 +79,10 @@ export class WebhookListener {
   readonly #commit: GroupCommit;
   readonly #bucket: TokenBucket;
   readonly #strangers: TokenBucket;
-  readonly #stopping = new AbortController();
   readonly #said = new Map<string, { atMs: number; since: number }>();
-  readonly #sockets = new Set<Socket>();
-  #server: Server | undefined;
+  readonly #server: InboundServer;
+  readonly #memory: MemoryBudget;
   #stopped: Promise<void> | undefined;
-  #bytesUnderWay = 0;
   #sha1SaidAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: ListenerOptions, parts: ListenerParts) {
@@ -95,97 +93,50 @@ export class WebhookListener {
     const { requestsPerSecond, burst } = this.#limits;
     this.#bucket = new TokenBucket(requestsPerSecond, burst, parts.clock.monotonicMs());
     this.#strangers = new TokenBucket(requestsPerSecond, burst, parts.clock.monotonicMs());
-  }
-
-  /** Listens. Throws `webhook.listen` or `webhook.certificate`. Stops when the signal fires. */
-  async start(signal?: AbortSignal): Promise<void> {
-    const limits = this.#limits;
-    const options = {
-      maxHeaderSize: limits.headerBytes,
-      headersTimeout: limits.headerMs,
-      requestTimeout: limits.requestMs,
-      keepAliveTimeout: limits.keepAliveMs,
-      connectionsCheckingInterval: Math.min(1_000, limits.headerMs),
-      noDelay: true,
-    };
-    const tls = this.#options.tls;
-    const pair = tls && (await readCertificate(tls));
-    // Node lets a handshake take two minutes: so few connections that say nothing would fill the house.
-    const secure = { minVersion: 'TLSv1.2', handshakeTimeout: limits.headerMs } as const;
-    const server = pair ? createTlsServer({ ...options, ...pair, ...secure }) : createServer(options);
-    server.maxConnections = limits.connections;
-    server.on('request', (request, response) => void this.#answer(request, response, false));
-    server.on('checkContinue', (request, response) => void this.#answer(request, response, true));
-    server.on('clientError', (error, socket) => this.#refuseMalformed(error, socket as Socket));
-    // Before the handshake there is nobody to answer: what is written waits for it, and the connection with it, for ever.
-    server.on('tlsClientError', (_, socket: Socket) => socket.destroy());
-    server.on('connection', (socket: Socket) => {
-      this.#sockets.add(socket);
-      socket.once('close', () => this.#sockets.delete(socket));
-    });
-    await listen(server, this.#options.listen, {
+    this.#server = new InboundServer({
+      name: 'webhook',
+      address: options.listen,
       setting: 'WEBHOOK_LISTEN',
       code: 'webhook.listen',
-      retries: this.#limits.listenRetries,
+      tls: options.tls,
+      limits: this.#limits,
+      clock: parts.clock,
+      log: parts.log,
+      serve: (request, response, asksFirst) => void this.#answer(request, response, asksFirst),
+      malformed: (code) => this.#count('malformed', code),
     });
-    server.on('error', (error) =>
-      this.#parts.log.error(
-        { event: 'webhook.listener_error', error: messageOf(error) },
-        'the webhook listener has a problem',
-      ),
-    );
-    this.#server = server;
-    if (tls && pair) {
-      const apply = (next: { cert: Buffer; key: Buffer }) =>
-        (server as ReturnType<typeof createTlsServer>).setSecureContext({ ...next, minVersion: 'TLSv1.2' });
-      const { clock, log } = this.#parts;
-      void watchCertificate(tls, pair, apply, { clock, log, signal: this.#stopping.signal });
-    }
+    this.#memory = new MemoryBudget({
+      maxBytes: this.#limits.bytesUnderWay,
+      bodies: this.#server.bodies,
+      makeRoom: () => this.#server.freeMemory(),
+    });
+  }
+
+  /** Listens. Throws `webhook.listen` or `listener.certificate`. Stops when the signal fires. */
+  async start(signal?: AbortSignal): Promise<void> {
+    await this.#server.start();
     signal?.addEventListener('abort', () => void this.stop(), { once: true });
     if (signal?.aborted) await this.stop();
   }
 
   /** Where it listens, after `start`. */
   address(): AddressInfo | string | null {
-    return this.#server?.address() ?? null;
+    return this.#server.socketAddress;
   }
 
-  /** Takes no new connections, finishes what is under way within `drainMs`, closes. */
+  /** Takes no new connections, finishes what is under way within `stopMs`, closes. */
   stop(): Promise<void> {
-    this.#stopped ??= this.#close();
+    this.#stopped ??= this.#server.stop().then(() => this.#commit.drained());
     return this.#stopped;
   }
 
-  async #close(): Promise<void> {
-    this.#stopping.abort();
-    const server = this.#server;
-    if (!server) return;
-    const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-    server.closeIdleConnections();
-    // Not only those that the server counts: one in the middle of its handshake would hold up the stop.
-    const cancel = this.#parts.clock.after(this.#limits.drainMs, () => {
-      for (const socket of this.#sockets) socket.destroy();
-    });
-    await closed;
-    cancel();
-    await this.#commit.drained();
-  }
-
   async #answer(request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): Promise<void> {
-    response.on('error', () => {});
+    const memory = this.#memory.reserve();
     try {
       const refusal = this.#refusalByHead(request);
       if (refusal) return this.#refuse(request, response, ...refusal);
       if (expectsContinue) response.writeContinue();
-      const hold = (bytes: number) => {
-        this.#bytesUnderWay += bytes;
-        return this.#bytesUnderWay <= this.#limits.bytesUnderWay;
-      };
-      const body = await readBody(request, this.#limits.bodyBytes, hold);
-      if (body === 'aborted') return this.#count('aborted');
-      if (body === 'too-large') return this.#refuse(request, response, 413, 'too_large');
-      // A promise is checked before; what comes in chunks, or on many connections at once, promises nothing.
-      if (body === 'no-room') return this.#refuse(request, response, 503, 'rate');
+      const body = new Uint8Array(await readBody(request, this.#limits.bodyBytes, memory));
       const verdict = verifySignature(signatureHeaders(request), body, this.#parts.secrets(), this.#options.acceptSha1);
       const nowMs = this.#parts.clock.monotonicMs();
       if (!verdict.ok) {
@@ -195,10 +146,19 @@ export class WebhookListener {
       if (!this.#bucket.take(nowMs)) return this.#refuse(request, response, 429, 'rate');
       if (verdict.algorithm === 'sha1') this.#saySha1();
       await this.#take(body);
-      response.writeHead(204, this.#closing()).end();
+      response.writeHead(204).end();
     } catch (error) {
+      if (error instanceof BodyError) return this.#refuseUnread(request, response, error.fault);
       this.#refuse(request, response, 503, 'commit', codeOf(error) ?? messageOf(error));
+    } finally {
+      memory.set(0);
     }
+  }
+
+  #refuseUnread(request: IncomingMessage, response: ServerResponse, fault: BodyFault): void {
+    if (fault === 'aborted') this.#count('aborted');
+    else if (fault === 'too-large') this.#refuse(request, response, 413, 'too_large');
+    else this.#refuse(request, response, 503, 'rate');
   }
 
   /** What can be refused before a byte of the body is read. */
@@ -211,7 +171,6 @@ export class WebhookListener {
     const promised = promisedBytes(request);
     if (promised !== undefined && promised > this.#limits.bodyBytes) return [413, 'too_large'];
     if (!isSigned) return [401, 'signature_missing'];
-    if (this.#bytesUnderWay + (promised ?? 0) > this.#limits.bytesUnderWay) return [503, 'rate'];
     return undefined;
   }
 
@@ -246,50 +205,15 @@ export class WebhookListener {
     why?: string,
   ): void {
     this.#count(this.#isSelfTest(request) ? 'self_test' : reason, why);
-    if (response.headersSent || response.destroyed) return;
-    const headers: Record<string, string> = { 'content-type': 'application/json', ...this.#closing() };
+    const headers: Record<string, string> = { 'content-type': 'application/json' };
     if (status === 405) headers.allow = 'POST';
     if (status === 503 || status === 429) headers['retry-after'] = reason === 'rate' ? '1' : '10';
-    const text = `{"error":"${reason}"}\n`;
-    headers['content-length'] = String(text.length);
-    const promised = promisedBytes(request);
-    if (request.complete || (promised !== undefined && promised <= this.#limits.bodyBytes)) {
-      // The little that is still to come is read and thrown away, and the connection goes on.
-      request.resume();
-      response.writeHead(status, headers).end(text);
-      return;
-    }
-    // The whole answer goes out now, the end of the connection waits: closing while the sender still sends would reset it,
-    // and a reset can overtake the answer.
-    response.writeHead(status, { ...headers, connection: 'close' }).write(text);
-    void discard(request, this.#parts.clock).then(() => response.end());
+    answerEarly(request, response, { status, headers, text: `{"error":"${reason}"}\n` }, this.#parts.clock);
   }
 
   #isSelfTest(request: IncomingMessage): boolean {
     const mark = request.headers[SELF_TEST_HEADER];
     return typeof mark === 'string' && this.#parts.isSelfTest?.(mark) === true;
-  }
-
-  /** While stopping, each answer ends its connection: kept alive it would hold the stop up. */
-  #closing(): Record<string, string> {
-    return this.#stopping.signal.aborted ? { connection: 'close' } : {};
-  }
-
-  /** Bytes that are no HTTP, headers too large (431) or too slow (408). */
-  #refuseMalformed(error: Error, socket: Socket): void {
-    this.#count('malformed', codeOf(error));
-    const code = codeOf(error);
-    if (code === 'ECONNRESET' || !socket.writable) {
-      socket.destroy();
-      return;
-    }
-    const status =
-      code === 'HPE_HEADER_OVERFLOW'
-        ? '431 Request Header Fields Too Large'
-        : code === 'ERR_HTTP_REQUEST_TIMEOUT'
-          ? '408 Request Timeout'
-          : '400 Bad Request';
-    socket.end(`HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`, () => socket.destroy());
   }
 
   /** Counts a refusal; the first of its kind is logged, then a summary: whoever floods the door does not fill the log. */
@@ -332,25 +256,4 @@ function requestPath(request: IncomingMessage): string | undefined {
   const target = request.url ?? '';
   if (target.startsWith('/')) return target.split('?', 1)[0];
   return URL.canParse(target) ? new URL(target).pathname : undefined;
-}
-
-const DISCARD_MS = 3_000;
-const DISCARD_BYTES = 16 * 1024 * 1024;
-
-/** Reads on and throws away until the body ends, or its bound of bytes or time. */
-function discard(request: IncomingMessage, clock: Clock): Promise<void> {
-  return new Promise((resolve) => {
-    let left = DISCARD_BYTES;
-    const cancel = clock.after(DISCARD_MS, resolve);
-    const finish = () => {
-      cancel();
-      resolve();
-    };
-    request.on('data', (chunk: Buffer) => {
-      left -= chunk.length;
-      if (left < 0) finish();
-    });
-    request.on('end', finish).on('close', finish).on('error', finish);
-    request.resume();
-  });
 }

@@ -20,7 +20,7 @@ export interface ArrivedEvent {
 }
 
 /** Longest name that is kept of an event type that nobody knows. */
-const LONGEST_TYPE = 100;
+const MAX_TYPE = 100;
 
 /** Reads a body into what the inbox keeps. Never throws: what cannot be read is kept as it is, marked unrecognised. */
 export function readEvent(body: Uint8Array, receivedAtMs: number): ArrivedEvent {
@@ -31,7 +31,7 @@ export function readEvent(body: Uint8Array, receivedAtMs: number): ArrivedEvent 
     return { ...base, eventType: event.eventType, occurredAtMs: event.occurredAtMs, unrecognised: false };
   }
   const name = (payload as { event_type?: unknown } | null | undefined)?.event_type;
-  const eventType = typeof name === 'string' ? name.slice(0, LONGEST_TYPE) : '';
+  const eventType = typeof name === 'string' ? name.slice(0, MAX_TYPE) : '';
   return { ...base, eventType, occurredAtMs: undefined, unrecognised: true };
 }
 

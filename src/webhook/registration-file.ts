@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { mkdir, readFile, rename } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { removeDurably, writeDurably } from '../durable-file.ts';
-import { codeOf } from '../errors.ts';
+import { removeDurably, writeDurably } from '../base/durable-file.ts';
+import { codeOf } from '../base/errors.ts';
 import type { Filters } from './filters.ts';
 
 /** What has to be known of our webhook across restarts. `secret` and `previous` never leave this file and the memory. */
@@ -14,10 +14,25 @@ export interface RegistrationRecord {
   secret?: string;
   /** The secret before: deliveries under way at a rotation carry its signature. */
   previous?: string;
+  /** Wall clock: until when the previous one counts. */
+  previousUntilMs?: number;
   /** A reset was begun: the secret here may no longer be the platform's. */
   resetting?: boolean;
   /** The filters that the platform has taken from us: for one that does not show them. */
   filters?: Filters;
+}
+
+/** A webhook that this gateway registered itself, whatever became of it. */
+export interface MadeWebhook {
+  webhook: number;
+  url: string;
+}
+
+export interface KnownRegistration {
+  record?: RegistrationRecord;
+  made: readonly MadeWebhook[];
+  /** An address that was to be registered: a crash may have come before its number was known. */
+  making?: string;
 }
 
 /**
@@ -32,53 +47,67 @@ export class RegistrationFile {
   }
 
   /**
-   * `undefined` where there is none. What cannot be read is set aside, whatever it is, and `onSetAside` is told the new name: the secret
+   * Nothing where there is none. What cannot be read is set aside, whatever it is, and `onSetAside` is told the new name: the secret
    * is then unknown, and reset.
    */
-  async read(onSetAside: (path: string) => void = () => {}): Promise<RegistrationRecord | undefined> {
+  async read(onSetAside: (path: string) => void = () => {}): Promise<KnownRegistration> {
     const text = await readFile(this.#path, 'utf8').catch((error: unknown) => {
       if (codeOf(error) === 'ENOENT') return undefined;
       if (codeOf(error) === 'EISDIR' || codeOf(error) === 'EACCES') return '';
       throw error;
     });
-    if (text === undefined) return undefined;
-    const record = parseRecord(text);
-    if (record) return record;
+    if (text === undefined) return { made: [] };
+    const known = parseKnown(text);
+    if (known) return known;
     const aside = `${this.#path}.corrupt-${randomUUID()}`;
     await rename(this.#path, aside);
     onSetAside(aside);
-    return undefined;
+    return { made: [] };
   }
 
-  /** Throws the file system's own error; then the old file is whole. */
-  async write(record: RegistrationRecord): Promise<void> {
+  /** Without anything to know there is no file. Throws the file system's own error; then the old file is whole. */
+  async write({ record, made, making }: KnownRegistration): Promise<void> {
+    if (!record && made.length === 0 && making === undefined) return removeDurably(this.#path);
     await mkdir(dirname(this.#path), { recursive: true, mode: 0o700 });
-    await writeDurably(this.#path, `${JSON.stringify(record)}\n`);
-  }
-
-  remove(): Promise<void> {
-    return removeDurably(this.#path);
+    await writeDurably(this.#path, `${JSON.stringify({ ...record, made, making })}\n`);
   }
 }
 
-function parseRecord(text: string): RegistrationRecord | undefined {
+function parseKnown(text: string): KnownRegistration | undefined {
   try {
-    const found = JSON.parse(text) as Partial<RegistrationRecord> | null;
-    if (found === null || typeof found !== 'object') return undefined;
-    const { webhook, url, scope, secret, previous, resetting, filters } = found;
-    if (typeof webhook !== 'number' || typeof url !== 'string' || typeof scope !== 'string') return undefined;
+    const found: unknown = JSON.parse(text);
+    if (typeof found !== 'object' || found === null) return undefined;
+    const { made, making, ...rest } = found as { made?: unknown; making?: unknown };
+    const record = parseRecord(rest);
+    if (!record && !Array.isArray(made) && making === undefined) return undefined;
     return {
-      webhook,
-      url,
-      scope,
-      ...(typeof secret === 'string' && secret !== '' ? { secret } : {}),
-      ...(typeof previous === 'string' && previous !== '' ? { previous } : {}),
-      ...(resetting === true ? { resetting } : {}),
-      ...(areFilters(filters) ? { filters } : {}),
+      ...(record ? { record } : {}),
+      made: Array.isArray(made) ? made.filter(isMade) : [],
+      ...(typeof making === 'string' ? { making } : {}),
     };
   } catch {
     return undefined;
   }
+}
+
+function parseRecord(found: Partial<RegistrationRecord>): RegistrationRecord | undefined {
+  const { webhook, url, scope, secret, previous, previousUntilMs, resetting, filters } = found;
+  if (typeof webhook !== 'number' || typeof url !== 'string' || typeof scope !== 'string') return undefined;
+  return {
+    webhook,
+    url,
+    scope,
+    ...(typeof secret === 'string' && secret !== '' ? { secret } : {}),
+    ...(typeof previous === 'string' && previous !== '' ? { previous } : {}),
+    ...(typeof previousUntilMs === 'number' ? { previousUntilMs } : {}),
+    ...(resetting === true ? { resetting } : {}),
+    ...(areFilters(filters) ? { filters } : {}),
+  };
+}
+
+function isMade(found: unknown): found is MadeWebhook {
+  const { webhook, url } = (found ?? {}) as Partial<MadeWebhook>;
+  return typeof webhook === 'number' && typeof url === 'string';
 }
 
 function areFilters(found: unknown): found is Filters {

@@ -1,15 +1,20 @@
 import { randomUUID } from 'node:crypto';
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../base/clock.ts';
+import { codeOf, messageOf, PlatformError, TagferryError, UsageError } from '../base/errors.ts';
+import type { Logger } from '../base/logger.ts';
+import { fullJitterMs } from '../base/retry.ts';
 import type { Webhook } from '../contract/webhooks.ts';
-import { codeOf, messageOf, PlatformError, TagferryError, UsageError } from '../errors.ts';
-import type { Logger } from '../logger.ts';
-import { fullJitterMs } from '../retry.ts';
+import { CallRefusal } from '../platform/call-refusal.ts';
+import type { ApiCalls } from '../platform/client.ts';
+import { allEntries } from '../platform/pages.ts';
+import { ClientApplications } from '../platform/resources/client-applications.ts';
+import { type NewWebhook, Webhooks } from '../platform/resources/webhooks.ts';
 import { type DriftStep, findDrift, sameAddress } from './drift.ts';
+import { DriftRepair } from './drift-repair.ts';
 import type { Filters } from './filters.ts';
-import { Mending } from './mending.ts';
-import { type PlatformPort, RefusedError } from './platform-port.ts';
+import { KnownWebhook } from './known-webhook.ts';
+import { findLeftBehind, LeftBehindLog } from './left-behind.ts';
 import type { RegistrationFile, RegistrationRecord } from './registration-file.ts';
-import { WebhookResource } from './webhook-resource.ts';
 
 /**
  * This gateway's webhook on the platform: made once, kept as the configuration wants it, its secret known here.
@@ -33,7 +38,7 @@ export interface RegistrationOptions {
 }
 
 export interface RegistrationParts {
-  platform: PlatformPort;
+  platform: ApiCalls;
   file: RegistrationFile;
   clock: Clock;
   log: Logger;
@@ -41,7 +46,6 @@ export interface RegistrationParts {
   registered?: () => void;
 }
 
-/** The webhook that is registered, for the catch-up. */
 export interface Registered {
   application: number;
   webhook: number;
@@ -52,6 +56,8 @@ export interface Registered {
 export interface ListedWebhook extends Webhook {
   /** It is this gateway's. */
   own: boolean;
+  /** This gateway registered it, and its address is no longer configured: `webhook prune` takes it away. */
+  left_behind: boolean;
 }
 
 /** Three requests; disabling takes the platform two weeks, a person a second. */
@@ -59,18 +65,15 @@ const CHECK_EVERY_MS = 15 * 60_000;
 const RETRY = { baseMs: 1_000, capMs: 60_000 };
 /** What the platform refuses with 4xx a person has to mend. */
 const REFUSED_RETRY_MS = 5 * 60_000;
-/** Deliveries under way at a rotation have arrived by then; later ones come by the deliveries list. A leaked secret dies as soon. */
-const PREVIOUS_VALID_MS = 3_600_000;
 
 export class WebhookRegistration {
   readonly #options: RegistrationOptions;
   readonly #parts: RegistrationParts;
-  readonly #resource: WebhookResource;
-  readonly #mending: Mending;
-  #record: RegistrationRecord | undefined;
+  readonly #repair: DriftRepair;
+  readonly #known: KnownWebhook;
   #application: number | undefined;
   /** Calls that change the webhook, one after the other. */
-  #turn: Promise<unknown> = Promise.resolve();
+  #lastChange: Promise<unknown> = Promise.resolve();
   #loop: Promise<void> | undefined;
   readonly #stopping = new AbortController();
   #wake: () => void = () => {};
@@ -82,51 +85,47 @@ export class WebhookRegistration {
   /** A person disabled or deleted it by a verb: left alone until they say otherwise or the next start. */
   #leftAlone = false;
   #ready = false;
-  #cancelPrevious: () => void = () => {};
+  readonly #leftBehind: LeftBehindLog;
 
   constructor(options: RegistrationOptions, parts: RegistrationParts) {
     this.#options = options;
     this.#parts = parts;
     this.#filters = options.properties;
-    this.#resource = new WebhookResource(parts.platform);
-    this.#mending = new Mending(this.#resource, parts.log);
+    this.#repair = new DriftRepair(parts.log);
+    this.#known = new KnownWebhook(parts);
+    this.#leftBehind = new LeftBehindLog(parts.log);
   }
 
   /** Secrets that a signature may be made with, now. None: the listener answers 503. */
   secrets(): readonly string[] {
     if (this.#options.secret) return [this.#options.secret];
-    return [this.#record?.secret, this.#record?.previous].filter((secret) => secret !== undefined);
+    return this.#known.secrets();
   }
 
   /** `undefined` until the webhook was found or made. */
   current(): Registered | undefined {
-    if (!this.#ready || !this.#record || this.#application === undefined) return undefined;
-    return { application: this.#application, webhook: this.#record.webhook, scope: this.#record.scope };
+    const { record } = this.#known;
+    if (!this.#ready || !record || this.#application === undefined) return undefined;
+    return { application: this.#application, webhook: record.webhook, scope: record.scope };
   }
 
   /** Reads what is known, so that the listener can begin, then registers in the background for as long as it takes. */
   async start(signal: AbortSignal): Promise<void> {
     signal.addEventListener('abort', () => this.#stopping.abort(), { once: true });
     await this.load();
-    if (!this.#options.url || this.#loop) return;
+    if (this.#loop || (!this.#options.url && this.#known.made.length === 0)) return;
     this.#loop = this.#run(this.#stopping.signal);
   }
 
   async stop(): Promise<void> {
     this.#stopping.abort();
-    this.#cancelPrevious();
+    this.#known.stop();
     await this.#loop;
   }
 
-  /** Reads the record, for verbs without a daemon. */
-  async load(): Promise<void> {
-    this.#record = await this.#parts.file.read((setAsideAs) =>
-      this.#parts.log.warn(
-        { event: 'webhook.record_set_aside', setAsideAs },
-        'the record of the webhook could not be read; its secret is reset',
-      ),
-    );
-    if (this.#record?.previous) this.#endPreviousLater();
+  /** Reads what is known: before the listener opens. */
+  load(): Promise<void> {
+    return this.#known.load();
   }
 
   /** Looks again soon: the deliveries list answered 404, or the platform is back. */
@@ -150,44 +149,48 @@ export class WebhookRegistration {
   /** Makes the webhook as it should be, once. What the loop does, and `webhook register`. */
   register(): Promise<Registered> {
     this.#leftAlone = false;
-    return this.#inTurn(() => this.#ensure());
+    return this.#oneAtATime(() => this.#ensure());
   }
 
   /** All webhooks of the client application. */
   async list(): Promise<ListedWebhook[]> {
     const { url } = this.#options;
-    const webhooks = await this.#resource.list(await this.#findApplication());
+    const webhooks = await allEntries((await this.#webhooks()).list());
+    const leftBehind = findLeftBehind(webhooks, this.#known.made, url);
     return webhooks.map((webhook) => ({
       ...webhook,
-      own: webhook.id === this.#record?.webhook || (url !== undefined && sameAddress(webhook.url, url)),
+      own:
+        !leftBehind.includes(webhook) &&
+        (webhook.id === this.#known.record?.webhook || (url !== undefined && sameAddress(webhook.url, url))),
+      left_behind: leftBehind.includes(webhook),
     }));
   }
 
   /** `webhook enable`. Without an id this gateway's own. */
   enable(id?: number): Promise<void> {
     this.#leftAlone = false;
-    return this.#inTurn(async () => {
-      const { application, webhook } = await this.#target(id);
-      await this.#resource.change(application, webhook, { disabled: false });
+    return this.#oneAtATime(async () => {
+      const { webhooks, webhook } = await this.#target(id);
+      await webhooks.setDisabled(webhook, false);
     });
   }
 
   /** `webhook disable`: stays so until `enable`, `register` or the next start. */
   disable(id?: number): Promise<void> {
-    return this.#inTurn(async () => {
-      const { application, webhook, own } = await this.#target(id);
+    return this.#oneAtATime(async () => {
+      const { webhooks, webhook, own } = await this.#target(id);
       if (own) this.#leftAlone = true;
-      await this.#resource.change(application, webhook, { disabled: true });
+      await webhooks.setDisabled(webhook, true);
     });
   }
 
   /** A new secret from the platform; the old one stays valid for an hour. */
   rotateSecret(): Promise<void> {
     this.#refuseByHand('rotated', 'change it on the platform, then in WEBHOOK_SECRET');
-    return this.#inTurn(async () => {
-      const { application, webhook } = await this.#target(undefined);
-      if (!this.#record) throw notRegistered();
-      await this.#resetSecret(application, { ...this.#record, webhook }).catch((error) => {
+    return this.#oneAtATime(async () => {
+      const { webhooks, webhook } = await this.#target(undefined);
+      if (!this.#known.record) throw notRegistered();
+      await this.#resetSecret(webhooks, { ...this.#known.record, webhook }).catch((error) => {
         // The platform may have reset it, and its answer is lost: deliveries are refused until it is reset again.
         const fields = { event: 'webhook.reset_failed', code: codeOf(error), error: messageOf(error) };
         this.#parts.log.warn(fields, 'nobody knows whether the secret was reset: it is reset again');
@@ -199,23 +202,37 @@ export class WebhookRegistration {
 
   /** There is one, and it is surely the platform's. */
   get isSecretKnown(): boolean {
-    return this.secrets().length > 0 && this.#record?.resetting !== true;
+    return this.secrets().length > 0 && this.#known.record?.resetting !== true;
   }
 
   /** `webhook delete`: this gateway's own unless an id is given; not made again until `register` or the next start. */
   delete(id?: number): Promise<void> {
     if (id === undefined) this.#refuseByHand('deleted', 'delete it where it was registered');
-    return this.#inTurn(async () => {
-      const { application, webhook, own } = await this.#target(id);
+    return this.#oneAtATime(async () => {
+      const { webhooks, webhook, own } = await this.#target(id);
       if (own) {
         this.#refuseByHand('deleted', 'delete it where it was registered');
         this.#leftAlone = true;
       }
-      await this.#resource.delete(application, webhook);
-      if (!own) return;
-      this.#record = undefined;
-      this.#ready = false;
-      await this.#parts.file.remove();
+      await webhooks.delete(webhook);
+      if (own) this.#ready = false;
+      await this.#known.forget(webhook);
+    });
+  }
+
+  /** `webhook prune`: deletes those of these that are left behind still. Gives what was deleted. */
+  prune(ids: readonly number[]): Promise<number[]> {
+    return this.#oneAtATime(async () => {
+      const webhooks = await this.#webhooks();
+      const found = await allEntries(webhooks.list());
+      const deleted: number[] = [];
+      for (const { id } of findLeftBehind(found, this.#known.made, this.#options.url)) {
+        if (!ids.includes(id)) continue;
+        await webhooks.delete(id);
+        await this.#known.forget(id);
+        deleted.push(id);
+      }
+      return deleted;
     });
   }
 
@@ -228,10 +245,13 @@ export class WebhookRegistration {
       this.#again = false;
       try {
         if (!this.#leftAlone) {
-          await this.#inTurn(() => this.#ensure(signal));
-          this.#parts.registered?.();
+          if (this.#options.url) {
+            await this.#oneAtATime(() => this.#ensure(signal));
+            this.#parts.registered?.();
+          } else await this.#lookForLeftBehind(signal);
         }
-        if (said) log.info({ event: 'webhook.registration_mended', failures }, 'the webhook is as it should be again');
+        if (said)
+          log.info({ event: 'webhook.registration_restored', failures }, 'the webhook is as it should be again');
         said = this.#awaitsSession = false;
         failures = 0;
       } catch (error) {
@@ -272,112 +292,87 @@ export class WebhookRegistration {
     const { url, secret, eventTypes } = this.#options;
     const properties = this.#filters;
     if (!url) throw new UsageError('WEBHOOK_URL is empty: there is no address to register');
-    const application = await this.#findApplication(signal);
-    const found = await this.#resource.list(application, signal).catch((error) => {
+    const webhooks = await this.#webhooks(signal);
+    const found = await allEntries(webhooks.list(signal)).catch((error) => {
       // The application may be another by now: find it again the next time.
-      if (error instanceof RefusedError && error.status === 404) this.#application = undefined;
+      if (error instanceof CallRefusal && error.status === 404) this.#application = undefined;
       throw error;
     });
     const wanted = { url, eventTypes, ...(properties ? { properties } : {}), byHand: Boolean(secret) };
-    const step = findDrift(found, this.#record, wanted);
+    const step = findDrift(found, this.#known.record, wanted);
     if (step.kind === 'missing') throw notRegistered();
-    this.#warnOfFormer(found, url);
-    if (step.kind === 'create') await this.#create(application, signal);
-    else await this.#adopt(application, url, step, signal);
+    this.#leftBehind.say(found, this.#known.made, url);
+    if (step.kind === 'create') await this.#create(webhooks, signal);
+    else await this.#adopt(webhooks, url, step, signal);
     this.#ready = true;
     return this.current()!;
   }
 
-  /** Not disabled from here: with a copied state folder it may be another gateway's. */
-  #warnOfFormer(found: readonly Webhook[], url: string): void {
-    const { webhook, url: former } = this.#record ?? {};
-    if (former === undefined || sameAddress(former, url)) return;
-    const left = found.find(({ id, disabled }) => id === webhook && !disabled);
-    if (!left || sameAddress(left.url, url)) return;
-    const hint = `\`tagferry webhook delete ${left.id}\`, unless another gateway uses it.`;
-    const fields = { event: 'webhook.left_behind', webhook: left.id, url: left.url, hint };
-    this.#parts.log.warn(fields, 'the webhook of the former WEBHOOK_URL still delivers there');
+  /** WEBHOOK_URL is empty, but was not always. */
+  async #lookForLeftBehind(signal: AbortSignal): Promise<void> {
+    const webhooks = await this.#webhooks(signal);
+    this.#leftBehind.say(await allEntries(webhooks.list(signal)), this.#known.made, undefined);
   }
 
-  async #create(application: number, signal?: AbortSignal): Promise<void> {
+  async #create(webhooks: Webhooks, signal?: AbortSignal): Promise<void> {
+    const { url } = this.#options;
+    await this.#known.beginMaking(url!);
+    const { id, secret } = await this.#askFor(webhooks, signal).catch(async (error) => {
+      if (isRefused(error)) await this.#known.endMaking();
+      throw error;
+    });
+    const record: RegistrationRecord = { webhook: id, url: url!, scope: randomUUID() };
+    await this.#known.keepMade(secret === undefined ? { ...record, resetting: true } : { ...record, secret });
+    this.#parts.log.info({ event: 'webhook.created', webhook: id, url }, 'the webhook was registered');
+    if (secret === undefined) await this.#resetSecret(webhooks, record, signal);
+  }
+
+  async #askFor(webhooks: Webhooks, signal?: AbortSignal): Promise<NewWebhook> {
     const { url, eventTypes } = this.#options;
     const create = { url: url!, event_types: eventTypes };
     const properties = this.#filters ?? {};
-    const isFiltered = Object.keys(properties).length > 0;
-    const { id, secret } = isFiltered
-      ? await this.#resource.create(application, { ...create, properties }, signal).catch((error) => {
-          // Rather events without a filter than none; the next check asks for the filters, and says what the platform thinks of them.
-          if (!(error instanceof RefusedError) || error.retryable) throw error;
-          return this.#resource.create(application, create, signal);
-        })
-      : await this.#resource.create(application, create, signal);
-    const record: RegistrationRecord = { webhook: id, url: url!, scope: randomUUID() };
-    await this.#keep(secret === undefined ? { ...record, resetting: true } : { ...record, secret });
-    this.#parts.log.info({ event: 'webhook.created', webhook: id, url }, 'the webhook was registered');
-    if (secret === undefined) await this.#resetSecret(application, record, signal);
+    if (Object.keys(properties).length === 0) return webhooks.create(create, signal);
+    return webhooks.create({ ...create, properties }, signal).catch((error) => {
+      // Rather events without a filter than none; the next check asks for the filters, and says what the platform thinks of them.
+      if (!isRefused(error)) throw error;
+      return webhooks.create(create, signal);
+    });
   }
 
   async #adopt(
-    application: number,
+    webhooks: Webhooks,
     url: string,
     step: Extract<DriftStep, { kind: 'adopt' }>,
     signal?: AbortSignal,
   ): Promise<void> {
     const { id } = step.webhook;
-    if (this.#record?.webhook !== id) {
-      await this.#keep({ webhook: id, url, scope: randomUUID() });
-    } else if (this.#record.url !== url) {
-      await this.#keep({ ...this.#record, url });
-    }
-    if (step.resetSecret) await this.#resetSecret(application, this.#record!, signal);
-    for (const change of await this.#mending.mend(application, id, step.changes, signal)) {
-      if (change.properties) await this.#keep({ ...this.#record!, filters: change.properties });
+    const { record } = this.#known;
+    const adopted = record?.webhook === id ? { ...record, url } : { webhook: id, url, scope: randomUUID() };
+    if (adopted.scope !== record?.scope || adopted.url !== record.url) await this.#known.adopt(adopted);
+    if (step.resetSecret) await this.#resetSecret(webhooks, this.#known.record!, signal);
+    for (const change of await this.#repair.repair(webhooks, id, step.changes, signal)) {
+      if (change.properties) await this.#known.keep({ ...this.#known.record!, filters: change.properties });
     }
   }
 
   /** See the head of this file for what a crash at each step leaves. */
-  async #resetSecret(application: number, record: RegistrationRecord, signal?: AbortSignal): Promise<void> {
-    await this.#keep({ ...record, resetting: true });
-    const secret = await this.#resource.resetSecret(application, record.webhook, signal);
-    const { resetting: _, previous: __, secret: before, ...rest } = { ...record, resetting: true };
-    await this.#keep({ ...rest, secret, ...(before === undefined ? {} : { previous: before }) });
-    this.#endPreviousLater();
+  async #resetSecret(webhooks: Webhooks, record: RegistrationRecord, signal?: AbortSignal): Promise<void> {
+    await this.#known.keep({ ...record, resetting: true });
+    await this.#known.keepSecret(await webhooks.resetSecret(record.webhook, signal));
     this.#parts.log.info({ event: 'webhook.secret_reset', webhook: record.webhook }, 'the webhook has a new secret');
   }
 
-  #endPreviousLater(): void {
-    this.#cancelPrevious();
-    this.#cancelPrevious = this.#parts.clock.after(PREVIOUS_VALID_MS, () => {
-      void this.#inTurn(async () => {
-        if (!this.#record) return;
-        const { previous: _, ...rest } = this.#record;
-        await this.#keep(rest);
-      }).catch((error) =>
-        this.#parts.log.error(
-          { event: 'webhook.record_failed', error: messageOf(error) },
-          'the old secret stays on disk',
-        ),
-      );
-    });
+  async #webhooks(signal?: AbortSignal): Promise<Webhooks> {
+    const { platform } = this.#parts;
+    this.#application ??= (await new ClientApplications(platform).find(this.#options.application, signal)).id;
+    return new Webhooks(platform, this.#application);
   }
 
-  async #keep(record: RegistrationRecord): Promise<void> {
-    // In memory first: a secret that the platform has given must be accepted even while the disk refuses it.
-    this.#record = record;
-    await this.#parts.file.write(record);
-  }
-
-  async #findApplication(signal?: AbortSignal): Promise<number> {
-    this.#application ??= await this.#resource.findApplication(this.#options.application, signal);
-    return this.#application;
-  }
-
-  async #target(id: number | undefined): Promise<{ application: number; webhook: number; own: boolean }> {
-    const application = await this.#findApplication();
+  async #target(id: number | undefined): Promise<{ webhooks: Webhooks; webhook: number; own: boolean }> {
     const own = (await this.list()).find((webhook) => webhook.own)?.id;
     const webhook = id ?? own;
     if (webhook === undefined) throw notRegistered();
-    return { application, webhook, own: webhook === own };
+    return { webhooks: await this.#webhooks(), webhook, own: webhook === own };
   }
 
   #refuseByHand(done: string, hint: string): void {
@@ -385,11 +380,16 @@ export class WebhookRegistration {
     throw new UsageError(`A webhook that was registered by hand (WEBHOOK_SECRET) is not ${done} from here`, hint);
   }
 
-  #inTurn<Result>(work: () => Promise<Result>): Promise<Result> {
-    const next = this.#turn.then(work, work);
-    this.#turn = next.catch(() => {});
+  #oneAtATime<Result>(work: () => Promise<Result>): Promise<Result> {
+    const next = this.#lastChange.then(work, work);
+    this.#lastChange = next.catch(() => {});
     return next;
   }
+}
+
+/** The platform has answered, and will not answer otherwise. */
+function isRefused(error: unknown): boolean {
+  return error instanceof CallRefusal && !error.retryable;
 }
 
 function notRegistered(): PlatformError {

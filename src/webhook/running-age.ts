@@ -11,6 +11,18 @@ export interface SavedAge {
   monotonicMs: number;
 }
 
+/** An age as it was saved, or `undefined` where that cannot be read. */
+export function parseAge(text: string | undefined): SavedAge | undefined {
+  if (text === undefined) return undefined;
+  try {
+    const { ageMs, boot, monotonicMs } = JSON.parse(text) as Partial<SavedAge>;
+    if (typeof boot !== 'string' || !Number.isFinite(ageMs) || !Number.isFinite(monotonicMs)) return undefined;
+    return { ageMs: ageMs!, boot, monotonicMs: monotonicMs! };
+  } catch {
+    return undefined;
+  }
+}
+
 /** What is put away on disk at most; a crash makes everything look younger by so much. */
 export const SAVE_AGE_EVERY_MS = 10 * 60_000;
 
@@ -19,10 +31,12 @@ export class RunningAge {
   readonly #startAgeMs: number;
   readonly #startMonotonicMs: number;
 
-  constructor(saved: SavedAge | undefined, boot: string, monotonicMs: number) {
+  /** `lowestMs`: what was stamped with an age before proves that it is no less. */
+  constructor(saved: SavedAge | undefined, boot: string, monotonicMs: number, lowestMs = 0) {
     const sameBoot = saved?.boot === boot && monotonicMs >= saved.monotonicMs;
     this.#boot = boot;
-    this.#startAgeMs = (saved?.ageMs ?? 0) + (saved && sameBoot ? monotonicMs - saved.monotonicMs : 0);
+    const ageMs = (saved?.ageMs ?? 0) + (saved && sameBoot ? monotonicMs - saved.monotonicMs : 0);
+    this.#startAgeMs = Math.max(ageMs, lowestMs);
     this.#startMonotonicMs = monotonicMs;
   }
 

@@ -1,8 +1,9 @@
-import type { Database } from '../database.ts';
+import type { Database } from '../base/database.ts';
 
 /**
- * What was ever seen, for longer than the six months in which the platform may send it again (DESIGN.md, must always hold 7):
- * one row of a digest and a few bytes for each event or delivery, some 30 bytes on disk.
+ * What was ever seen, for longer than the six months in which the platform may send it again (docs/architecture.md, must always hold 7):
+ * one row of a digest and the number of its event, some 30 bytes on disk. An event has several names: its identity, and one
+ * for each delivery record; by its number all of them are forgotten together.
  *
  * Entries lie in epochs of 30 days of running time. The epoch stands first in the key, so that forgetting one is one range of
  * the tree and no row needs a time of its own; a look-up costs one probe for each epoch, nine at most.
@@ -15,46 +16,55 @@ export class SeenMemory {
   readonly #database: Database;
   readonly #add;
   readonly #drop;
+  readonly #forget;
   #epochs: Set<number>;
-  #has!: (digest: Uint8Array) => boolean;
-  #forget!: (digest: Uint8Array) => void;
+  #find: (digest: Uint8Array) => number | undefined;
 
   constructor(database: Database) {
     this.#database = database;
-    this.#add = database.prepare<[number, Uint8Array]>('INSERT OR IGNORE INTO inbox_seen VALUES (?, ?)');
+    this.#add = database.prepare<[number, Uint8Array, number]>('INSERT OR IGNORE INTO inbox_seen VALUES (?, ?, ?)');
     this.#drop = database.prepare<[number, number]>(
       'DELETE FROM inbox_seen WHERE (epoch, digest) IN (SELECT epoch, digest FROM inbox_seen WHERE epoch < ? LIMIT ?)',
     );
+    this.#forget = database.prepare<[number]>('DELETE FROM inbox_seen WHERE event = ?');
     this.#epochs = this.#readEpochs();
-    this.#prepare();
+    this.#find = this.#prepare();
+  }
+
+  /** The age that the newest entry proves. */
+  get newestAgeMs(): number {
+    return Math.max(0, ...this.#epochs) * EPOCH_MS;
   }
 
   has(digest: Uint8Array): boolean {
-    return this.#has(digest);
+    return this.#find(digest) !== undefined;
   }
 
-  /** Remembers a digest; `true` where it was known. Part of the caller's transaction. */
-  see(digest: Uint8Array, ageMs: number): boolean {
-    if (this.#has(digest)) return true;
+  /** The event that is known by this digest. */
+  find(digest: Uint8Array): number | undefined {
+    return this.#find(digest);
+  }
+
+  /** Remembers another name of an event. Part of the caller's transaction. */
+  see(digest: Uint8Array, event: number, ageMs: number): void {
     const epoch = Math.floor(ageMs / EPOCH_MS);
-    this.#add.run(epoch, digest);
-    if (!this.#epochs.has(epoch)) {
-      this.#epochs.add(epoch);
-      this.#prepare();
-    }
-    return false;
+    this.#add.run(epoch, digest, event);
+    if (this.#epochs.has(epoch)) return;
+    this.#epochs.add(epoch);
+    this.#find = this.#prepare();
   }
 
-  forget(digest: Uint8Array): void {
-    this.#forget(digest);
+  /** Forgets an event under all its names. Reads the whole table: for what was found damaged. */
+  forget(event: number): void {
+    this.#forget.run(event);
   }
 
-  /** Forgets up to `mostRows` of what is older than any resend. Gives how many. */
-  prune(ageMs: number, mostRows: number): number {
-    const changes = this.#drop.run(Math.floor(ageMs / EPOCH_MS) - EPOCHS_KEPT, mostRows).changes;
+  /** Forgets up to `maxRows` of what is older than any resend. Gives how many. */
+  prune(ageMs: number, maxRows: number): number {
+    const changes = this.#drop.run(Math.floor(ageMs / EPOCH_MS) - EPOCHS_KEPT, maxRows).changes;
     if (changes > 0) {
       this.#epochs = this.#readEpochs();
-      this.#prepare();
+      this.#find = this.#prepare();
     }
     return changes;
   }
@@ -71,15 +81,11 @@ export class SeenMemory {
     return epochs;
   }
 
-  #prepare(): void {
+  #prepare(): (digest: Uint8Array) => number | undefined {
     const among = [...this.#epochs].join(', ');
     const statement = this.#database
-      .prepare<[Uint8Array], number>(`SELECT 1 FROM inbox_seen WHERE epoch IN (${among}) AND digest = ?`)
+      .prepare<[Uint8Array], number>(`SELECT event FROM inbox_seen WHERE epoch IN (${among}) AND digest = ?`)
       .pluck();
-    this.#has = (digest) => statement.get(digest) !== undefined;
-    const forget = this.#database.prepare<[Uint8Array]>(
-      `DELETE FROM inbox_seen WHERE epoch IN (${among}) AND digest = ?`,
-    );
-    this.#forget = (digest) => void forget.run(digest);
+    return (digest) => statement.get(digest);
   }
 }

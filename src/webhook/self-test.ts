@@ -1,8 +1,9 @@
 import { request as httpsRequest } from 'node:https';
 import type { AddressInfo } from 'node:net';
+import { codeOf, messageOf } from '../base/errors.ts';
+import { request as httpRequest } from '../base/node-http.ts';
 import { SIGNATURE_SHA256_HEADER } from '../contract/webhooks.ts';
-import { codeOf, messageOf } from '../errors.ts';
-import { request as httpRequest } from '../node-http.ts';
+import { SELF_TEST_TYPE } from './inbox-event.ts';
 import { sign } from './signature.ts';
 
 /**
@@ -10,7 +11,7 @@ import { sign } from './signature.ts';
  * 204. The signed body is always the same: no event type that anyone knows, so that nothing runs, and no second entry in the
  * inbox, where the first stays marked `unrecognised`.
  */
-export const SELF_TEST_BODY = Buffer.from('{"event_type":"tagferry_self_test","content":{}}');
+export const SELF_TEST_BODY = Buffer.from(`{"event_type":"${SELF_TEST_TYPE}","content":{}}`);
 
 /**
  * Carries a mark that only this process knows: the listener then does not warn of the unsigned body that it is sent on purpose.

@@ -1,6 +1,6 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 
-/** The two signature headers as they came (spec 6.1); `undefined` where missing. */
+/** The two signature headers as they came (platform 6.1); `undefined` where missing. */
 export interface SignatureHeaders {
   sha256: string | undefined;
   sha1: string | undefined;
@@ -10,7 +10,7 @@ export type SignatureVerdict = { ok: true; algorithm: 'sha256' | 'sha1' } | { ok
 
 const DIGEST_BYTES = { sha256: 32, sha1: 20 } as const;
 
-/** The value of `X-Hub-Signature-Sha256` for a body (spec 6.1). */
+/** The value of `X-Hub-Signature-Sha256` for a body (platform 6.1). */
 export function sign(body: Uint8Array, secret: string): string {
   return `sha256=${createHmac('sha256', secret).update(body).digest('hex')}`;
 }

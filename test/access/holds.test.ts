@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { type AssetProbe, Holds } from '../../src/access/holds.ts';
-import { silentLogger } from '../../src/logger.ts';
+import { silentLogger } from '../../src/base/logger.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { accessEvent, association, buildPlant, SeriesList, START_MS, TAGS, tag } from './plant.ts';
 
@@ -288,8 +288,8 @@ describe('holds', () => {
     await holds.apply(accessEvent('asset_disappeared', 881, 10));
     await holds.refused(882, 403);
     database.prepare('UPDATE access_object SET id = 999').run();
-    database.prepare('UPDATE access_refusal SET status = 402').run();
-    expect(table.load()).toEqual({ objects: [], refusals: [], damaged: 2 });
+    database.prepare('UPDATE access_refused SET status = 402').run();
+    expect(table.load()).toEqual({ objects: [], refusals: [], damaged: 2, cursor: 0 });
     expect((await restart()).heldCount()).toBe(0);
   });
 });
@@ -315,7 +315,7 @@ describe('any order of deliveries', () => {
         const kept = new Map<string, unknown>();
         const holds = new Holds({
           store: {
-            load: async () => ({ objects: [], refusals: [], damaged: 0 }),
+            load: async () => ({ objects: [], refusals: [], damaged: 0, cursor: 0 }),
             save: async (change) => {
               for (const one of change.objects ?? []) kept.set(`${one.kind} ${one.id}`, one);
             },

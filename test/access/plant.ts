@@ -4,9 +4,9 @@ import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
 import { HoldTable } from '../../src/access/hold-table.ts';
 import { type HoldStore, Holds, type HoldsOptions } from '../../src/access/holds.ts';
+import { type Database, openDatabase } from '../../src/base/database.ts';
+import { silentLogger } from '../../src/base/logger.ts';
 import type { Tag, TagValue } from '../../src/config/tags.ts';
-import { type Database, openDatabase } from '../../src/database.ts';
-import { silentLogger } from '../../src/logger.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 /** A real table in a file of its own, and holds on it with a clock that is moved by hand. */
@@ -26,7 +26,13 @@ export const TAGS = [
 ];
 
 export class SeriesList {
-  readonly list: { id: number; asset: number; key: string; group: string | undefined }[] = [
+  readonly list: {
+    id: number;
+    asset: number;
+    key: string;
+    group: string | undefined;
+    instrumentation?: number;
+  }[] = [
     { id: 1, asset: 881, key: 'flow', group: undefined },
     { id: 2, asset: 881, key: 'temperature', group: undefined },
     { id: 3, asset: 881, key: 'level', group: undefined },
@@ -38,7 +44,11 @@ export class SeriesList {
     return this.list.filter((one) => one.asset === asset);
   }
 
-  get size() {
+  ofInstrumentation(instrumentation: number) {
+    return this.list.filter((one) => one.instrumentation === instrumentation);
+  }
+
+  get changes() {
     return this.list.length;
   }
 }
@@ -89,17 +99,20 @@ export async function buildPlant(more: Partial<HoldsOptions> = {}): Promise<Plan
 }
 
 /** An access event that occurred so many seconds after the start. */
+/** Numbers of events as the inbox gives them. */
+let serial = 0;
+
 export function accessEvent(eventType: string, id: number, atSeconds: number | undefined) {
   const kind = eventType.split('_')[0]!;
   const occurredAtMs = atSeconds === undefined ? undefined : START_MS + atSeconds * 1000;
   const content = {
     [kind]: { id, href: `https://api.example/v1/${kind}s/${id}` },
   };
-  return { eventType, occurredAtMs, payload: JSON.stringify({ event_type: eventType, content }) };
+  return { id: ++serial, eventType, occurredAtMs, envelope: { event_type: eventType, content } };
 }
 
 export function association(asset: number, instrumentation: number, change: 'created' | 'destroyed') {
   const eventType = `asset_instrumentation_association_${change}`;
   const content = { asset: { id: asset }, instrumentation: { id: instrumentation } };
-  return { eventType, occurredAtMs: START_MS, payload: JSON.stringify({ event_type: eventType, content }) };
+  return { id: ++serial, eventType, occurredAtMs: START_MS, envelope: { event_type: eventType, content } };
 }

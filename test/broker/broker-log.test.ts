@@ -2,8 +2,8 @@ import { once } from 'node:events';
 import { createServer, type Server } from 'node:net';
 import { pino } from 'pino';
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import { type Clock, systemClock } from '../../src/base/clock.ts';
 import { Broker } from '../../src/broker/broker.ts';
-import { type Clock, systemClock } from '../../src/clock.ts';
 
 /** Pauses between tries take a moment, as if time flew. */
 const hurried: Clock = { ...systemClock, sleep: (ms, signal) => systemClock.sleep(ms / 100, signal) };
@@ -19,7 +19,13 @@ afterEach(async () => {
 async function brokerAt(url: string): Promise<Record<string, unknown>[]> {
   const lines: Record<string, unknown>[] = [];
   const logger = pino({ base: null, level: 'info' }, { write: (line: string) => void lines.push(JSON.parse(line)) });
-  broker = new Broker({ name: 'plant', url, clientId: 'x', clock: hurried, logger });
+  broker = new Broker({
+    name: 'plant',
+    spec: { url, version: 3, qos: 1, sessionExpiryMs: 60_000 },
+    clientId: 'x',
+    clock: hurried,
+    logger,
+  });
   broker.start();
   return lines;
 }

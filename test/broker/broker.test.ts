@@ -6,13 +6,16 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { connect, type MqttClient } from 'mqtt';
 import { afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { systemClock } from '../../src/base/clock.ts';
+import { silentLogger } from '../../src/base/logger.ts';
 import { Broker, type MessageHandler } from '../../src/broker/broker.ts';
+import type { BrokerSpec } from '../../src/broker/broker-spec.ts';
 import { Brokers } from '../../src/broker/brokers.ts';
 import { topicFits } from '../../src/broker/topic-filter.ts';
-import { systemClock } from '../../src/clock.ts';
-import { silentLogger } from '../../src/logger.ts';
 import { createPerformer } from '../../src/reactions/perform.ts';
 import { factsOf } from '../reactions/parts/facts.ts';
+
+const SPEC = { version: 5, qos: 1, sessionExpiryMs: 60_000 } as const;
 
 /** A real Mosquitto of Debian's package; without it these tests fail. */
 const MOSQUITTO = '/usr/sbin/mosquitto';
@@ -61,10 +64,10 @@ async function stopMosquitto(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> 
   await over;
 }
 
-function broker(more: { clientId?: string; url?: string } = {}): Broker {
+function broker(more: { clientId?: string; url?: string; spec?: Partial<BrokerSpec> } = {}): Broker {
   const made = new Broker({
     name: 'plant',
-    url: more.url ?? `mqtt://127.0.0.1:${port}`,
+    spec: { ...SPEC, url: more.url ?? `mqtt://127.0.0.1:${port}`, ...more.spec },
     clientId: more.clientId ?? 'tagferry-test',
     clock: systemClock,
     logger: silentLogger(),
@@ -305,7 +308,11 @@ describe('publishing', () => {
       clock: systemClock,
       logger: silentLogger(),
     });
-    expect(await all.set([{ name: 'plant', url: `mqtt://127.0.0.1:${port}` }])).toEqual(['plant']);
+    expect(
+      await all.set([
+        { name: 'plant', spec: { url: `mqtt://127.0.0.1:${port}`, version: 5, qos: 1, sessionExpiryMs: 60_000 } },
+      ]),
+    ).toEqual(['plant']);
     brokers.push(all.get('plant')!);
     all.start();
     const other = await stranger();
@@ -325,7 +332,11 @@ describe('publishing', () => {
     expect([on, payload]).toEqual(['site/FT-101/alarm', context.event.payload]);
     expect(await perform({ ...publish, broker: 'none' }, context)).toMatchObject({ outcome: 'failed' });
     // A reload keeps the broker that did not change.
-    expect(await all.set([{ name: 'plant', url: `mqtt://127.0.0.1:${port}` }])).toEqual([]);
+    expect(
+      await all.set([
+        { name: 'plant', spec: { url: `mqtt://127.0.0.1:${port}`, version: 5, qos: 1, sessionExpiryMs: 60_000 } },
+      ]),
+    ).toEqual([]);
     await all.set([]);
     expect(all.get('plant')).toBeUndefined();
   });

@@ -1,13 +1,13 @@
-import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { BufferBounds } from '../../src/buffer/bounds.ts';
+import { type Database, openDatabase } from '../../src/base/database.ts';
+import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { SeriesCatalogue } from '../../src/buffer/series.ts';
+import type { BufferBounds } from '../../src/buffer/space/bounds.ts';
 import type { StoreFacts } from '../../src/buffer/store-facts.ts';
-import { ValueColumns } from '../../src/buffer/value-columns.ts';
 import { ValueStore } from '../../src/buffer/value-store.ts';
-import { type Database, openDatabase } from '../../src/database.ts';
 import { seeded } from '../sources/sink-double.ts';
 
 let folder: string;
@@ -33,12 +33,18 @@ afterEach(() => {
 function open(bounds: Partial<BufferBounds>): void {
   const path = join(folder, 'buffer.db');
   database = openDatabase(path);
-  store = new ValueStore(database, path, {
-    bounds: { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest', ...bounds },
-    foldAfterMs: 5_000,
-    foldValues: 20_000,
-  });
-  catalogue = new SeriesCatalogue(store.open({ monotonicMs: nowMs, wallMs: 0, boot: 'one' }).series);
+  const opening = ValueStore.open(
+    database,
+    path,
+    {
+      bounds: { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest', ...bounds },
+      flushAfterMs: 5_000,
+      flushValues: 20_000,
+    },
+    { monotonicMs: nowMs, wallMs: 0, boot: 'one' },
+  );
+  store = opening.store;
+  catalogue = new SeriesCatalogue(opening.series);
 }
 
 function note(facts: StoreFacts): StoreFacts {
@@ -55,13 +61,16 @@ function second(count = 2000): StoreFacts {
     value++;
   }
   let facts = note(store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: nowMs, wallMs: 0 }));
-  while (facts.untidy) facts = note(store.tidy({ monotonicMs: nowMs }));
+  while (facts.maintenanceDue) facts = note(store.maintain({ monotonicMs: nowMs }));
   return facts;
 }
 
 const commit = () => note(store.commit({ columns: undefined, newSeries: [], monotonicMs: nowMs, wallMs: 0 }));
 const onDisk = () =>
-  readdirSync(folder).reduce((sum, name) => sum + (name.endsWith('-shm') ? 0 : statSync(join(folder, name)).size), 0);
+  ['buffer.db', 'buffer.db-wal'].reduce(
+    (sum, name) => sum + (statSync(join(folder, name), { throwIfNoEntry: false })?.size ?? 0),
+    0,
+  );
 const standing = () => store.facts().logValues + store.facts().segmentValues;
 
 /** Delivers everything that stands. */
@@ -121,11 +130,196 @@ describe('the bound on bytes', () => {
   });
 });
 
+/** Commits and maintains until nothing is left to do, as the daemon does where no value comes. */
+function settleDown(): StoreFacts {
+  let facts = store.facts();
+  for (let quiet = 0; quiet < 3; ) {
+    nowMs += 2_000;
+    const before = onDisk() + standing();
+    facts = commit();
+    for (let steps = 0; facts.maintenanceDue && steps < 50; steps++)
+      facts = note(store.maintain({ monotonicMs: nowMs }));
+    for (let steps = 0; facts.oversized && steps < 5_000; steps++) facts = note(store.giveSpaceBack());
+    quiet = !facts.dirty && onDisk() + standing() === before ? quiet + 1 : 0;
+  }
+  return facts;
+}
+
+/** As a reload does. */
+const bind = (bounds: Partial<BufferBounds>) =>
+  note(
+    store.configure({
+      bounds: { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest', ...bounds },
+      flushAfterMs: 5_000,
+      flushValues: 20_000,
+    }),
+  );
+const goneBy = (reason: string) =>
+  dropped.filter((one) => one.reason === reason).reduce((sum, { values }) => sum + values, 0);
+
+describe('a smaller bound on bytes', () => {
+  it.each([
+    ['small spans', 20_000],
+    ['a few large ones', 400_000],
+  ])('drops as much as it must and no more, the oldest first, of %s', (_, flushValues) => {
+    open({});
+    store.configure({
+      bounds: { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' },
+      flushAfterMs: 1e9,
+      flushValues,
+    });
+    const count = 20_000;
+    for (let i = 0; i < 60; i++) second(count);
+    bind({});
+    settleDown();
+    const before = onDisk();
+    expect(before).toBeGreaterThan(10_000_000);
+    const perValue = before / value;
+    for (const maxBytes of [10_000_000, 8_000_000, 2_000_000]) {
+      const forecast = store.operator.forecastDrops({ maxBytes });
+      const stood = standing();
+      const facts = bind({ maxBytes });
+      expect(facts.maintenanceDue).toBe(true);
+      settleDown();
+      expect(onDisk()).toBeLessThanOrEqual(maxBytes);
+      // Everything else stands: not a fraction of what the bound has room for.
+      expect(standing() * perValue).toBeGreaterThan(maxBytes * 0.8);
+      expect(goneBy('bytes') + standing()).toBe(value);
+      expect(stood - standing()).toBeGreaterThan(forecast.values * 0.8);
+      expect(stood - standing()).toBeLessThan(forecast.values * 1.3 + 30_000);
+    }
+    // The newest of every series are there, in order.
+    const left = standing();
+    const times: number[] = [];
+    let posts = 0;
+    for (let asset = 1; asset <= 4; asset++) {
+      let last = 0;
+      for (;;) {
+        const { batch } = store.take({ asset, lane: 'backlog', maxValues: 5_000, maxBytes: 480_000 });
+        if (!batch) break;
+        posts++;
+        const body = JSON.parse(new TextDecoder().decode(batch.body)) as {
+          values: { data: { timestamp: string }[] }[];
+        };
+        for (const { timestamp } of body.values[0]!.data) {
+          const timeMs = Date.parse(timestamp);
+          expect(timeMs).toBeGreaterThanOrEqual(last);
+          if (last === 0) times.push(timeMs);
+          last = timeMs;
+        }
+        note(store.settle(batch.id));
+      }
+    }
+    expect(times).toHaveLength(4);
+    // Full ones, but for the last of each asset and where one of its groups ends.
+    expect(posts).toBeLessThan(left / 5_000 + 4 * 3);
+    const expectedFirst = 1000 + (60 - left / count) * 1000;
+    for (const timeMs of times) expect(Math.abs(timeMs - expectedFirst)).toBeLessThan(6_000);
+  });
+
+  it('holds in steady state as small as check recommends it, and most of the room is used', () => {
+    open({ maxBytes: 8_000_000 });
+    let least = Number.POSITIVE_INFINITY;
+    for (let i = 0; i < 500; i++) {
+      second(5_000);
+      expect(onDisk()).toBeLessThanOrEqual(8_000_000);
+      if (i > 250) least = Math.min(least, standing());
+    }
+    expect(goneBy('bytes') + goneBy('age')).toBeGreaterThan(1_000_000);
+    expect(least * 8.7).toBeGreaterThan(8_000_000 * 0.7);
+    settleDown();
+    expect(goneBy('bytes') + standing()).toBe(value);
+  });
+
+  it('comes back from flapping with everything that the smallest had room for', () => {
+    open({});
+    for (let i = 0; i < 100; i++) second(5_000);
+    for (let turn = 0; turn < 40; turn++) {
+      bind({ maxBytes: [0, 3_000_000, 4_000_000, 0][turn % 4]! });
+      if (turn % 3 === 0) second(10);
+      else commit();
+    }
+    bind({ maxBytes: 3_000_000 });
+    settleDown();
+    expect(onDisk()).toBeLessThanOrEqual(3_000_000);
+    expect(standing() * 8.7).toBeGreaterThan(3_000_000 * 0.75);
+    expect(goneBy('bytes') + standing()).toBe(value);
+  });
+
+  it('with refuse-new drops nothing, and refuses until what stands was delivered', () => {
+    open({});
+    for (let i = 0; i < 100; i++) second(5_000);
+    bind({ maxBytes: 2_000_000, full: 'refuse-new' });
+    settleDown();
+    expect(dropped).toEqual([]);
+    expect(standing()).toBe(value);
+    expect(() => second(10)).toThrow(expect.objectContaining({ code: 'buffer.full' }));
+    value -= 10;
+    expect(deliverAll()).toBe(value);
+    settleDown();
+    second(10);
+    expect(standing()).toBe(10);
+  });
+});
+
+describe('quarantine', () => {
+  /** Everything of asset 1 that stands is refused by the platform. */
+  function refuseAsset1(): number {
+    let values = 0;
+    for (;;) {
+      const { batch } = store.take({ asset: 1, lane: 'backlog', maxValues: 5_000, maxBytes: 480_000 });
+      if (!batch) break;
+      values += batch.values;
+      note(store.quarantine(batch.id, { status: 422, message: 'no', atMs: nowMs }));
+    }
+    commit();
+    return values;
+  }
+
+  it('goes before what was not posted, oldest first, and only as far as it must', () => {
+    open({});
+    for (let i = 0; i < 100; i++) second(5_000);
+    settleDown();
+    const refused = refuseAsset1();
+    expect(refused).toBeGreaterThan(100_000);
+    const waiting = standing();
+    const first = store.operator.showQuarantine({ after: 0, limit: 1 })[0]!.id;
+    expect(store.operator.forecastDrops({ maxBytes: 3_700_000 })).toMatchObject({ values: 0 });
+    bind({ maxBytes: 3_700_000 });
+    const facts = settleDown();
+    expect(goneBy('bytes')).toBe(0);
+    expect(standing()).toBe(waiting);
+    expect(goneBy('quarantine') + facts.quarantined).toBe(refused);
+    expect(goneBy('quarantine')).toBeGreaterThan(0);
+    expect(facts.quarantined).toBeGreaterThan(0);
+    expect(store.operator.showQuarantine({ after: 0, limit: 1 })[0]!.id).toBeGreaterThan(first);
+    expect(onDisk()).toBeLessThanOrEqual(3_700_000);
+    store.close();
+    open({ maxBytes: 3_700_000 });
+    expect(store.facts().quarantined).toBe(facts.quarantined);
+  });
+
+  it('that is larger than the bound costs no value that was not posted', () => {
+    open({});
+    for (let i = 0; i < 100; i++) second(5_000);
+    settleDown();
+    refuseAsset1();
+    expect(deliverAll(300_000)).toBeGreaterThan(0);
+    settleDown();
+    const waiting = standing();
+    bind({ maxBytes: 1_000_000 });
+    settleDown();
+    expect(goneBy('bytes')).toBe(0);
+    expect(standing()).toBe(waiting);
+    expect(onDisk()).toBeLessThanOrEqual(1_000_000);
+  });
+});
+
 describe('the bound on age', () => {
   it('drops what is older, by the clock that nobody sets', () => {
     open({ maxAgeMs: 600_000 });
     for (let i = 0; i < 1500; i++) second(20);
-    // Whole spans go, which are as long as folding waits.
+    // Whole spans go, which are as long as flushing waits.
     expect(store.facts().oldestAgeMs).toBeLessThan(600_000 + 130_000);
     const gone = dropped.filter(({ reason }) => reason === 'age').reduce((sum, one) => sum + one.values, 0);
     expect(gone).toBeGreaterThan(10_000);
@@ -164,7 +358,7 @@ describe('what an operator deletes', () => {
     for (let i = 0; i < 10; i++) second(400);
     const asset = catalogue.ofAsset(2).map((series) => series.id);
     database.pragma('query_only = 1');
-    const { values, facts } = store.purge({ series: asset });
+    const { values, facts } = store.operator.purge({ series: asset });
     expect(values).toBe(1000);
     expect(facts).toMatchObject({ dropped: [], dirty: true });
     expect(commit).toThrow(expect.objectContaining({ code: 'SQLITE_READONLY' }));

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { Committer } from '../../src/buffer/committer.ts';
-import { ValueColumns } from '../../src/buffer/value-columns.ts';
-import { StoreError } from '../../src/errors.ts';
+import { StoreError } from '../../src/base/errors.ts';
+import { Committer } from '../../src/buffer/client/committer.ts';
+import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 const PATIENCE_MS = 120_000;
@@ -14,7 +14,7 @@ const one = () => {
 /** A committer over a store that does what the test says. */
 function overStore(commit: () => Promise<never>) {
   const clock = new ManualClock();
-  const port = { commit, tidy: commit, giveSpaceBack: commit };
+  const port = { commit, maintain: commit, giveSpaceBack: commit };
   const catalogue = { takeNew: () => [], returnNew() {} };
   const options = { clock, catalogue, intervalMs: 1_000, values: 1_000, onFacts() {}, onFailure() {} };
   const committer = new Committer(port as never, options as never);

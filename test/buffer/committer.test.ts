@@ -1,28 +1,31 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { Committer } from '../../src/buffer/committer.ts';
+import { silentLogger } from '../../src/base/logger.ts';
+import { Committer } from '../../src/buffer/client/committer.ts';
+import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { SeriesCatalogue } from '../../src/buffer/series.ts';
 import type { CommitRequest, StoreFacts } from '../../src/buffer/store-facts.ts';
-import { ValueColumns } from '../../src/buffer/value-columns.ts';
-import { silentLogger } from '../../src/logger.ts';
-import { HttpPush } from '../../src/sources/http-push.ts';
 import { Intake } from '../../src/sources/intake.ts';
+import { HttpPush } from '../../src/sources/push/http-push.ts';
+import { Stamps } from '../../src/sources/stamps.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { PLANT, until } from '../sources/sink-double.ts';
 
-const MOST_WAITING = 10;
+const MAX_WAITING = 10;
 const FACTS: StoreFacts = {
   lanes: [],
   logValues: 0,
   segmentValues: 0,
+  notLoaded: 0,
   quarantined: 0,
   spans: 0,
-  disk: { bytes: 0, reusableBytes: 0, freeBytes: 0, totalBytes: 0 },
+  disk: { bytes: 0, walBytes: 0, usedBytes: 0, reusableBytes: 0, freeBytes: 0, totalBytes: 0 },
   short: false,
   full: false,
   spare: false,
+  oversized: false,
   oldestAgeMs: 0,
   dirty: false,
-  untidy: false,
+  maintenanceDue: false,
   dropped: [],
   damaged: [],
 };
@@ -47,7 +50,7 @@ class StalledStore {
     });
   }
 
-  tidy = () => Promise.resolve(FACTS);
+  maintain = () => Promise.resolve(FACTS);
   giveSpaceBack = () => Promise.resolve(FACTS);
 
   /** The oldest commit is over, and the disk stalls again. */
@@ -78,7 +81,7 @@ beforeEach(() => {
     catalogue,
     intervalMs: 0,
     values: 1,
-    mostWaiting: MOST_WAITING,
+    maxWaiting: MAX_WAITING,
     onFacts: () => {},
   });
 });
@@ -105,7 +108,7 @@ describe('values that come while the disk stalls', () => {
     // To the brim, and not one more.
     const fourth = append(4);
     for (let i = 0; i < 100; i++) await expect(append(1)).rejects.toMatchObject({ code: 'buffer.busy' });
-    expect(committer.waitingValues).toBe(MOST_WAITING);
+    expect(committer.waitingValues).toBe(MAX_WAITING);
     expect(store.stalled).toBe(1);
     // It is an answer to who comes, not a fault of the disk.
     expect(committer.failure).toBeUndefined();
@@ -136,18 +139,18 @@ describe('values that come while the disk stalls', () => {
 
   it('are taken in one piece however large, where nothing else waits: else they could never come in', async () => {
     const first = append(1);
-    const large = append(MOST_WAITING * 3);
+    const large = append(MAX_WAITING * 3);
     await expect(append(1)).rejects.toMatchObject({ code: 'buffer.busy' });
     store.answer();
     await Promise.all([first, large]);
-    expect(store.stored).toHaveLength(1 + MOST_WAITING * 3);
+    expect(store.stored).toHaveLength(1 + MAX_WAITING * 3);
   });
 
   it('get a 503 at the door and are asked to come again, and a 204 once the disk answers', async () => {
-    const intake = new Intake({ catalogue, tags: PLANT, sink: committer, clock });
+    const intake = new Intake({ catalogue, tags: PLANT, sink: committer, stamps: new Stamps(), clock });
     const push = new HttpPush({
       listen: { host: '127.0.0.1', port: 0 },
-      token: undefined,
+      rules: { token: undefined },
       intake,
       clock,
       log: silentLogger(),
@@ -165,15 +168,15 @@ describe('values that come while the disk stalls', () => {
     try {
       const first = post(1);
       await until(() => store.stalled === 1);
-      const waiting = post(MOST_WAITING);
-      await until(() => committer.waitingValues === MOST_WAITING);
+      const waiting = post(MAX_WAITING);
+      await until(() => committer.waitingValues === MAX_WAITING);
       const refused = await post(1);
       expect(refused.status).toBe(503);
       expect(Number(refused.later)).toBeGreaterThan(0);
       store.answer();
       expect([(await first).status, (await waiting).status]).toEqual([204, 204]);
       expect((await post(1)).status).toBe(204);
-      expect(store.stored).toHaveLength(MOST_WAITING + 2);
+      expect(store.stored).toHaveLength(MAX_WAITING + 2);
     } finally {
       store.answer();
       await push.stop();

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { openDatabase } from '../../src/database.ts';
+import { openDatabase } from '../../src/base/database.ts';
 
 let folder: string;
 beforeEach(() => {

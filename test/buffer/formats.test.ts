@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { BodyWriter, keyHead } from '../../src/buffer/body-writer.ts';
-import { LogRowWriter, readLogRow } from '../../src/buffer/log-row.ts';
-import { packSegment, unpackSegment } from '../../src/buffer/segment.ts';
-import { STAMPED_HERE, ValueColumns } from '../../src/buffer/value-columns.ts';
+import { BodyWriter } from '../../src/buffer/batches/body-writer.ts';
+import { LogRowWriter, readLogRow } from '../../src/buffer/format/log-row.ts';
+import { packSegment, unpackSegment } from '../../src/buffer/format/segment.ts';
+import { STAMPED_HERE, ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 /** Values that have broken such formats before, and plain ones between them. */
@@ -128,7 +128,7 @@ describe('a body', () => {
     for (let turn = 0; turn < 50; turn++) {
       const values = randomColumns(() => clock.random(), 200, 1);
       writer.begin(480_000);
-      writer.openKey(keyHead({ id: 1, asset: 2, key: 'flow', group: 'process', unit: { id: 12 } }));
+      writer.openKey({ key: 'flow', group: 'process', unit: { id: 12 } });
       for (let i = 0; i < values.length; i++) writer.point(values.timeMs[i]!, values.value[i]!, values.flags[i]!);
       writer.closeKey();
       const body = JSON.parse(new TextDecoder().decode(writer.end()));
@@ -148,11 +148,11 @@ describe('a body', () => {
 
   it('never grows beyond its bound', () => {
     const writer = new BodyWriter();
-    const head = keyHead({ id: 1, asset: 2, key: 'k'.repeat(128), group: undefined, unit: { code: 'degree_celsius' } });
+    const series = { key: 'k'.repeat(128), group: undefined, unit: { code: 'degree_celsius' } };
     for (const bound of [400, 1000, 5000]) {
       writer.begin(bound);
       let points = 0;
-      while (writer.openKey(head)) {
+      while (writer.openKey(series)) {
         while (points % 9 !== 8 && writer.point(1.7e12, -Number.MIN_VALUE / 3 - 1 / 3, 3)) points++;
         points++;
         writer.closeKey();

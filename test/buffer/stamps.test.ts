@@ -2,13 +2,13 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createMetrics } from '../../src/agent/metrics.ts';
+import { openDatabase } from '../../src/base/database.ts';
+import { STAMPED_HERE, ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { SeriesCatalogue } from '../../src/buffer/series.ts';
 import type { StoreFacts } from '../../src/buffer/store-facts.ts';
-import { STAMPED_HERE, ValueColumns } from '../../src/buffer/value-columns.ts';
 import { ValueStore } from '../../src/buffer/value-store.ts';
 import type { Settings } from '../../src/config/settings.ts';
-import { openDatabase } from '../../src/database.ts';
+import { createMetrics } from '../../src/ops/metrics.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { openFlow } from '../doubles/open-flow.ts';
 
@@ -23,12 +23,18 @@ let catalogue: SeriesCatalogue;
 
 function open(boot: string, monotonicMs: number, wallMs: number, maxAgeMs = 0): void {
   const path = join(folder, 'buffer.db');
-  store = new ValueStore(openDatabase(path), path, {
-    bounds: { maxBytes: 0, maxAgeMs, minFree: { bytes: 0 }, full: 'drop-oldest' },
-    foldAfterMs: 1_000,
-    foldValues: 1_000,
-  });
-  catalogue = new SeriesCatalogue(store.open({ boot, monotonicMs, wallMs }).series);
+  const opening = ValueStore.open(
+    openDatabase(path),
+    path,
+    {
+      bounds: { maxBytes: 0, maxAgeMs, minFree: { bytes: 0 }, full: 'drop-oldest' },
+      flushAfterMs: 1_000,
+      flushValues: 1_000,
+    },
+    { boot, monotonicMs, wallMs },
+  );
+  store = opening.store;
+  catalogue = new SeriesCatalogue(opening.series);
 }
 
 function accept(times: { timeMs: number; stamped: boolean }[], monotonicMs: number, wallMs: number): void {
@@ -70,7 +76,7 @@ describe('a time that the agent gave in 1970', () => {
     accept([{ timeMs: 12_000, stamped: true }], 12_000, 12_000);
     store.close();
     open('this', 20_000, 20_000);
-    store.tidy({ monotonicMs: 500_000 });
+    store.maintain({ monotonicMs: 500_000 });
     expect(posted(600_000, 'backlog')).toEqual({ times: [TRUE_MS - 588_000], corrected: 1, doubtful: 0 });
   });
 
@@ -94,10 +100,10 @@ describe('a wall clock that jumps by two weeks', () => {
     open('this', BOOT_MS, TRUE_MS, 7 * DAY_MS);
     const jump = days * DAY_MS;
     const seen: StoreFacts['dropped'] = [];
-    // Each is folded before the next comes, because what is folded is what a bound drops.
+    // Each is flushed before the next comes, because what is flushed is what a bound drops.
     const step = (timeMs: number, monotonicMs: number) => {
       accept([{ timeMs, stamped: true }], monotonicMs, timeMs);
-      for (let facts = store.tidy({ monotonicMs: monotonicMs + 500_000 }); ; ) {
+      for (let facts = store.maintain({ monotonicMs: monotonicMs + 500_000 }); ; ) {
         seen.push(...facts.dropped);
         if (!facts.dirty) break;
         const [at, wallMs] = [monotonicMs + 500_000, timeMs + 500_000];
@@ -129,7 +135,7 @@ describe('a wall clock that jumps by two weeks', () => {
   it('does not keep a value beyond its week by the clock that nobody sets', () => {
     open('this', BOOT_MS, TRUE_MS, 7 * DAY_MS);
     accept([{ timeMs: TRUE_MS, stamped: true }], 11_000, TRUE_MS);
-    store.tidy({ monotonicMs: 500_000 });
+    store.maintain({ monotonicMs: 500_000 });
     const later = { columns: undefined, newSeries: [], monotonicMs: 8 * DAY_MS, wallMs: TRUE_MS - 14 * DAY_MS };
     store.commit(later);
     expect(store.commit(later).dropped).toEqual([{ reason: 'age', values: 1 }]);

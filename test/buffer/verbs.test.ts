@@ -3,12 +3,13 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { BufferFlow } from '../../src/agent/buffer-flow.ts';
-import { bufferRoutes } from '../../src/agent/buffer-routes.ts';
-import { ControlServer } from '../../src/agent/control-server.ts';
-import type { Batch } from '../../src/buffer/lanes.ts';
-import { ValueColumns } from '../../src/buffer/value-columns.ts';
-import { systemClock } from '../../src/clock.ts';
+import { systemClock } from '../../src/base/clock.ts';
+import { silentLogger } from '../../src/base/logger.ts';
+import type { Batch } from '../../src/buffer/client/lanes.ts';
+import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
+import { bufferRoutes } from '../../src/control/buffer-routes.ts';
+import { ControlServer } from '../../src/control/control-server.ts';
+import type { BufferFlow } from '../../src/daemon/buffer-flow.ts';
 import { Intake } from '../../src/sources/intake.ts';
 import { openFlow } from '../doubles/open-flow.ts';
 import { tagOf } from '../sources/sink-double.ts';
@@ -76,11 +77,14 @@ async function arrange(daemon: boolean, prepare?: (opened: BufferFlow) => Promis
   const intake = new Intake({
     catalogue: opened.catalogue,
     tags: TAGS,
-    sink: { append: (columns) => opened.committer.append(columns) },
+    sink: opened.committer,
+    stamps: opened.stamps,
     clock: systemClock,
   });
-  control = new ControlServer(bufferRoutes({ flow: opened, tags: () => TAGS, intake, clock: systemClock }));
-  await control.start(join(folder, 'state', 'control.sock'));
+  const path = join(folder, 'state', 'control.sock');
+  const routes = bufferRoutes({ flow: opened, tags: () => TAGS, intake, clock: systemClock });
+  control = new ControlServer(routes, { path, clock: systemClock, log: silentLogger() });
+  await control.start();
 }
 
 interface Ran {

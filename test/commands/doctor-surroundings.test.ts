@@ -1,5 +1,5 @@
 /** What the doctor says of a proxy on the way, and of what systemd and its journal know. */
-import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { delimiter, join } from 'node:path';
@@ -123,6 +123,26 @@ describe('the service and its journal', () => {
     expect(line(checks, 'journal')?.state).toBe('ok');
   });
 
+  it('ask for larger bounds of memory where commands share those of the agent', async () => {
+    const bounded = `${HEALTHY}MemoryHigh=184549376\nMemoryMax=201326592\n`;
+    expect(line((await consult(agent, withSystemd(bounded, ''))).checks, 'memory')).toMatchObject({
+      state: 'ok',
+      message: 'the service may take 176 MB',
+    });
+    const reactions = 'reactions:\n  - { name: close, on: threshold_reached, do: [ { run: [/bin/true] } ] }\n';
+    agent.write(sandbox.url, { tags: TAGS, reactions });
+    expect(line((await consult(agent, withSystemd(bounded, ''))).checks, 'memory')).toMatchObject({
+      state: 'warning',
+      message: expect.stringContaining('reaction close'),
+      next: expect.stringContaining('bounds-with-commands.conf'),
+    });
+    const larger = `${HEALTHY}MemoryHigh=369098752\nMemoryMax=402653184\n`;
+    expect(line((await consult(agent, withSystemd(larger, ''))).checks, 'memory')?.state).toBe('ok');
+    expect(
+      line((await consult(agent, withSystemd(`${HEALTHY}MemoryMax=infinity\n`, ''))).checks, 'memory'),
+    ).toBeUndefined();
+  });
+
   it('tell how many errors the day had, and the last in its own words', async () => {
     const journal = `${JSON.stringify({ event: 'store.full', msg: 'no room' })}\n${JSON.stringify({ level: 'error', event: 'store.corrupt', msg: 'a corrupt store was set aside' })}\n`;
     const { checks } = await consult(agent, withSystemd(HEALTHY.replace('NRestarts=0', 'NRestarts=2'), journal));
@@ -143,6 +163,41 @@ describe('the service and its journal', () => {
     const { status, checks } = await consult(agent, withSystemd(unit, ''));
     expect(status).toBe(1);
     expect(line(checks, 'service')).toMatchObject({ state: 'failure', next: expect.stringContaining(next) });
+  });
+
+  const entry = (text: string, by = 'tagferry') =>
+    `${JSON.stringify({ MESSAGE: text, SYSLOG_IDENTIFIER: by, _PID: '7' })}\n`;
+
+  it('tell of a service that ends again and again what it said last, and that is a failure', async () => {
+    const failed = JSON.stringify({
+      event: 'agent.start_failed',
+      msg: 'tagferry cannot start',
+      error: 'listen EACCES 0.0.0.0:443',
+      hint: 'Take another port.',
+    });
+    const journal = [
+      entry('an older life'),
+      entry(failed),
+      entry('tagferry: listen EACCES'),
+      entry('tagferry.service: Main process exited, code=exited, status=1/FAILURE', 'systemd'),
+      entry('tagferry.service: Scheduled restart job, restart counter is at 12.', 'systemd'),
+    ];
+    const unit =
+      'LoadState=loaded\nActiveState=activating\nSubState=auto-restart\nResult=exit-code\nExecMainStatus=1\nNRestarts=12\n';
+    const { status, checks } = await consult(agent, withSystemd(unit, journal.join('')));
+    expect(status).toBe(1);
+    expect(line(checks, 'service')).toMatchObject({
+      state: 'failure',
+      message: expect.stringMatching(/restarted 12 times; it ended with: tagferry: listen EACCES/),
+      next: expect.stringContaining('again and again'),
+    });
+  });
+
+  it('count a service as ending again that has run only for a moment since its last start', async () => {
+    const now = (Number(readFileSync('/proc/uptime', 'utf8').split(' ')[0]) - 5) * 1e6;
+    const unit = `${HEALTHY.replace('NRestarts=0', 'NRestarts=3')}ExecMainStartTimestampMonotonic=${Math.round(now)}\n`;
+    const { checks } = await consult(agent, withSystemd(unit, ''));
+    expect(line(checks, 'service')?.state).toBe('failure');
   });
 
   it('are passed over where the unit is not installed', async () => {

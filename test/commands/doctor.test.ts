@@ -14,7 +14,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createServer as createTlsServer } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { systemClock } from '../../src/clock.ts';
+import { systemClock } from '../../src/base/clock.ts';
 import type { Consultation } from '../../src/commands/doctor/finding.ts';
 import { checkClock } from '../../src/commands/doctor/machine-clock.ts';
 import { checkStateFolder } from '../../src/commands/doctor/state-folder.ts';
@@ -207,6 +207,22 @@ describe('single steps', () => {
       { state: 'failure', message: expect.stringContaining('EADDRINUSE'), next: expect.stringContaining('OPS_LISTEN') },
     ]);
     await new Promise((resolve) => server.close(resolve));
+    agent.write(sandbox.url, { tags: TAGS });
+  });
+
+  it('takes a port that tagferry itself has for no conflict, though that cannot be asked', async () => {
+    const probe = createServer().listen(0, '127.0.0.1');
+    await new Promise((resolve) => probe.once('listening', resolve));
+    const { port } = probe.address() as { port: number };
+    await new Promise((resolve) => probe.close(resolve));
+    agent.write(sandbox.url, { tags: TAGS, env: { OPS_LISTEN: `127.0.0.1:${port}` } });
+    await agent.start();
+    rmSync(join(agent.state, 'control.sock'));
+    const { checks } = await consult(agent);
+    expect(linesOf(checks, 'listener')).toMatchObject([
+      { state: 'ok', message: expect.stringContaining(`held by tagferry itself (process ${agent.pid})`) },
+    ]);
+    await agent.end('SIGTERM');
     agent.write(sandbox.url, { tags: TAGS });
   });
 

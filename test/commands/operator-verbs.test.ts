@@ -213,6 +213,9 @@ describe('webhook', () => {
     expect((await verb('webhook', 'test')).status).toBe(0);
     const kept = await json<unknown[]>('events', 'ls', '--type', 'tagferry_self_test');
     expect(kept).toMatchObject([{ unrecognised: true, state: 'received' }]);
+    const listed = await json<{ event_type: string }[]>('events', 'ls');
+    const { events } = await json<{ events: { event_type: string }[] }>('status');
+    expect([...listed, ...events].map((event) => event.event_type)).not.toContain('tagferry_self_test');
   });
 
   it('rotates the secret, and the test still passes', async () => {

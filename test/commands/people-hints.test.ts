@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../src/clock.ts';
+import { systemClock } from '../../src/base/clock.ts';
 import { PersonFile } from '../../src/commands/person/person-file.ts';
 import { hintOf } from '../../src/platform/grants/grant-error.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';

@@ -1,6 +1,6 @@
 import { Command } from 'commander';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { type Clock, systemClock } from '../../src/clock.ts';
+import { type Clock, systemClock } from '../../src/base/clock.ts';
 import { define as defineLabels } from '../../src/commands/labels.ts';
 import { define as defineMembers } from '../../src/commands/members.ts';
 import { define as defineOwners } from '../../src/commands/owners.ts';

@@ -2,7 +2,7 @@ import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type Clock, systemClock } from '../../src/clock.ts';
+import { type Clock, systemClock } from '../../src/base/clock.ts';
 import { PersonFile, personStateFolder } from '../../src/commands/person/person-file.ts';
 import { PersonTokens } from '../../src/commands/person/person-tokens.ts';
 import { createDispatcher } from '../../src/platform/dispatcher.ts';

@@ -2,9 +2,9 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { isInForeground, Keyboard, type KeyInput } from '../../src/commands/sandbox/keyboard.ts';
-import { helpText, keysOf } from '../../src/commands/sandbox/keys.ts';
 import { EVENT_TYPES } from '../../src/contract/events.ts';
+import { isInForeground, Keyboard, type KeyInput } from '../../src/sandbox/program/keyboard.ts';
+import { helpText, keysOf } from '../../src/sandbox/program/keys.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { Receiver } from '../sandbox/receiver.ts';
 import { Visitor } from '../sandbox/visitor.ts';
@@ -120,10 +120,10 @@ describe('the keys', () => {
     expect(new Set(keys.map(({ key }) => key)).size).toBe(keys.length);
     expect(keys.every(({ key }) => key.length === 1)).toBe(true);
     for (const key of keys.filter(({ causes }) => causes.length > 0)) {
-      const before = key.causes.map((type) => sandbox.toldOf(type));
+      const before = key.causes.map((type) => sandbox.deliveriesOf(type));
       for (let i = 0; i < 2; i++) expect(await key.press(sandbox)).toEqual(expect.any(String));
       for (const [index, type] of key.causes.entries()) {
-        expect(sandbox.toldOf(type), `${key.key} ${type}`).toBeGreaterThan(before[index]!);
+        expect(sandbox.deliveriesOf(type), `${key.key} ${type}`).toBeGreaterThan(before[index]!);
       }
     }
     await vi.waitFor(() => expect([...new Set(receiver.types())].sort()).toEqual([...EVENT_TYPES].sort()), {

@@ -5,6 +5,8 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { loadConfiguration } from '../../src/config/configuration.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
+import { SOURCE_KINDS } from '../../src/sources/kinds.ts';
+import { decommissionedWords, markDecommissioned } from '../../src/store/decommission-mark.ts';
 import { runVerb } from './verb-run.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
@@ -49,6 +51,16 @@ const credentials = (password: string = SANDBOX_CREDENTIALS.technicalPassword) =
 ];
 
 describe('setup', () => {
+  it('takes a decommissioned gateway into service again', async () => {
+    const state = join(folder, 'state');
+    mkdirSync(state);
+    await markDecommissioned(state, Date.UTC(2026, 10, 21));
+    expect(decommissionedWords(state)).toContain('2026-11-21');
+    const { status, output } = await setUp([...credentials(), '', '', '']);
+    expect(`${status} ${output}`).toMatch(/^0 [\s\S]*it is in service again/);
+    expect(decommissionedWords(state)).toBeUndefined();
+  });
+
   it('leads from an empty folder to a configuration that loads, with the comments kept and the secrets apart', async () => {
     const { status, output } = await setUp([...credentials(), '', '', 'PT-7', '882', '4712', 'Pressure', 'bar']);
     expect(`${status} ${output}`).toMatch(/^0 /);
@@ -62,7 +74,7 @@ describe('setup', () => {
     expect(statSync(join(config, 'credentials/client_secret')).mode & 0o777).toBe(0o600);
     const env = readFileSync(join(config, 'agent.env'), 'utf8');
     expect(env).toContain('# How long a fresh value may wait for company before it is posted.\n#POST_INTERVAL=10s\n');
-    const { settings, tags } = loadConfiguration({ directory: config, environment: {} });
+    const { settings, tags } = loadConfiguration({ directory: config, environment: {}, kinds: SOURCE_KINDS });
     expect(settings).toMatchObject({
       platformUrl: sandbox.url,
       clientSecret: SANDBOX_CREDENTIALS.clientSecret,
@@ -89,7 +101,9 @@ describe('setup', () => {
     writeFileSync(join(config, 'agent.env'), readFileSync(join(ROOT, 'config/agent.env')), { mode: 0o640 });
     const { status, output } = await setUp([...credentials(), '', '', 'PT-7', '882', '', 'p', '']);
     expect(`${status} ${output}`).toMatch(/^0 /);
-    expect([...loadConfiguration({ directory: config, environment: {} }).tags.tags.keys()]).toEqual(['PT-7']);
+    expect([
+      ...loadConfiguration({ directory: config, environment: {}, kinds: SOURCE_KINDS }).tags.tags.keys(),
+    ]).toEqual(['PT-7']);
     expect(statSync(join(config, 'agent.env')).mode & 0o777).toBe(0o640);
   });
 
@@ -118,7 +132,7 @@ describe('setup', () => {
     const { status, output } = await setUp(['not an address', ...credentials(), '', '', ''], '--no-login');
     expect(`${status} ${output}`).toMatch(/^0 .*"not an address" is/s);
     expect(sandbox.tokens.counts().issued).toBe(0);
-    const { settings, tags } = loadConfiguration({ directory: config, environment: {} });
+    const { settings, tags } = loadConfiguration({ directory: config, environment: {}, kinds: SOURCE_KINDS });
     expect(settings.platformUrl).toBe(sandbox.url);
     expect(tags.tags.size).toBe(0);
     expect(readFileSync(join(config, 'tags.yaml'), 'utf8')).toContain('#    asset: 881\n');
@@ -137,7 +151,7 @@ describe('setup', () => {
     expect(env).not.toContain('old');
     expect(statSync(join(config, 'agent.env')).mode & 0o777).toBe(0o600);
     expect(readFileSync(join(config, 'tags.yaml'), 'utf8')).toContain('# the old one');
-    const { settings, tags } = loadConfiguration({ directory: config, environment: {} });
+    const { settings, tags } = loadConfiguration({ directory: config, environment: {}, kinds: SOURCE_KINDS });
     expect(settings.postIntervalMs).toBe(3000);
     expect([...tags.tags.keys()]).toEqual(['A-1', 'B-2']);
   });

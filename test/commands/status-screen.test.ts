@@ -1,17 +1,37 @@
 import { describe, expect, it } from 'vitest';
-import { drainSeconds, Rates } from '../../src/agent/rates.ts';
-import { bytesText, counted, durationText } from '../../src/commands/amounts.ts';
+import { bytesText, counted, durationText } from '../../src/base/amounts.ts';
+import { painter } from '../../src/base/table.ts';
 import { redactEnvFile, redactYaml } from '../../src/commands/doctor/redaction.ts';
 import { setEnvLines } from '../../src/commands/setup/env-lines.ts';
-import { statusScreen, type ToldStatus } from '../../src/commands/status-screen.ts';
-import { painter } from '../../src/commands/table.ts';
+import { type ShownStatus, statusScreen } from '../../src/commands/status-screen.ts';
+import { drainSeconds, Rates } from '../../src/ops/rates.ts';
 
-const BAD_DAY: ToldStatus = {
+const SOURCE: ShownStatus['sources'][number] = {
+  name: 'plc1',
+  kind: 'modbus',
+  connected: true,
+  since_seconds: 60,
+  problem: null,
+  hint: null,
+  silent: false,
+  silent_seconds: 0,
+  values: 3,
+  stored: 100,
+  last_value_seconds_ago: 1,
+  waiting_for_commit: 0,
+  errors: 0,
+  polls_late: 0,
+  window: null,
+  certificate_days_left: null,
+};
+
+const BAD_DAY: ShownStatus = {
   version: '1.2.3',
   pid: 77,
   state: 'platform away',
   started_at: '2026-11-20T00:00:00.000Z',
   uptime_seconds: 97_000,
+  configuration: { refused: null, restart_needed: [], changed_credentials: [] },
   platform: 'https://a-platform-with-a-rather-long-name.example.com/and/a/path/below/it/all',
   session: {
     state: 'waiting',
@@ -49,6 +69,7 @@ const BAD_DAY: ToldStatus = {
       since_seconds: 86_000,
       code: 'platform.dns',
       message: 'has no address',
+      foreign_answer: false,
       attempts: 1400,
       next_try_in_seconds: 12.5,
       next_try_at: '2026-11-21T00:00:12.500Z',
@@ -93,6 +114,17 @@ const BAD_DAY: ToldStatus = {
     tags: [`FT-10${i}`],
   })),
   lost_nodes: [{ node: 70, since: '2026-11-20T00:00:00.000Z' }],
+  sources: [
+    SOURCE,
+    {
+      ...SOURCE,
+      name: 'line2',
+      connected: false,
+      silent: true,
+      silent_seconds: 400,
+      problem: 'there is no /dev/serial/by-id/usb-FTDI_FT232R_USB_UART_A10K-if00-port0 on this machine',
+    },
+  ],
   events: [],
   tags: 500,
   state_dir: '/var/lib/tagferry',
@@ -109,7 +141,8 @@ describe('the status screen', () => {
     expect(lines.length).toBeLessThanOrEqual(40);
     expect(screen).not.toContain('\u001b');
     expect(screen).toMatch(/^quota +950,000 of 1,000,000 calls \(95 %\) since 2026-11-01, enough for 2 d/m);
-    expect(screen).toContain('not drained at this rate');
+    expect(screen).toContain('kept until posts are taken again');
+    expect(screen).not.toContain('not drained at this rate');
     expect(screen).toContain('and 3 more: tagferry status --json');
   });
 
@@ -148,9 +181,27 @@ describe('rates', () => {
   });
 
   it('say when a backlog is gone, or that it is not shrinking', () => {
-    expect(drainSeconds(54_000, { ingestedPerMinute: 6000, deliveredPerMinute: 60_000 })).toBe(60);
-    expect(drainSeconds(1, { ingestedPerMinute: 60, deliveredPerMinute: 60 })).toBeNull();
-    expect(drainSeconds(0, { ingestedPerMinute: 60, deliveredPerMinute: 0 })).toBe(0);
+    const old = { oldestAgeMs: 600_000, intervalMs: 10_000 };
+    expect(drainSeconds({ values: 54_000, ...old }, { ingestedPerMinute: 6000, deliveredPerMinute: 60_000 })).toBe(60);
+    expect(drainSeconds({ values: 1, ...old }, { ingestedPerMinute: 60, deliveredPerMinute: 60 })).toBeNull();
+    expect(drainSeconds({ values: 0, ...old }, { ingestedPerMinute: 60, deliveredPerMinute: 0 })).toBe(0);
+  });
+
+  it('say of a steady gateway that it keeps up, though it delivers no more than it takes in', () => {
+    const steady = { ingestedPerMinute: 6000, deliveredPerMinute: 5990 };
+    expect(drainSeconds({ values: 1_000, oldestAgeMs: 12_000, intervalMs: 10_000 }, steady)).toBe(0);
+    expect(drainSeconds({ values: 12_000, oldestAgeMs: 119_000, intervalMs: 60_000 }, steady)).toBe(0);
+    const { buffer, uplink } = BAD_DAY;
+    const online: ShownStatus = {
+      ...BAD_DAY,
+      state: 'online',
+      buffer: { ...buffer, values: 1_000, backlog: 600, oldest_age_seconds: 12 },
+      rates: { ingested_per_minute: 6000, delivered_per_minute: 5990, drained_in_seconds: 0 },
+      uplink: { ...uplink, state: 'online', away: null },
+    };
+    expect(statusScreen(online, 80, (text) => text)).toContain('oldest 12 s, posted as it comes');
+    const behind = { ...online, rates: { ...online.rates, drained_in_seconds: null } };
+    expect(statusScreen(behind, 80, (text) => text)).toContain('not drained at this rate');
   });
 });
 

@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path';
 import { afterEach } from 'vitest';
 import { type CheckedConfiguration, checkConfiguration } from '../../src/config/configuration.ts';
 import { problemLine } from '../../src/config/problem.ts';
+import { SOURCE_KINDS } from '../../src/sources/kinds.ts';
 
 /** What every configuration needs, so that a test names only what it is about. */
 export const ENOUGH = {
@@ -62,7 +63,7 @@ export function misplaced(files: Files, checked: Pick<Checked, 'problems' | 'fol
 /** Checks files beside settings that suffice. */
 export function check(files: Files, environment: Readonly<Record<string, string>> = ENOUGH): Checked {
   const folder = makeFolder({ 'tags.yaml': ONE_TAG, ...files });
-  const checked = checkConfiguration({ directory: folder, environment });
+  const checked = checkConfiguration({ directory: folder, environment, kinds: SOURCE_KINDS });
   const line = (problem: (typeof checked.problems)[number]) =>
     problemLine(problem)
       .replaceAll(folder, 'DIR')

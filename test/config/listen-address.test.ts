@@ -4,7 +4,7 @@ import {
   isLocalAddress,
   isLoopbackHost,
   readListenAddress,
-} from '../../src/config/listen-address.ts';
+} from '../../src/base/listen-address.ts';
 
 describe('a listen address', () => {
   it.each([

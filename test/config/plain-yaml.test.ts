@@ -6,7 +6,7 @@ import { readPlainYaml } from '../../src/config/plain-yaml.ts';
 import { Problems } from '../../src/config/problem.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
-const LIMITS = { nodes: 10_000, depth: 40 };
+const LIMITS = { nodes: 10_000, depth: 40, nameLength: 1_024 };
 const CONFIG = join(import.meta.dirname, '../../config');
 const SHIPPED = ['tags.yaml', 'reactions.yaml'].map((name) => readFileSync(join(CONFIG, name), 'utf8'));
 /** With the examples that stand in their comments, which also leave lines that are no YAML. */

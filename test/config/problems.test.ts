@@ -221,7 +221,7 @@ describe('tags.yaml', () => {
     [
       'two faults of one source',
       'sources:\n  plc: { modbus: 192.168.0.5, every: 1, hots: true }\ntags: {}\n',
-      '2: "192.168.0.5" is not an address, write for example tcp://192.168.0.5:502',
+      '2: "192.168.0.5" is not an address, write for example tcp://192.168.0.5:502 or rtu:/dev/ttyUSB0',
       '2: 1 is not a duration, write for example 500ms or 10s or 5m or 24h',
       '2: unknown member "hots", write "host"',
       '3: warning: the file names no tag, so only values pushed by asset number are taken, add tags: with a tag for each measuring point',
@@ -229,7 +229,7 @@ describe('tags.yaml', () => {
     [
       'a source whose kind is broken',
       'sources:\n  plc: { modbus: 5 }\ntags: { T: { asset: 1 } }\n',
-      '2: 5 is not the address of a Modbus TCP device, write for example tcp://192.168.0.5:502',
+      '2: 5 is not the address of a Modbus device, write for example tcp://192.168.0.5:502 or rtu:/dev/ttyUSB0',
     ],
     [
       'no space after a colon',
@@ -248,11 +248,7 @@ describe('tags.yaml', () => {
       '3: "A" stands here a second time, keep one of the two',
     ],
     ['an open bracket', 'tags: { A: { asset: 1 }\n', '2: a bracket that was opened is not closed, close it with }'],
-    [
-      'an open quote',
-      'tags: "A\n',
-      '2: the YAML cannot be read: Missing closing "quote, close the quote or bracket that stands open',
-    ],
+    ['an open quote', 'tags: "A\n', '2: a quote that was opened is not closed, close it, on its line'],
     ['an alias of nothing', 'tags:\n  A: *x\n', '2: there is no &x before this, write the value itself'],
     [
       'aliases that multiply',
@@ -273,7 +269,7 @@ describe('tags.yaml', () => {
     [
       'a tag of YAML',
       'tags: !x { }\n',
-      '1: the YAML cannot be read: Unresolved tag: !x, remove the word that begins with !',
+      '1: a word that begins with ! means nothing here, remove the word that begins with !',
     ],
     ['a name that is a list', 'tags: { [a]: 1 }\n', '1: a name here is no text, write name: value'],
     [
@@ -362,7 +358,7 @@ describe('tags.yaml', () => {
     [
       'a source of an unknown kind',
       source('{ opcua: x }'),
-      '2: unknown member "opcua", write one of "modbus", "mqtt", "host", "simulate", "unit", "every" (the nearest is "modbus")',
+      '2: unknown member "opcua", remove it (the nearest known is "ca")',
     ],
     [
       'a source of two kinds',
@@ -373,7 +369,7 @@ describe('tags.yaml', () => {
     [
       'an address of another kind',
       source('{ modbus: "udp://h" }'),
-      '2: "udp://h" begins with udp://, which modbus does not know, write for example tcp://192.168.0.5:502',
+      '2: "udp://h" begins with udp://, which modbus does not know, write for example tcp://192.168.0.5:502 or rtu:/dev/ttyUSB0',
     ],
     [
       'an address that is none',
@@ -407,6 +403,35 @@ describe('tags.yaml', () => {
     ],
   ]);
 
+  expectLines('tags.yaml', {}, [
+    [
+      'a serial line of two speeds',
+      'sources:\n  a: { modbus: "rtu:/dev/ttyUSB0", baud: 9600 }\n  b: { modbus: "rtu:/dev/ttyUSB0", parity: odd }\ntags: { T: { asset: 1, values: { x: { from: a, register: coil 1 }, y: { from: b, register: coil 1 } } } }\n',
+      '3: baud 19200 is not that of "a" on the same line, 9600, write the same for both: baud: 9600',
+      '3: parity odd is not that of "a" on the same line, even, write the same for both: parity: even',
+    ],
+    [
+      'a serial line that names no device',
+      'sources:\n  a: { modbus: "rtu:ttyUSB0" }\ntags: { T: { asset: 1, values: { x: { from: a, register: coil 1 } } } }\n',
+      '2: "rtu:ttyUSB0" names no device: it begins with / after rtu:, write for example tcp://192.168.0.5:502 or rtu:/dev/ttyUSB0',
+    ],
+    [
+      'a speed of a host',
+      'sources:\n  a: { modbus: "tcp://h", baud: 9600 }\ntags: { T: { asset: 1, values: { x: { from: a, register: coil 1 } } } }\n',
+      '2: baud 9600 means nothing for tcp:, remove it',
+    ],
+    [
+      'two connections of a serial line',
+      'sources:\n  a: { modbus: "rtu:/dev/ttyUSB0", connections: 2 }\ntags: { T: { asset: 1, values: { x: { from: a, register: coil 1 } } } }\n',
+      '2: connections 2 means nothing for rtu:, remove it',
+    ],
+    [
+      'a timeout of an hour',
+      'sources:\n  a: { modbus: "tcp://h", timeout: 1h }\ntags: { T: { asset: 1, values: { x: { from: a, register: coil 1 } } } }\n',
+      '2: timeout "1h" is too short or too long, write from 20ms to 60s, for example 1s',
+    ],
+  ]);
+
   const value = (member: string) =>
     `sources: { plc1: { modbus: "tcp://h" }, broker: { mqtt: "mqtt://h" }, self: { host: true }, sim: { simulate: true } }\ntags:\n  X: { asset: 9, values: { a: { from: plc1, register: coil 1 }, b: { from: broker, topic: t }, c: { from: self, reading: load1 }, d: { from: sim } } }\n  T: { asset: 1, values: { v: ${member} } }\n`;
   expectLines('tags.yaml', {}, [
@@ -420,27 +445,52 @@ describe('tags.yaml', () => {
     [
       'no register',
       value('{ from: plc1 }'),
-      '4: a value from the modbus source "plc1" has no "register", add register: holding 30013',
+      '4: a value from the modbus source "plc1" has no "register", add register: holding 1013',
     ],
     [
       'a register misspelt',
       value('{ from: plc1, register: hold 1 }'),
-      '4: register "hold 1" is not a Modbus register, write for example holding 30013, input 30001, coil 1 or discrete 1',
+      '4: register "hold 1" is not a Modbus register, write for example holding 0 (the address on the wire), or 40001 (in the manner of Modicon)',
     ],
     [
       'a register beyond the last',
       value('{ from: plc1, register: holding 65535, type: float32 }'),
-      '4: register "holding 65535" lies beyond the last register 65535, write for example holding 30013, input 30001, coil 1 or discrete 1',
+      '4: register "holding 65535" lies beyond the last address 65535, write holding 0 (the address on the wire), or 40001 (in the manner of Modicon)',
+    ],
+    [
+      'a quality of service that MQTT does not have',
+      'sources:\n  b: { mqtt: "mqtt://127.0.0.1:1883", qos: 3 }\ntags:\n  A: { asset: 1, values: { k: {} } }\n',
+      '2: 3 is unknown, write 0 or 1 or 2',
     ],
     [
       'a type misspelt',
       value('{ from: plc1, register: input 1, type: float }'),
-      '4: "float" is none of int16, uint16, int32, uint32, float32, float64, bool, write "float32"',
+      '4: "float" is none of int16, uint16, int32, uint32, int64, uint64, float32, float64, bool, write "float32"',
     ],
     [
       'a number in a coil',
       value('{ from: plc1, register: coil 1, type: int16 }'),
       '4: type "int16" does not fit coil registers, which hold one bit, write bool, or leave it out',
+    ],
+    [
+      'a number that Modicon does not know',
+      value('{ from: plc1, register: 20001 }'),
+      '4: register 20001 is no number in the manner of Modicon (40001, 30001, 10001, 1 to 9999; with six digits 400001), write the table and the address on the wire: holding 20001',
+    ],
+    [
+      'a number of Modicon behind a table',
+      value('{ from: plc1, register: holding 400001 }'),
+      '4: register "holding 400001" lies beyond the last address 65535, write the address on the wire, or the number alone, without "holding"',
+    ],
+    [
+      'the bits of 64 for a number of 32',
+      value('{ from: plc1, register: input 1, type: int32, byte_order: HGFEDCBA }'),
+      '4: byte_order "HGFEDCBA" has eight bytes, and int32 has fewer, write one of ABCD, CDAB, BADC, DCBA',
+    ],
+    [
+      'a truth in a register without a bit',
+      value('{ from: plc1, register: input 1, type: bool }'),
+      '4: type "bool" does not fit input registers, which hold 16 bits, add bit: 0 to 15, or write uint16',
     ],
     [
       'a scale of nothing',
@@ -450,12 +500,22 @@ describe('tags.yaml', () => {
     [
       'a topic from a PLC',
       value('{ from: plc1, register: input 1, topic: x }'),
-      '4: "topic" does not fit "plc1", which is a modbus source, remove it; modbus values have type, word_order, scale',
+      '4: "topic" does not fit "plc1", which is a modbus source, remove it; modbus values have type, byte_order, bit',
     ],
     [
-      'a wildcard',
-      value('{ from: broker, topic: site/# }'),
-      '4: topic "site/#" holds a wildcard (+ or #), write one topic, for example site/ft101',
+      'a wildcard that stands for half a level',
+      value('{ from: broker, topic: site/ft+ }'),
+      '4: topic "site/ft+" holds a wildcard (+ or #) that does not stand for a whole level, write for example site/+/flow',
+    ],
+    [
+      'a # in the middle',
+      value('{ from: broker, topic: "site/#/flow" }'),
+      '4: topic "site/#/flow" has a # that is not its end, write for example site/#',
+    ],
+    [
+      'a shared subscription',
+      value('{ from: broker, topic: $share/gw/site/+ }'),
+      '4: topic "$share/gw/site/+" begins with a shared subscription, write share: with the group at the source, and topic: site/+',
     ],
     [
       'a path that is no pointer',

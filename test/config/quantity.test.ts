@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { readDuration, readSize, readSizeOrShare } from '../../src/config/quantity.ts';
+import { readDuration, readSize, readSizeOrShare } from '../../src/base/quantity.ts';
 
 /** A small generator of our own, so that a failure names the seed that shows it again. */
 function seeded(seed: number): () => number {

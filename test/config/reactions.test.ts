@@ -2,7 +2,8 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { isMembers, type Outline, outlineAt, pathsOf } from '../../src/config/event-outline.ts';
-import { EVENT_TYPES, eventSchema, type JsonSchema } from '../../src/contract/events.ts';
+import { eventSchema } from '../../src/contract/events/schema.ts';
+import { EVENT_TYPES, type JsonSchema } from '../../src/contract/events.ts';
 import { check } from './folder.ts';
 
 const TAGS = `sources: { broker: { mqtt: "mqtt://h" } }

@@ -1,10 +1,11 @@
 import { chmodSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { ConfigurationError } from '../../src/base/errors.ts';
 import { configurationDirectory, loadConfiguration, readSettingsLeniently } from '../../src/config/configuration.ts';
 import { stateDirectory } from '../../src/config/read-settings.ts';
 import { KEY_NAMES, settingKey } from '../../src/config/setting-keys.ts';
-import { ConfigurationError } from '../../src/errors.ts';
+import { SOURCE_KINDS } from '../../src/sources/kinds.ts';
 import { check, ENOUGH, makeFolder } from './folder.ts';
 
 const settingsOf = (lines: string, environment: Record<string, string> = {}) => {
@@ -28,6 +29,7 @@ describe('settings', () => {
       postIntervalMs: 10_000,
       postMaxValues: 5000,
       postMaxBytes: 480_000,
+      postSuccess: [204],
       postGzip: false,
       postConcurrency: 4,
       requestsPerMinute: 400,
@@ -62,6 +64,15 @@ describe('settings', () => {
       platformCa: undefined,
       httpsProxy: undefined,
       noProxy: undefined,
+      ingestHosts: undefined,
+      ingestPartial: false,
+      ingestTagFrom: 'measurement',
+      ingestTlsCert: undefined,
+      ingestTlsKey: undefined,
+      opsToken: undefined,
+      opsHosts: undefined,
+      opsTlsCert: undefined,
+      opsTlsKey: undefined,
       ingestToken: undefined,
       clientApplication: undefined,
       stateDir: '/srv/state',
@@ -166,6 +177,13 @@ describe('settings', () => {
     expect(check({ 'agent.env': 'INGEST_LISTEN=0.0.0.0:8470\nINGEST_TOKEN=t' }).errors).toEqual([]);
     expect(check({ 'agent.env': 'INGEST_LISTEN=unix:/run/t/in.sock' }).errors).toEqual([]);
     expect(check({ 'agent.env': 'INGEST_LISTEN=localhost:8470' }).errors).toEqual([]);
+    expect(check({ 'agent.env': 'OPS_HOSTS=gw.example.com' }).errors).toEqual([
+      'DIR/agent.env:1: OPS_HOSTS is set, and OPS_TOKEN is empty: pages of other names could read the status, set OPS_TOKEN, or leave OPS_HOSTS empty',
+    ]);
+    const hosts = settingsOf('OPS_TOKEN=t\nOPS_HOSTS= GW.example.com., 192.0.2.7 ,\n').opsHosts;
+    expect(hosts).toEqual(['gw.example.com', '192.0.2.7']);
+    expect(check({ 'agent.env': 'INGEST_HOSTS=http://gw.example.com' }).errors).toHaveLength(1);
+    expect(check({ 'agent.env': 'OPS_TLS_CERT=/none.pem' }).errors).toHaveLength(2);
   });
 
   it('take a post of 500 kB and not a byte more', () => {
@@ -256,6 +274,7 @@ describe('secrets', () => {
       'WEBHOOK_SECRET',
       'HTTPS_PROXY',
       'INGEST_TOKEN',
+      'OPS_TOKEN',
     ]);
     const folder = makeFolder({ secret: SECRET });
     for (const key of secretKeys) {
@@ -280,11 +299,11 @@ describe('secrets', () => {
     const folder = makeFolder({ 'agent.env': 'CLIENT_SECRET=x\n', 'tags.yaml': 'tags: { T: { asset: 1 } }' });
     chmodSync(join(folder, 'agent.env'), 0o644);
     const { CLIENT_SECRET: _, ...environment } = ENOUGH;
-    expect(loadConfiguration({ directory: folder, environment }).warnings).toEqual([
+    expect(loadConfiguration({ directory: folder, environment, kinds: SOURCE_KINDS }).warnings).toEqual([
       `${folder}/agent.env:1:1: warning: it holds secrets that others may read (mode 0644), run: chmod 600 ${folder}/agent.env`,
     ]);
     chmodSync(join(folder, 'agent.env'), 0o600);
-    expect(loadConfiguration({ directory: folder, environment }).warnings).toEqual([]);
+    expect(loadConfiguration({ directory: folder, environment, kinds: SOURCE_KINDS }).warnings).toEqual([]);
   });
 
   it('warn in a file of KEY_FILE and in the address of a broker alike', () => {
@@ -298,7 +317,7 @@ describe('secrets', () => {
       0o644,
     );
     const { CLIENT_SECRET: _, ...environment } = ENOUGH;
-    const { warnings } = loadConfiguration({ directory: folder, environment });
+    const { warnings } = loadConfiguration({ directory: folder, environment, kinds: SOURCE_KINDS });
     expect(warnings.map((line) => line.replaceAll(folder, 'DIR'))).toEqual([
       'DIR/s:1:1: warning: it holds secrets that others may read (mode 0644), run: chmod 600 DIR/s',
       'DIR/tags.yaml:3:15: warning: it holds secrets that others may read (mode 0644), run: chmod 600 DIR/tags.yaml',
@@ -316,7 +335,7 @@ describe('secrets', () => {
       'reactions.yaml': rule('{ X-Mark: north }'),
     });
     const warnings = () =>
-      loadConfiguration({ directory: folder, environment: ENOUGH }).warnings.map((line) =>
+      loadConfiguration({ directory: folder, environment: ENOUGH, kinds: SOURCE_KINDS }).warnings.map((line) =>
         line.replaceAll(folder, 'DIR'),
       );
     chmodSync(join(folder, 'reactions.yaml'), 0o644);
@@ -333,7 +352,7 @@ describe('secrets', () => {
     const folder = makeFolder({ 'reactions.yaml': 'reactions: []', 'tags.yaml': 'tags: { T: { asset: 1 } }' });
     chmodSync(join(folder, 'reactions.yaml'), 0o666);
     chmodSync(folder, 0o777);
-    const { warnings } = loadConfiguration({ directory: folder, environment: ENOUGH });
+    const { warnings } = loadConfiguration({ directory: folder, environment: ENOUGH, kinds: SOURCE_KINDS });
     expect(warnings).toEqual([
       `${folder}/reactions.yaml:1:1: warning: anyone on this machine may change it, run: chmod o-w ${folder}/reactions.yaml`,
       `${folder}: warning: anyone on this machine may change it, run: chmod o-w ${folder}`,
@@ -344,7 +363,7 @@ describe('secrets', () => {
 describe('an incomplete configuration', () => {
   it('throws with every problem as a whole line', () => {
     const folder = makeFolder({ 'agent.env': 'FOO=1\n', 'tags.yaml': 'tagz: {}\n' });
-    const load = () => loadConfiguration({ directory: folder, environment: {} });
+    const load = () => loadConfiguration({ directory: folder, environment: {}, kinds: SOURCE_KINDS });
     expect(load).toThrow(ConfigurationError);
     try {
       load();
@@ -392,7 +411,7 @@ describe('folders', () => {
 
   it('a configuration folder that is not there is one problem', () => {
     try {
-      loadConfiguration({ directory: './nowhere', environment: ENOUGH });
+      loadConfiguration({ directory: './nowhere', environment: ENOUGH, kinds: SOURCE_KINDS });
       expect.unreachable();
     } catch (error) {
       expect((error as ConfigurationError).problems).toEqual([

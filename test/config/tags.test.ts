@@ -1,6 +1,15 @@
 import { describe, expect, it } from 'vitest';
 import { HOST_READING_NAMES } from '../../src/contract/host-readings.ts';
+import { originOf } from '../sources/sink-double.ts';
 import { check } from './folder.ts';
+
+const sourceOf = (kind: string, name: string, everyMs: number, spec: unknown) => ({
+  kind,
+  name,
+  everyMs,
+  timeFrom: 'source',
+  spec,
+});
 
 const EXAMPLE = `sources:
   plc1:   { modbus: "tcp://192.168.0.5:502", unit: 1, every: 1s }
@@ -11,13 +20,30 @@ tags:
     asset: 881
     instrumentation: 4711
     values:
-      flow:        { unit: 12, group: process, from: plc1, register: holding 30013, type: float32 }
+      flow:        { unit: 12, group: process, from: plc1, register: holding 1013, type: float32, byte_order: CDAB, scale: 0.1, offset: -40, every: 200ms }
       temperature: { unit: { code: degree_celsius }, from: broker, topic: site/ft101, at: /temp }
   GW-01:
     asset: 900
     values:
       load:        { from: self, reading: load1 }
 `;
+
+const modbusOf = (host: string, more = {}) => ({
+  address: { transport: 'tcp', host, port: 502 },
+  unit: 1,
+  connections: 1,
+  timeoutMs: 3000,
+  ...more,
+});
+
+const registerOf = (table: string, address: number, type: string, more = {}) => ({
+  table,
+  address,
+  type,
+  wordsReversed: false,
+  bytesSwapped: false,
+  ...more,
+});
 
 const tagsOf = (text: string) => {
   const { configuration, lines } = check({ 'tags.yaml': text });
@@ -29,9 +55,9 @@ describe('tags.yaml', () => {
   it('of INTERFACE.md is read as it says', () => {
     const { sources, tags } = tagsOf(EXAMPLE);
     expect([...sources.values()]).toEqual([
-      { kind: 'modbus', name: 'plc1', url: 'tcp://192.168.0.5:502', unit: 1, everyMs: 1000 },
-      { kind: 'mqtt', name: 'broker', url: 'mqtt://127.0.0.1:1883' },
-      { kind: 'host', name: 'self', everyMs: 10_000 },
+      sourceOf('modbus', 'plc1', 1000, modbusOf('192.168.0.5')),
+      sourceOf('mqtt', 'broker', 0, { url: 'mqtt://127.0.0.1:1883', version: 5, qos: 1, sessionExpiryMs: 604_800_000 }),
+      sourceOf('host', 'self', 10_000, true),
     ]);
     const tag = tags.get('FT-101')!;
     expect({ ...tag, values: [...tag.values.values()] }).toEqual({
@@ -43,23 +69,57 @@ describe('tags.yaml', () => {
           key: 'flow',
           group: 'process',
           unit: { id: 12 },
-          from: {
-            kind: 'modbus',
-            source: 'plc1',
-            register: { table: 'holding', address: 30_013, type: 'float32', wordOrder: 'big', scale: 1 },
-          },
+          from: originOf(
+            'modbus',
+            'plc1',
+            { register: registerOf('holding', 1_013, 'float32', { wordsReversed: true }) },
+            { everyMs: 200, scale: 0.1, offset: -40 },
+          ),
         },
         {
           key: 'temperature',
           unit: { code: 'degree_celsius' },
-          from: { kind: 'mqtt', source: 'broker', topic: 'site/ft101', at: '/temp' },
+          from: originOf(
+            'mqtt',
+            'broker',
+            { topic: 'site/ft101', template: 'site/ft101', at: '/temp' },
+            { everyMs: 0 },
+          ),
         },
       ],
     });
     expect(tags.get('GW-01')!.values.get('load')).toEqual({
       key: 'load',
-      from: { kind: 'host', source: 'self', reading: 'load1' },
+      from: originOf('host', 'self', { reading: 'load1' }, { everyMs: 10_000 }),
     });
+  });
+
+  it('reads where a Modbus device is, over TCP and on a serial line', () => {
+    const { sources } = tagsOf(`sources:
+  v6: { modbus: "tcp://[fe80::1]:1502", unit: 0, connections: 2, timeout: 500ms }
+  a: { modbus: "rtu:/dev/serial/by-id/usb-FTDI-if00-port0" }
+  b: { modbus: "rtu:/dev/ttyS1", baud: 9600, parity: none, stop_bits: 2, unit: 3 }
+tags:
+  T:
+    asset: 1
+    values: { x: { from: v6, register: coil 1 }, y: { from: a, register: coil 1 }, z: { from: b, register: coil 1 } }
+`);
+    const rtu = { transport: 'rtu', path: '/dev/ttyS1', baud: 9600, parity: 'none', stopBits: 2 };
+    expect([...sources.values()].map(({ spec }) => spec)).toEqual([
+      {
+        address: { transport: 'tcp', host: 'fe80::1', port: 1502 },
+        unit: 0,
+        connections: 2,
+        timeoutMs: 500,
+      },
+      {
+        address: { ...rtu, path: '/dev/serial/by-id/usb-FTDI-if00-port0', baud: 19_200, parity: 'even', stopBits: 1 },
+        unit: 1,
+        connections: 1,
+        timeoutMs: 1000,
+      },
+      { address: rtu, unit: 3, connections: 1, timeoutMs: 1000 },
+    ]);
   });
 
   it('fills in what is left out', () => {
@@ -76,34 +136,29 @@ tags:
       c: { from: s }
       d: { from: s, shape: walk, low: -5, high: 5 }
       e: { from: h, reading: "disk_free:/var" }
-      f: { from: m, register: input 3, type: int32, word_order: little, scale: 0.1 }
+      f: { from: m, register: input 3, type: int32, byte_order: DCBA, scale: 0.1 }
+      i: { from: m, register: 400004, bit: 3 }
       g:
   101: { asset: 2 }
 `);
     expect([...sources.values()]).toEqual([
-      { kind: 'modbus', name: 'm', url: 'tcp://plc', unit: 1, everyMs: 1000 },
-      { kind: 'host', name: 'h', everyMs: 10_000 },
-      { kind: 'simulate', name: 's', everyMs: 1000 },
+      sourceOf('modbus', 'm', 1000, modbusOf('plc')),
+      sourceOf('host', 'h', 10_000, true),
+      sourceOf('simulate', 's', 1000, { periodMs: 60_000 }),
     ]);
     expect([...tags.get('T')!.values.values()].map((value) => value.from)).toEqual([
-      {
-        kind: 'modbus',
-        source: 'm',
-        register: { table: 'input', address: 1, type: 'uint16', wordOrder: 'big', scale: 1 },
-      },
-      {
-        kind: 'modbus',
-        source: 'm',
-        register: { table: 'coil', address: 7, type: 'bool', wordOrder: 'big', scale: 1 },
-      },
-      { kind: 'simulate', source: 's', shape: 'sine', low: 0, high: 100 },
-      { kind: 'simulate', source: 's', shape: 'walk', low: -5, high: 5 },
-      { kind: 'host', source: 'h', reading: 'disk_free:/var' },
-      {
-        kind: 'modbus',
-        source: 'm',
-        register: { table: 'input', address: 3, type: 'int32', wordOrder: 'little', scale: 0.1 },
-      },
+      originOf('modbus', 'm', { register: registerOf('input', 1, 'uint16') }),
+      originOf('modbus', 'm', { register: registerOf('coil', 7, 'bool') }),
+      originOf('simulate', 's', { shape: 'sine', low: 0, high: 100 }),
+      originOf('simulate', 's', { shape: 'walk', low: -5, high: 5 }),
+      originOf('host', 'h', { reading: 'disk_free:/var' }, { everyMs: 10_000 }),
+      originOf(
+        'modbus',
+        'm',
+        { register: registerOf('input', 3, 'int32', { wordsReversed: true, bytesSwapped: true }) },
+        { scale: 0.1 },
+      ),
+      originOf('modbus', 'm', { register: registerOf('holding', 3, 'bool', { bit: 3 }) }),
       undefined,
     ]);
     expect(tags.get('101')).toEqual({ name: '101', asset: 2, values: new Map() });
@@ -184,6 +239,51 @@ tags:
     const { errors } = check({ 'tags.yaml': `tags:\n${tags.join('\n')}\n` });
     expect(errors).toEqual([
       'DIR/tags.yaml:2001: "A" of tag "T1999" is the same value as "a" of tag "T0" on line 2: key "a" of asset 1, give one of them another asset, key or group',
+    ]);
+  });
+});
+
+describe('like', () => {
+  it('gives tags values that they share, filled in, with their own on top', () => {
+    const { tags } = tagsOf(`sources: { b: { mqtt: "mqtt://h" } }
+like:
+  pump:
+    flow: { unit: 12, from: b, topic: "plant/{tag}/{asset}/flow", deadband: 0.5, max_silence: 10m }
+    note: { unit: 1 }
+tags:
+  P-7: { asset: 7, like: pump }
+  P-8: { asset: 8, like: pump, values: { Flow: { unit: 13, deadband: "2%" }, own: { from: b, topic: "{tag}/x" } } }
+`);
+    const spec = (tag: string, key: string) => tags.get(tag)!.values.get(key)!.from;
+    expect(spec('P-7', 'flow')).toMatchObject({
+      spec: { topic: 'plant/P-7/7/flow', template: 'plant/{tag}/{asset}/flow' },
+      shaping: { deadband: { units: 0.5 }, maxSilenceMs: 600_000 },
+    });
+    expect(spec('P-8', 'flow')).toMatchObject({
+      spec: { topic: 'plant/P-8/8/flow' },
+      shaping: { deadband: { share: 0.02 } },
+    });
+    expect(tags.get('P-8')!.values.get('flow')).toMatchObject({ unit: { id: 13 } });
+    expect([...tags.get('P-8')!.values.keys()]).toEqual(['flow', 'note', 'own']);
+    expect(spec('P-8', 'own')).toMatchObject({ spec: { topic: 'P-8/x' } });
+  });
+
+  it('says what is wrong with it once, where it stands', () => {
+    const { errors } = check({
+      'tags.yaml': `sources: { b: { mqtt: "mqtt://h" } }
+like:
+  pump: { flow: { from: b, topic: "{instrumentation}/x" }, bad: { from: b, topic: "a+" }, lost: { from: c, topic: a } }
+tags:
+  P-7: { asset: 7, like: pump, instrumentation: 1 }
+  P-8: { asset: 8, like: pump }
+  P-9: { asset: 9, like: pumps }
+`,
+    });
+    expect(errors).toEqual([
+      'DIR/tags.yaml:3: tag "P-8" has no instrumentation to fill in for {instrumentation}, add instrumentation: with its number',
+      'DIR/tags.yaml:3: topic "a+" holds a wildcard (+ or #) that does not stand for a whole level, write for example site/+/flow',
+      'DIR/tags.yaml:3: there is no source "c", write "b"',
+      'DIR/tags.yaml:7: there is no like "pumps", write "pump"',
     ]);
   });
 });

@@ -1,4 +1,4 @@
-import type { AssetLanes, Batch, OutgoingBuffer, Refusal, TakeRequest } from '../../src/buffer/lanes.ts';
+import type { AssetLanes, Batch, OutgoingBuffer, Refusal, TakeRequest } from '../../src/buffer/client/lanes.ts';
 
 export interface MemoryValue {
   /** Also its reading: what the platform of the tests counts. */

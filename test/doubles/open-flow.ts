@@ -1,8 +1,8 @@
-import { BufferFlow } from '../../src/agent/buffer-flow.ts';
-import { createMetrics } from '../../src/agent/metrics.ts';
-import { systemClock } from '../../src/clock.ts';
+import { systemClock } from '../../src/base/clock.ts';
+import { type Logger, silentLogger } from '../../src/base/logger.ts';
 import type { Settings } from '../../src/config/settings.ts';
-import { type Logger, silentLogger } from '../../src/logger.ts';
+import { BufferFlow } from '../../src/daemon/buffer-flow.ts';
+import { createMetrics } from '../../src/ops/metrics.ts';
 
 /** What of agent.env a buffer needs: without bounds, and what comes is committed at once. */
 export const bufferSettings = (stateDir: string) =>

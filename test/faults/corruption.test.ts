@@ -12,10 +12,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import type { BufferFlow } from '../../src/agent/buffer-flow.ts';
-import { ValueColumns } from '../../src/buffer/value-columns.ts';
-import { systemClock } from '../../src/clock.ts';
-import { openDatabase } from '../../src/database.ts';
+import { systemClock } from '../../src/base/clock.ts';
+import { openDatabase } from '../../src/base/database.ts';
+import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
+import type { BufferFlow } from '../../src/daemon/buffer-flow.ts';
 import { Inbox } from '../../src/webhook/inbox.ts';
 import { WATERMARK_NOTE } from '../../src/webhook/watermark.ts';
 import { openFlow, telling } from '../doubles/open-flow.ts';
@@ -34,7 +34,7 @@ let events: { event: string; [field: string]: unknown }[];
 
 beforeAll(async () => {
   origin = mkdtempSync(join(tmpdir(), 'tagferry-origin-'));
-  run = await takeIn(compileDiskLayer(), origin, { commits: 100 });
+  run = await takeIn(compileDiskLayer(), origin, { commits: 104 });
   expect(run.done).toBe(true);
 });
 afterAll(() => rmSync(origin, { recursive: true, force: true }));
@@ -81,7 +81,7 @@ async function postAll(opened: BufferFlow): Promise<number[]> {
         quiet = 0;
       }
     }
-    opened.committer.note(await opened.values.tidy({ monotonicMs: systemClock.monotonicMs() + 1e9 }));
+    opened.committer.note(await opened.values.maintain({ monotonicMs: systemClock.monotonicMs() + 1e9 }));
   }
   return values;
 }
@@ -286,7 +286,7 @@ describe('corruption that shows up while the agent runs', () => {
         );
       }
       await opened.committer.append(columns);
-      opened.committer.note(await opened.values.tidy({ monotonicMs: systemClock.monotonicMs() + 1e9 }));
+      opened.committer.note(await opened.values.maintain({ monotonicMs: systemClock.monotonicMs() + 1e9 }));
     }
     // Opened anew, the store has the directories in memory, and no page of the segments.
     await opened.stop();

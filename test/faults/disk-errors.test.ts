@@ -8,9 +8,9 @@ import { compileDiskLayer, drain, pullThePlug, type Run, takeIn } from './disk-f
  * Each write and each sync fails once, in a run of its own: some 250 runs of half a second. Those that make the empty file,
  * a third of them, need no long take-in behind them and get a short one; that keeps each test at about a minute.
  */
-/** Sixteen small spans make a merge, and what was merged is written with the commits after it. */
-const LONG = { commits: 20, tidyings: 2 };
-const SHORT = { commits: 3, tidyings: 2 };
+/** Sixteen small spans make a compaction, and what was compacted is written with the commits after it. */
+const LONG = { commits: 20, maintenances: 2 };
+const SHORT = { commits: 3, maintenances: 2 };
 /** Two processes at a time: that is what the runs cost. */
 const LANES = 2;
 
@@ -69,7 +69,7 @@ async function fail(orders: string, amounts = LONG): Promise<Run> {
 
 /** Fails each in turn of what a whole run does, with a short run for what it does before its first commit. */
 async function failEach(what: 'writes' | 'syncs', orderOf: (round: number) => string): Promise<Run[]> {
-  const [opening, whole] = [await fail('', { commits: 0, tidyings: 0 }), await fail('')];
+  const [opening, whole] = [await fail('', { commits: 0, maintenances: 0 }), await fail('')];
   expect(opening[what]).toBeLessThan(whole[what]);
   const rounds = Array.from({ length: whole[what] }, (_, i) => i + 1);
   const outcomes: Run[] = [];
@@ -93,9 +93,9 @@ describe('a disk that fails once', () => {
     expect(run).toMatchObject({ failed: [], done: true, failures: 0 });
     expect(run.acknowledged.size).toBe(LONG.commits * 20);
     expect(run.settled.size).toBeGreaterThan(0);
-    // Among what fails below are the writes of folds and of a merge.
-    expect(run.folded).toBeGreaterThan(0);
-    expect(run.merged).toBeGreaterThanOrEqual(16);
+    // Among what fails below are the writes of flushes and of a compaction.
+    expect(run.flushed).toBeGreaterThan(0);
+    expect(run.compacted).toBeGreaterThanOrEqual(16);
     // The layer sees what the store does: a sync a commit at least.
     expect(run.syncs).toBeGreaterThan(LONG.commits);
   });

@@ -3,8 +3,8 @@ import { once } from 'node:events';
 import { existsSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
+import { openDatabase } from '../../src/base/database.ts';
 import { ValueStore } from '../../src/buffer/value-store.ts';
-import { openDatabase } from '../../src/database.ts';
 
 /** Compiles the layer between a program and its disk. Fails with what to install where there is no C compiler. */
 export function compileDiskLayer(): string {
@@ -22,10 +22,10 @@ export interface Run {
   acknowledged: Set<number>;
   settled: Set<number>;
   failed: string[];
-  /** Spans that folding made. */
-  folded: number;
-  /** Spans that merging made one of. */
-  merged: number;
+  /** Spans that flushing made. */
+  flushed: number;
+  /** Spans that compaction made one of. */
+  compacted: number;
   done: boolean;
   writes: number;
   syncs: number;
@@ -36,8 +36,8 @@ interface Said {
   acknowledged?: number[];
   settled?: number[];
   failed?: string;
-  folded?: number;
-  merged?: number;
+  flushed?: number;
+  compacted?: number;
   done?: boolean;
 }
 
@@ -45,13 +45,13 @@ interface Said {
 export async function takeIn(
   library: string,
   folder: string,
-  options: { orders?: string; journal?: string; commits?: number; tidyings?: number } = {},
+  options: { orders?: string; journal?: string; commits?: number; maintenances?: number } = {},
 ): Promise<Run> {
   const counts = join(folder, 'counts');
   const orders = join(folder, 'orders');
   writeFileSync(orders, `${options.orders ?? ''}\n`);
   const script = join(import.meta.dirname, 'take-in-process.ts');
-  const amounts = [options.commits ?? 30, options.tidyings ?? 1].map(String);
+  const amounts = [options.commits ?? 30, options.maintenances ?? 1].map(String);
   const child = spawn(process.execPath, [script, join(folder, 'buffer.db'), ...amounts], {
     env: {
       PATH: process.env.PATH,
@@ -75,8 +75,8 @@ export async function takeIn(
     acknowledged: new Set(),
     settled: new Set(),
     failed: [],
-    folded: 0,
-    merged: 0,
+    flushed: 0,
+    compacted: 0,
     done: false,
     writes: 0,
     syncs: 0,
@@ -88,8 +88,8 @@ export async function takeIn(
     for (const number of said.acknowledged ?? []) run.acknowledged.add(number);
     for (const number of said.settled ?? []) run.settled.add(number);
     if (said.failed !== undefined) run.failed.push(said.failed);
-    run.folded += said.folded ?? 0;
-    run.merged += said.merged ?? 0;
+    run.flushed += said.flushed ?? 0;
+    run.compacted += said.compacted ?? 0;
     if (said.done) run.done = true;
   }
   if (!run.done) run.failed.push(`ended early: ${stderr.slice(0, 400)}`);
@@ -144,17 +144,23 @@ export function pullThePlug(journal: string, into: string): void {
 
 /** Opens a buffer and takes out everything that stands in it. */
 export function drain(path: string): { values: number[]; damaged: number } {
-  const store = new ValueStore(openDatabase(path), path, {
-    bounds: { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' },
-    foldAfterMs: 1,
-    foldValues: 10_000,
-  });
-  const opened = store.open({ monotonicMs: 1, wallMs: 0, boot: 'another' });
+  const opening = ValueStore.open(
+    openDatabase(path),
+    path,
+    {
+      bounds: { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' },
+      flushAfterMs: 1,
+      flushValues: 10_000,
+    },
+    { monotonicMs: 1, wallMs: 0, boot: 'another' },
+  );
+  const store = opening.store;
+  const opened = opening;
   let damaged = opened.facts.damaged.length;
   const values: number[] = [];
-  const id = store.beginExport({});
+  const id = store.operator.beginExport({});
   for (let done = false; !done; ) {
-    const page = store.exportPage(id);
+    const page = store.operator.exportPage(id);
     values.push(...page.columns.value.subarray(0, page.columns.length));
     done = page.done;
   }

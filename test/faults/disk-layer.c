@@ -3,7 +3,9 @@
  *
  *   DISK_LAYER_PATH    only files whose path contains this text
  *   DISK_LAYER_ORDERS  a file that says what to do, read anew whenever it changes: "sync_delay_ms N", "fail_write N ERRNO",
- *                      "fail_sync N ERRNO" (the Nth from now, once), "refuse_writes ERRNO" (all, until the file changes)
+ *                      "fail_sync N ERRNO" (the Nth from now, once), "refuse_writes ERRNO" (all, until the file changes),
+ *                      "fail_read INODE FROM TO" (EIO for every read of a file that touches these bytes: a bad sector,
+ *                      which stays where it is when the file is renamed)
  *   DISK_LAYER_JOURNAL a file that every write, truncation and sync is copied into, in order, so that a test can make the
  *                      disk that a pulled plug would leave: a record is op, path length, offset, size (four 64-bit
  *                      numbers), path, bytes; op 1 write, 2 sync, 3 truncate, 4 sync that failed
@@ -29,6 +31,9 @@ static struct timespec read_at;
 static off_t read_size = -1;
 static long sync_delay_ms, fail_write, fail_sync, refuse_errno;
 static int write_errno, sync_errno;
+#define MOST_SECTORS 128
+static struct sector { unsigned long inode; long from, to; } sectors[MOST_SECTORS];
+static int sector_count;
 
 static void read_orders(void) {
   const char *path = getenv("DISK_LAYER_ORDERS");
@@ -38,6 +43,7 @@ static void read_orders(void) {
   read_at = now.st_mtim;
   read_size = now.st_size;
   sync_delay_ms = fail_write = fail_sync = refuse_errno = 0;
+  sector_count = 0;
   FILE *file = fopen(path, "r");
   if (!file) return;
   char word[64];
@@ -45,6 +51,11 @@ static void read_orders(void) {
     if (!strcmp(word, "sync_delay_ms")) { if (fscanf(file, "%ld", &sync_delay_ms) != 1) break; }
     else if (!strcmp(word, "fail_write")) { if (fscanf(file, "%ld %d", &fail_write, &write_errno) != 2) break; }
     else if (!strcmp(word, "fail_sync")) { if (fscanf(file, "%ld %d", &fail_sync, &sync_errno) != 2) break; }
+    else if (!strcmp(word, "fail_read")) {
+      struct sector *next = &sectors[sector_count % MOST_SECTORS];
+      if (fscanf(file, "%lu %ld %ld", &next->inode, &next->from, &next->to) != 3) break;
+      if (sector_count < MOST_SECTORS) sector_count++;
+    }
     else if (!strcmp(word, "refuse_writes")) { if (fscanf(file, "%ld", &refuse_errno) != 1) break; }
   }
   fclose(file);
@@ -132,6 +143,21 @@ static int before_sync(int fd) {
   return result;
 }
 
+static int before_read(int fd, size_t bytes, off64_t at) {
+  int result = 0;
+  struct stat file;
+  pthread_mutex_lock(&lock);
+  if (ours(fd)) {
+    read_orders();
+    if (sector_count && fstat(fd, &file) == 0)
+      for (int i = 0; i < sector_count; i++)
+        if (sectors[i].inode == file.st_ino && at < sectors[i].to && at + (off64_t)bytes > sectors[i].from) result = EIO;
+    if (result) counts->failures++;
+  }
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 #define REFUSE(check) do { int refused = (check); if (refused) { errno = refused; return -1; } } while (0)
 
@@ -146,6 +172,18 @@ ssize_t pwrite(int fd, const void *from, size_t size, off_t at) {
 ssize_t pwrite64(int fd, const void *from, size_t size, off64_t at) {
   REFUSE(before_write(fd, from, size, at));
   return NEXT(pwrite64)(fd, from, size, at);
+}
+ssize_t read(int fd, void *into, size_t size) {
+  REFUSE(before_read(fd, size, lseek64(fd, 0, SEEK_CUR)));
+  return NEXT(read)(fd, into, size);
+}
+ssize_t pread(int fd, void *into, size_t size, off_t at) {
+  REFUSE(before_read(fd, size, at));
+  return NEXT(pread)(fd, into, size, at);
+}
+ssize_t pread64(int fd, void *into, size_t size, off64_t at) {
+  REFUSE(before_read(fd, size, at));
+  return NEXT(pread64)(fd, into, size, at);
 }
 int fsync(int fd) {
   REFUSE(before_sync(fd));

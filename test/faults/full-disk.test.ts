@@ -1,14 +1,14 @@
 import { existsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import { BufferFlow } from '../../src/agent/buffer-flow.ts';
-import { bufferRoutes } from '../../src/agent/buffer-routes.ts';
-import { createMetrics, type Metrics } from '../../src/agent/metrics.ts';
-import { Reserve } from '../../src/buffer/reserve.ts';
-import { ValueColumns } from '../../src/buffer/value-columns.ts';
-import { systemClock } from '../../src/clock.ts';
+import { systemClock } from '../../src/base/clock.ts';
+import { silentLogger } from '../../src/base/logger.ts';
+import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
+import { Reserve } from '../../src/buffer/space/reserve.ts';
 import type { Settings } from '../../src/config/settings.ts';
-import { silentLogger } from '../../src/logger.ts';
+import { bufferRoutes } from '../../src/control/buffer-routes.ts';
+import { BufferFlow } from '../../src/daemon/buffer-flow.ts';
+import { createMetrics, type Metrics } from '../../src/ops/metrics.ts';
 import type { Intake } from '../../src/sources/intake.ts';
 import { bufferSettings } from '../doubles/open-flow.ts';
 import { seeded } from '../sources/sink-double.ts';
@@ -45,7 +45,7 @@ async function append(opened: BufferFlow, count = 1000): Promise<void> {
 }
 
 async function foldAll(opened: BufferFlow): Promise<void> {
-  opened.committer.note(await opened.values.tidy({ monotonicMs: systemClock.monotonicMs() + 1e9 }));
+  opened.committer.note(await opened.values.maintain({ monotonicMs: systemClock.monotonicMs() + 1e9 }));
   await opened.committer.flush();
 }
 
@@ -58,7 +58,7 @@ async function fillUp(opened: BufferFlow, thousands = 300): Promise<number> {
   // The room of the WAL may bring the reserve back once or twice.
   do {
     expect(await appendUntilRefused(opened)).toBe('buffer.disk-full');
-    opened.committer.note(await opened.values.tidy({ monotonicMs: systemClock.monotonicMs() }));
+    opened.committer.note(await opened.values.maintain({ monotonicMs: systemClock.monotonicMs() }));
   } while (!opened.facts.full);
   return stored(opened);
 }

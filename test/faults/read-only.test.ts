@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { lockState } from '../../src/store/state-lock.ts';
 import { runVerb } from '../commands/verb-run.ts';
 import { AgentProcess } from '../process/agent-process.ts';
 import { compileDiskLayer } from './disk-fault.ts';
@@ -31,7 +32,12 @@ afterEach(async () => {
 });
 
 const orders = (text: string) => writeFileSync(join(agent.folder, 'orders'), `${text}\n`);
-const value = (number: number) => ({ tag: 'FT-101', key: 'flow', value: number, timestamp: 1_000_000 + number });
+const value = (number: number) => ({
+  tag: 'FT-101',
+  key: 'flow',
+  value: number,
+  timestamp: 1_700_000_000_000 + number,
+});
 const healthStatus = async () => (await agent.call(agent.ops, '/healthz')).status;
 const posts = () => agent.metric('tagferry_posts_total{outcome="delivered"}');
 
@@ -276,4 +282,24 @@ describe('a state folder in which something else stands', () => {
     },
     60_000,
   );
+});
+
+describe('a state folder that a verb holds', () => {
+  it('is waited for with 503 and READY, and the start goes on when the verb ends', async () => {
+    agent = new AgentProcess(sandbox.url, { tags: TAGS });
+    const verb = lockState(agent.state, 'verb');
+    try {
+      agent.launch();
+      await agent.until(() => agent.logged('store.unavailable').length === 1, 'the start waits');
+      expect(agent.logged('store.unavailable')[0]?.error).toContain(
+        `held by process ${process.pid}, a verb of tagferry`,
+      );
+      await agent.until(async () => (await agent.push([]).catch(() => undefined))?.status === 503, 'it answers 503');
+      expect((await agent.call(agent.ops, '/healthz')).status).toBe(503);
+    } finally {
+      verb.release();
+    }
+    await agent.until(() => agent.logged('agent.ready').length === 1, 'the start goes on');
+    expect(await agent.end('SIGTERM')).toBe(0);
+  }, 60_000);
 });

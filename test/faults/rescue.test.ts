@@ -2,9 +2,9 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSy
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { gapAfter, Rescue } from '../../src/agent/rescue.ts';
-import { type Database, openDatabase, setAsideDatabase } from '../../src/database.ts';
-import { StoreError } from '../../src/errors.ts';
+import { type Database, openDatabase, setAsideDatabase } from '../../src/base/database.ts';
+import { StoreError } from '../../src/base/errors.ts';
+import { gapAfter, Rescue } from '../../src/store/rescue.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 let folder: string;

@@ -44,7 +44,12 @@ async function start(): Promise<void> {
   });
 }
 
-const value = (number: number) => ({ tag: 'FT-101', key: 'flow', value: number, timestamp: 1_000_000 + number });
+const value = (number: number) => ({
+  tag: 'FT-101',
+  key: 'flow',
+  value: number,
+  timestamp: 1_700_000_000_000 + number,
+});
 const beats = () => readFileSync(join(agent.folder, 'told'), 'utf8').split('WATCHDOG=1').length - 1;
 const failures = () => Number(readFileSync(join(agent.folder, 'counts')).readBigUInt64LE(24));
 const bufferHealth = async () => (await agent.call(agent.ops, '/healthz')).status;

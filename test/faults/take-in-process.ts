@@ -1,27 +1,33 @@
 /**
- * A process that takes values into a buffer, posts and settles some, folds the rest, and writes down what was acknowledged,
+ * A process that takes values into a buffer, posts and settles some, flushes the rest, and writes down what was acknowledged,
  * as lines of JSON on standard output, one for each call. A layer below it fails what the test tells it to.
  *
- * argv: path of the buffer, number of commits, tidying steps after each (1 unless told; a merge has its step where there is
- * nothing to fold). A failed commit is tried again with the same values, as a source does.
+ * argv: path of the buffer, number of commits, maintenance steps after each (1 unless told; a compaction has its step where there is
+ * nothing to flush). A failed commit is tried again with the same values, as a source does.
  */
 import { writeSync } from 'node:fs';
+import { openDatabase } from '../../src/base/database.ts';
+import { codeOf } from '../../src/base/errors.ts';
+import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { SeriesCatalogue } from '../../src/buffer/series.ts';
-import { ValueColumns } from '../../src/buffer/value-columns.ts';
 import { ValueStore } from '../../src/buffer/value-store.ts';
-import { openDatabase } from '../../src/database.ts';
-import { codeOf } from '../../src/errors.ts';
 
-const [path, commits, tidyings] = [process.argv[2]!, Number(process.argv[3]), Number(process.argv[4] ?? 1)];
+const [path, commits, maintenances] = [process.argv[2]!, Number(process.argv[3]), Number(process.argv[4] ?? 1)];
 const say = (line: object) => writeSync(1, `${JSON.stringify(line)}\n`);
 
 let monotonicMs = 1000;
-const store = new ValueStore(openDatabase(path, { checkpointPages: 40 }), path, {
-  bounds: { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' },
-  foldAfterMs: 5,
-  foldValues: 10_000,
-});
-const { series } = store.open({ monotonicMs, wallMs: 0, boot: 'test' });
+const opening = ValueStore.open(
+  openDatabase(path, { checkpointPages: 40 }),
+  path,
+  {
+    bounds: { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' },
+    flushAfterMs: 5,
+    flushValues: 10_000,
+  },
+  { monotonicMs, wallMs: 0, boot: 'test' },
+);
+const store = opening.store;
+const { series } = opening;
 const catalogue = new SeriesCatalogue(series);
 say({ opened: true });
 
@@ -37,7 +43,7 @@ function attempt(work: () => void): string | undefined {
 
 let number = 0;
 for (let turn = 0; turn < commits; turn++) {
-  // So long that folding never waits for company.
+  // So long that flushing never waits for company.
   monotonicMs += 120_000;
   const numbers = Array.from({ length: 20 }, () => number++);
   const append = () => {
@@ -73,12 +79,12 @@ for (let turn = 0; turn < commits; turn++) {
     });
     say(failed ? { failed } : { settled });
   }
-  for (let step = 0; step < tidyings; step++) {
+  for (let step = 0; step < maintenances; step++) {
     const { spans } = store.facts();
-    const failed = attempt(() => store.tidy({ monotonicMs }));
+    const failed = attempt(() => store.maintain({ monotonicMs }));
     if (failed) say({ failed });
     const now = store.facts().spans;
-    if (now !== spans) say(now > spans ? { folded: now - spans } : { merged: spans - now + 1 });
+    if (now !== spans) say(now > spans ? { flushed: now - spans } : { compacted: spans - now + 1 });
   }
 }
 say({ done: true, facts: store.facts() });

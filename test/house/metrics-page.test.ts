@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { createMetrics } from '../../src/agent/metrics.ts';
+import { createMetrics } from '../../src/ops/metrics.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 const PAGE = readFileSync(join(ROOT, 'docs/metrics.md'), 'utf8');
@@ -32,7 +32,11 @@ describe('docs/metrics.md', () => {
 
   it('names the values of labels that are known beforehand', async () => {
     const registry = await createMetrics(
-      () => new Proxy({ session: {}, version: '1' }, { get: (known, name) => Reflect.get(known, name) ?? 0 }) as never,
+      () =>
+        new Proxy(
+          { session: {}, version: '1', sources: [] },
+          { get: (known, name) => Reflect.get(known, name) ?? 0 },
+        ) as never,
     ).registry();
     const text = await registry.metrics();
     const values = [...text.matchAll(/(?:reason|outcome|grant)="([^"]+)"/g)].map((match) => match[1]!);
@@ -49,7 +53,7 @@ describe('/metrics', () => {
     const registry = await createMetrics(
       () =>
         new Proxy(
-          { session: {}, version: '1' },
+          { session: {}, version: '1', sources: [] },
           { get: (known, name) => (name === 'quota' ? quota : (Reflect.get(known, name) ?? 0)) },
         ) as never,
     ).registry();

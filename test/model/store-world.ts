@@ -1,13 +1,13 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'vitest';
-import type { Batch } from '../../src/buffer/lanes.ts';
+import { closeUntouched, openDatabase } from '../../src/base/database.ts';
+import type { Batch } from '../../src/buffer/client/lanes.ts';
+import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
+import type { WithdrawalCursor } from '../../src/buffer/operator/withdrawing.ts';
 import { SeriesCatalogue } from '../../src/buffer/series.ts';
-import type { StepSize, StoreFacts } from '../../src/buffer/store-facts.ts';
-import { ValueColumns } from '../../src/buffer/value-columns.ts';
+import type { StepSize, StoreFacts, ValueStoreOptions } from '../../src/buffer/store-facts.ts';
 import { ValueStore } from '../../src/buffer/value-store.ts';
-import type { WithdrawalCursor } from '../../src/buffer/withdrawing.ts';
-import { closeUntouched, openDatabase } from '../../src/database.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 interface Accepted {
@@ -44,7 +44,7 @@ export class World {
   /** What a bound took, found by looking at what still stands; as many as the store itself reported. */
   dropped = new Set<number>();
   #reported: StoreFacts['dropped'] = [];
-  readonly #bounds: { maxBytes: number; maxAgeMs: number };
+  #bounds: { maxBytes: number; maxAgeMs: number };
   readonly #checkpointPages: number;
   readonly #stepSize: StepSize;
   purged = new Set<number>();
@@ -52,6 +52,8 @@ export class World {
   moved = new Set<number>();
   exporting: { id: number; standing: Set<number>; found: number[] } | undefined;
   underWay: { batch: Batch; numbers: number[] }[][] = [];
+  /** The latest time that the store was told: `drain` runs ahead of the clock, and the store remembers that across a crash. */
+  #latestMs = 0;
   #next = 0;
   #commits = 0;
   time = 1_000_000;
@@ -62,22 +64,33 @@ export class World {
     // Some worlds have little in their WAL at a crash, some everything since the start.
     this.#checkpointPages = this.random(2) ? 40 : 1000;
     this.path = join(folder, 'buffer.db');
-    // Some fold a series or two a step, some everything at once.
+    // Some flush a series or two a step, some everything at once.
     const chance = new ManualClock(0, seed + 5_000);
     const upTo = (most: number) => 1 + Math.floor(chance.random() * most);
     this.#stepSize = { values: 20 + upTo(400), segments: 1 + upTo(14) };
     this.open();
   }
 
+  get #options(): ValueStoreOptions {
+    return {
+      bounds: { ...this.#bounds, minFree: { bytes: 0 }, full: 'drop-oldest' },
+      flushAfterMs: 50,
+      flushValues: 400,
+      stepSize: this.#stepSize,
+    };
+  }
+
+  /** As a reload does. */
+  rebind(bounds: { maxBytes: number; maxAgeMs: number }): void {
+    this.#bounds = bounds;
+    this.store.configure(this.#options);
+  }
+
   open(): void {
     this.#database = openDatabase(this.path, { checkpointPages: this.#checkpointPages });
-    this.store = new ValueStore(this.#database, this.path, {
-      bounds: { ...this.#bounds, minFree: { bytes: 0 }, full: 'drop-oldest' },
-      foldAfterMs: 50,
-      foldValues: 400,
-      stepSize: this.#stepSize,
-    });
-    const opened = this.store.open({ monotonicMs: this.clock.monotonicMs(), wallMs: 0, boot: 'same' });
+    const now = { monotonicMs: this.clock.monotonicMs(), wallMs: 0, boot: 'same' };
+    const opened = ValueStore.open(this.#database, this.path, this.#options, now);
+    this.store = opened.store;
     expect(opened.facts.damaged).toEqual([]);
     this.catalogue = new SeriesCatalogue(opened.series);
     this.underWay = [];
@@ -151,30 +164,31 @@ export class World {
       wallMs: this.clock.wallMs(),
     });
     this.#recorded();
-    this.#reported.push(...facts.dropped.filter(({ reason }) => reason !== 'purge'));
+    this.#reported.push(...facts.dropped.filter(({ reason }) => reason === 'bytes' || reason === 'age'));
     return facts;
   }
 
-  /** The oldest values must have gone, rows of one commit together, as many as were reported; the rest must stand. */
+  /** The oldest values of each series must have gone, as many as were reported; the rest must stand. */
   #findDropped(): void {
     const reported = this.#reported.splice(0);
-    const id = this.store.beginExport({});
+    const id = this.store.operator.beginExport({});
     const found = new Set<number>();
     for (let done = false; !done; ) {
-      const page = this.store.exportPage(id);
+      const page = this.store.operator.exportPage(id);
       for (const number of page.columns.value.subarray(0, page.columns.length)) found.add(number);
       ({ done } = page);
     }
-    this.store.endExport(id);
+    this.store.operator.endExport(id);
     const standing = this.standing();
     const gone = [...standing].filter((number) => !found.has(number));
     expect([...found].filter((number) => !standing.has(number))).toEqual([]);
     expect(gone.length).toBe(reported.reduce((sum, { values }) => sum + values, 0));
-    const commitOf = (number: number) => this.accepted.get(number)!.commit;
-    const lastGone = gone.reduce((last, number) => Math.max(last, commitOf(number)), -1);
-    expect([...found].filter((number) => commitOf(number) <= lastGone)).toEqual([]);
+    const seriesOf = (number: number) => `${this.accepted.get(number)!.asset}/${this.accepted.get(number)!.key}`;
+    const lastGone = new Map<string, number>();
+    for (const number of gone) lastGone.set(seriesOf(number), Math.max(lastGone.get(seriesOf(number)) ?? -1, number));
+    expect([...found].filter((number) => number < (lastGone.get(seriesOf(number)) ?? -1))).toEqual([]);
     if (reported.every(({ reason }) => reason === 'age')) {
-      const nowMs = this.clock.monotonicMs();
+      const nowMs = Math.max(this.clock.monotonicMs(), this.#latestMs);
       const young = gone.filter((number) => nowMs - this.accepted.get(number)!.acceptedMs <= this.#bounds.maxAgeMs);
       expect(young).toEqual([]);
     }
@@ -246,8 +260,18 @@ export class World {
     if (kind < 7) this.append();
     else if (kind < 12) this.take();
     else if (kind < 17) this.end();
-    else if (kind < 19) this.store.tidy({ monotonicMs: this.clock.monotonicMs() });
+    else if (kind < 19) this.maintain();
     else this.commit();
+  }
+
+  /** A step of maintenance. What it drops for a bound goes with a commit, as in the daemon. */
+  maintain(monotonicMs = this.clock.monotonicMs()): StoreFacts {
+    const before = this.store.facts();
+    this.#latestMs = Math.max(this.#latestMs, monotonicMs);
+    const facts = this.store.maintain({ monotonicMs });
+    if (facts.logValues + facts.segmentValues === before.logValues + before.segmentValues) return facts;
+    this.commit();
+    return this.store.facts();
   }
 
   /** What happens while the platform is away: what was under way comes back, and nobody takes anything. */
@@ -256,26 +280,26 @@ export class World {
     for (let turn = 0; turn < turns; turn++) {
       if (this.random(4) > 0) this.append();
       else if (this.random(2)) this.commit();
-      this.store.tidy({ monotonicMs: this.clock.monotonicMs() });
+      this.maintain();
       await this.clock.advance(this.random(120));
     }
   }
 
   /**
-   * One that lasts: what comes in is folded with nothing in the queues, and small spans are merged. Where the store is behind,
-   * commits, posts and crashes find a fold or a merge in its middle. Gives the steps of merges.
+   * One that lasts: what comes in is flushed with nothing in the queues, and small spans are compacted. Where the store is behind,
+   * commits, posts and crashes find a flush or a compaction in its middle. Gives the steps of compactions.
    */
   async longOutage(turns: number): Promise<number> {
     for (const { batch } of this.underWay.splice(0).flat()) this.store.release(batch.id);
-    let merges = 0;
+    let compactions = 0;
     for (let turn = 0; turn < turns; turn++) {
       this.append();
-      for (let steps = this.random(4), untidy = true; steps > 0 && untidy; steps--) {
+      for (let steps = this.random(4), maintenanceDue = true; steps > 0 && maintenanceDue; steps--) {
         const before = this.store.facts();
-        const facts = this.store.tidy({ monotonicMs: this.clock.monotonicMs() });
-        untidy = facts.untidy;
+        const facts = this.maintain();
+        maintenanceDue = facts.maintenanceDue;
         if (facts.spans === before.spans || facts.logValues !== before.logValues) continue;
-        merges++;
+        compactions++;
         if (this.random(3) === 0)
           for (let posts = this.random(6); posts > 0; posts--) this.random(2) ? this.take() : this.end();
         if (this.random(6) === 0) this.commit();
@@ -283,7 +307,7 @@ export class World {
       }
       await this.clock.advance(this.random(20));
     }
-    return merges;
+    return compactions;
   }
 
   /** What should stand in the buffer, under way or not. */
@@ -330,7 +354,7 @@ export class World {
       const value = this.accepted.get(number)!;
       return (series === undefined || value.asset === asset) && (beforeMs === undefined || value.timeMs < beforeMs);
     });
-    const gone = this.#passes((cursor) => this.store.purge({ series, beforeMs, cursor, stepSegments: 3 }));
+    const gone = this.#passes((cursor) => this.store.operator.purge({ series, beforeMs, cursor, stepSegments: 3 }));
     for (const number of wanted) this.purged.add(number);
     return { wanted: wanted.length, gone };
   }
@@ -343,7 +367,7 @@ export class World {
       const id = this.catalogue.idOf(to, one.key, one.group, one.unit);
       return { from: one.id, to: this.catalogue.get(id)! };
     });
-    const gone = this.#passes((cursor) => this.store.retarget({ pairs, cursor, stepSegments: 3 }));
+    const gone = this.#passes((cursor) => this.store.operator.retarget({ pairs, cursor, stepSegments: 3 }));
     for (const number of wanted) {
       this.accepted.get(number)!.asset = to;
       this.moved.add(number);
@@ -353,10 +377,10 @@ export class World {
 
   requeue(): number {
     this.commit();
-    const { last } = this.store.countQuarantine();
+    const { last } = this.store.operator.countQuarantine();
     let values = 0;
     for (let after: number | undefined = 0; after !== undefined; ) {
-      const step = this.store.requeue({ after, through: last });
+      const step = this.store.operator.requeue({ after, through: last });
       values += step.values;
       after = step.after;
     }
@@ -368,14 +392,18 @@ export class World {
 
   export(): void {
     if (!this.exporting) {
-      this.exporting = { id: this.store.beginExport({ pageSegments: 4 }), standing: this.standing(), found: [] };
+      this.exporting = {
+        id: this.store.operator.beginExport({ pageSegments: 4 }),
+        standing: this.standing(),
+        found: [],
+      };
       return;
     }
-    const { columns, done } = this.store.exportPage(this.exporting.id);
+    const { columns, done } = this.store.operator.exportPage(this.exporting.id);
     this.exporting.found.push(...columns.value.subarray(0, columns.length));
     if (!done) return;
     const { id, standing, found } = this.exporting;
-    this.store.endExport(id);
+    this.store.operator.endExport(id);
     this.exporting = undefined;
     expect(found.length).toBe(new Set(found).size);
     expect(found.filter((number) => !standing.has(number))).toEqual([]);
@@ -399,7 +427,7 @@ export class World {
           this.#settle(batch, this.#expectWaiting(batch));
         }
       }
-      this.store.tidy({ monotonicMs: this.clock.monotonicMs() + 1_000_000 });
+      this.maintain(this.clock.monotonicMs() + 1_000_000);
       this.commit();
       quiet = took ? 0 : quiet + 1;
     }

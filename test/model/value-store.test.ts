@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { ValueColumns } from '../../src/buffer/value-columns.ts';
+import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { numbersIn, World } from './store-world.ts';
 
@@ -64,7 +64,7 @@ describe('whatever happens to the store', () => {
       const random = (below: number) => Math.floor(chance.random() * below);
       // By age, by size or by both; the platform is away for a while now and then.
       const maxAgeMs = random(3) === 0 ? 0 : 300 + random(1_500);
-      const maxBytes = maxAgeMs > 0 && random(2) ? 0 : 84_000 + random(16_000);
+      const maxBytes = maxAgeMs > 0 && random(2) ? 0 : 26_000 + random(12_000);
       const world = new World(folder, seed + 500, { maxAgeMs, maxBytes });
       for (let turn = 0; turn < 60; turn++) {
         if (world.random(6) === 0) await world.outage(1 + world.random(40));
@@ -75,6 +75,9 @@ describe('whatever happens to the store', () => {
           expect(logValues + segmentValues).toBe(world.standing().size);
         }
         if (world.random(6) === 0) world.crash();
+        // Reloads that tighten the bounds, lift them, and put them back.
+        if (random(8) === 0)
+          world.rebind({ maxAgeMs, maxBytes: random(3) === 0 ? 0 : maxBytes && 22_000 + random(16_000) });
       }
       world.drain();
       const found = new Set([...world.deliveredOnce, ...world.quarantined, ...world.dropped]);
@@ -121,7 +124,7 @@ describe('whatever happens to the store', () => {
       const { logValues, segmentValues } = world.store.facts();
       expect(logValues + segmentValues).toBe(world.standing().size);
     }
-    const listed = world.store.list({ after: 0, limit: 1000 });
+    const listed = world.store.operator.list({ after: 0, limit: 1000 });
     expect(listed.reduce((sum, row) => sum + row.live + row.backlog, 0)).toBe(world.standing().size);
     world.drain();
     const numbers = world.delivered.flat();
@@ -142,7 +145,7 @@ describe('whatever happens to the store', () => {
     },
   );
 
-  it.each(SEEDS)('outages fold what came in, all of it once and in its order, seed %i', async (seed) => {
+  it.each(SEEDS)('outages flush what came in, all of it once and in its order, seed %i', async (seed) => {
     const world = new World(folder, seed + 400);
     for (let turn = 0; turn < 12; turn++) {
       await world.outage(1 + world.random(40));
@@ -156,12 +159,12 @@ describe('whatever happens to the store', () => {
 
 describe('a long outage', () => {
   it.each(SEEDS)(
-    'is folded and merged a step at a time, and a crash or a post may come between, seed %i',
+    'is flushed and compacted a step at a time, and a crash or a post may come between, seed %i',
     async (seed) => {
       const world = new World(folder, seed + 600);
-      let merges = 0;
+      let compactions = 0;
       for (let turn = 0; turn < 10; turn++) {
-        merges += await world.longOutage(turn === 0 ? 300 : 20 + world.random(40));
+        compactions += await world.longOutage(turn === 0 ? 300 : 20 + world.random(40));
         const kind = world.random(5);
         if (kind === 0) world.crash();
         else if (kind < 4) for (let step = world.random(12); step > 0; step--) world.step();
@@ -171,7 +174,7 @@ describe('a long outage', () => {
         const { logValues, segmentValues } = world.store.facts();
         expect(logValues + segmentValues).toBe(world.standing().size);
       }
-      expect(merges).toBeGreaterThan(0);
+      expect(compactions).toBeGreaterThan(0);
       world.crash();
       world.drain();
       const found = new Set([...world.deliveredOnce, ...world.quarantined]);
@@ -192,7 +195,7 @@ describe('the store', () => {
       return store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: 0, wallMs: 0 });
     };
     commit(1_000);
-    store.tidy({ monotonicMs: 1_000_000 });
+    store.maintain({ monotonicMs: 1_000_000 });
     expect(commit(500, 1_000, 1_001, 2_000).lanes).toMatchObject([{ asset: 1, live: 2, backlog: 1 }]);
   });
 
@@ -210,7 +213,7 @@ describe('the store', () => {
     for (const number of numbers) world.quarantined.add(number);
     world.commit();
     world.crash();
-    const kept = world.store.showQuarantine({ after: 0, limit: 100 });
+    const kept = world.store.operator.showQuarantine({ after: 0, limit: 100 });
     expect(kept.flatMap((row) => row.value)).toEqual(expect.arrayContaining(numbers.slice(0, 1)));
     expect(world.requeue()).toBe(numbers.length);
     world.crash();

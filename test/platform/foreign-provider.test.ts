@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../src/clock.ts';
+import { systemClock } from '../../src/base/clock.ts';
 import { PlatformClient } from '../../src/platform/client.ts';
 import { createDispatcher } from '../../src/platform/dispatcher.ts';
 import type { FormRequest } from '../../src/platform/grants/form-request.ts';

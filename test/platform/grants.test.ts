@@ -133,10 +133,30 @@ describe('the grants of the technical user', () => {
     expect(error.retryAfterMs).toBeUndefined();
   });
 
-  it('count any 2xx to a revocation as done, whatever its body', () => {
+  it('count a revocation as done where a token server says so, and not where something else answers', () => {
     const asked = revokeRequest(BASE, client, 'a1');
-    for (const text of ['', '{}', '<html>']) processRevocation(answerOf(200, text), asked, 0);
+    processRevocation(answerOf(200, '', { 'content-length': '0' }), asked, 0);
+    processRevocation(answerOf(200, '{}'), asked, 0);
+    processRevocation(answerOf(204, ''), asked, 0);
+    for (const [status, text] of [
+      [200, '<html>'],
+      [200, ''],
+      [200, '{"errors":[]}'],
+      [202, ''],
+      [302, ''],
+    ] as const) {
+      expect(failureOf(() => processRevocation(answerOf(status, text), asked, 0)).failure).toBe('unreadable');
+    }
     expect(failureOf(() => processRevocation(answerOf(403, '{"error":"x"}'), asked, 0)).failure).toBe('refused');
+  });
+
+  it.each([204, 200, 302, 401, 403, 407, 511])('do not believe a portal that answers a login with %d', (status) => {
+    const asked = passwordGrantRequest(BASE, client, { username: 'u', password: 'p' });
+    const page = answerOf(status, status === 204 ? '' : '<html>Sign in</html>', { 'content-type': 'text/html' });
+    const { failure } = failureOf(() => processPasswordAnswer(page, asked, 0));
+    expect(failure).toBe(status === 511 ? 'unavailable' : 'unreadable');
+    const words = JSON.stringify({ errors: [], access_token: 'x', token_type: 'Bearer' });
+    expect(failureOf(() => processPasswordAnswer(answerOf(200, words), asked, 0)).failure).toBe('unreadable');
   });
 });
 

@@ -10,7 +10,7 @@ import {
 } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../src/clock.ts';
+import { systemClock } from '../../src/base/clock.ts';
 import { createDispatcher, type DispatcherOptions } from '../../src/platform/dispatcher.ts';
 import { HttpBoundary, type HttpBoundaryOptions } from '../../src/platform/http-boundary.ts';
 import { goesDirect, parseNoProxy } from '../../src/platform/no-proxy.ts';
@@ -80,7 +80,7 @@ describe('the HTTP boundary', () => {
 
   it('cuts an answer at its bound and still gives its status', async () => {
     const port = await httpServer((_, response) => response.writeHead(204 + 1).end('x'.repeat(1_000_000)));
-    const answer = await get(boundaryOf(), `http://127.0.0.1:${port}/`, { mostAnswerBytes: 1_000 });
+    const answer = await get(boundaryOf(), `http://127.0.0.1:${port}/`, { maxAnswerBytes: 1_000 });
     expect(answer).toMatchObject({ status: 205, truncated: true });
     expect(answer.text).toHaveLength(1_000);
   });

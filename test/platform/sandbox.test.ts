@@ -2,15 +2,15 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../src/clock.ts';
-import { silentLogger } from '../../src/logger.ts';
+import { systemClock } from '../../src/base/clock.ts';
+import { silentLogger } from '../../src/base/logger.ts';
 import { PlatformClient } from '../../src/platform/client.ts';
 import { createDispatcher } from '../../src/platform/dispatcher.ts';
 import { HttpBoundary } from '../../src/platform/http-boundary.ts';
 import { allEntries } from '../../src/platform/pages.ts';
 import { listApiSubscriptions } from '../../src/platform/resources/api-subscriptions.ts';
 import { ClientApplications } from '../../src/platform/resources/client-applications.ts';
-import { listDeliveries } from '../../src/platform/resources/deliveries.ts';
+import { readDeliveries } from '../../src/platform/resources/deliveries.ts';
 import { DisplayLabels } from '../../src/platform/resources/display-labels.ts';
 import { Members } from '../../src/platform/resources/members.ts';
 import { Owners } from '../../src/platform/resources/owners.ts';
@@ -19,7 +19,6 @@ import { PermissionsV2 } from '../../src/platform/resources/permissions-v2.ts';
 import { Webhooks } from '../../src/platform/resources/webhooks.ts';
 import { Session } from '../../src/platform/session/session.ts';
 import { SessionFile } from '../../src/platform/session/session-file.ts';
-import { postValues } from '../../src/platform/values.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
 import { until } from './session-bench.ts';
 
@@ -93,10 +92,12 @@ describe('the client against the sandbox', () => {
   it('posts values', async () => {
     const data = [{ timestamp: '2026-11-21T00:00:00.000Z', value: 1.5 }];
     const body = new TextEncoder().encode(JSON.stringify({ values: [{ key: 'flow', data }] }));
-    const answer = await postValues(client, '/v1/assets/{asset_id}/values', 881, body, { kind: 'live' });
+    const post = (asset: number) =>
+      client.request({ method: 'POST', path: `/v1/assets/${asset}/values`, body, kind: 'live' });
+    const answer = await post(881);
     expect(answer.status).toBe(204);
     expect(sandbox.values.last(881, 'flow')).toMatchObject({ value: 1.5 });
-    const refused = await postValues(client, '/v1/assets/{asset_id}/values', 920, body, { kind: 'live' });
+    const refused = await post(920);
     expect(refused.status).toBe(404);
   });
 
@@ -136,12 +137,14 @@ describe('the client against the sandbox', () => {
     const webhooks = new Webhooks(client, application.id);
     const url = 'http://127.0.0.1:9/hook';
     const { id, secret } = await webhooks.create({ url, event_types: ['asset_appeared'] });
-    expect(secret.length).toBeGreaterThan(8);
+    expect(secret!.length).toBeGreaterThan(8);
     expect(await webhooks.read(id)).toMatchObject({ id, url, disabled: false });
     await webhooks.setDisabled(id, true);
     expect((await allEntries(webhooks.list())).find((one) => one.id === id)).toMatchObject({ disabled: true });
     expect(await webhooks.resetSecret(id)).not.toBe(secret);
-    expect(await allEntries(listDeliveries(client, application.id, id, { status: 'failed' }))).toEqual([]);
+    expect(await allEntries(readDeliveries(client, application.id, id, { status: 'failed' }))).toMatchObject([
+      { records: [] },
+    ]);
     await webhooks.resend(id, []).catch((error) => expect(error.status).toBe(400));
     await webhooks.delete(id);
     await expect(webhooks.read(id)).rejects.toMatchObject({ status: 404 });

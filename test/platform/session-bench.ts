@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pino } from 'pino';
-import type { Logger } from '../../src/logger.ts';
+import type { Logger } from '../../src/base/logger.ts';
 import { PlatformClient } from '../../src/platform/client.ts';
 import { createDispatcher } from '../../src/platform/dispatcher.ts';
 import { HttpBoundary } from '../../src/platform/http-boundary.ts';

@@ -67,13 +67,17 @@ export class AgentProcess {
 
   #readyBefore = 0;
 
+  /** What runs the daemon: Node, or a program that runs Node in some surroundings. */
+  wrapper: readonly string[] = [process.execPath];
+
   /** Starts it without waiting. */
   launch(environment: NodeJS.ProcessEnv = {}): ChildProcess {
     this.#readyBefore = this.logged('agent.ready').length;
     const clean = Object.fromEntries(Object.entries(process.env).filter(([key]) => !key.startsWith('NODE_')));
+    const [program, ...before] = this.wrapper;
     const child = spawn(
-      process.execPath,
-      [join(ROOT, process.env.TAGFERRY_TEST_MAIN ?? 'src/main.ts'), 'run', '--config', this.config],
+      program!,
+      [...before, join(ROOT, process.env.TAGFERRY_TEST_MAIN ?? 'src/main.ts'), 'run', '--config', this.config],
       {
         cwd: this.folder,
         env: { ...clean, NO_COLOR: '1', ...environment },

@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Count, countAtPlatform, problemsOf } from '../../src/commands/demo/count.ts';
 import { DEMO_TAGS } from '../../src/commands/demo/plant.ts';
 import { openStage, progressBar } from '../../src/commands/demo/stage.ts';
-import { LEAST_SECONDS, shouldReturn, timetableOf } from '../../src/commands/demo/timetable.ts';
+import { MIN_SECONDS, shouldReturn, timetableOf } from '../../src/commands/demo/timetable.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
@@ -73,7 +73,7 @@ describe('tagferry demo', () => {
       /its flow surges/,
       /threshold_reached to the webhook: answered 204/,
       /the reaction runs.*close-valve FT-101 got/,
-      /threshold_reached of FT-101: flow \d.* high limit 80/,
+      /threshold_reached of 4711: flow \d.* high limit 80/,
       /the valve closes/,
       /the permission on TT-101 \(asset 885\) is taken away/,
       /asset 885 is held/,
@@ -126,7 +126,7 @@ describe('tagferry demo', () => {
     for (const seconds of ['5', 'soon', '1e9']) {
       const demo = startDemo(['--seconds', seconds]);
       expect(await demo.ended).toBe(2);
-      expect(demo.output()).toContain(`${LEAST_SECONDS}`);
+      expect(demo.output()).toContain(`${MIN_SECONDS}`);
     }
   });
 });
@@ -193,19 +193,16 @@ describe('the count at the platform', () => {
 
 describe('the timetable', () => {
   it('lets the parts fit into the least time, and the renewal fall after the outage', () => {
-    for (const seconds of [LEAST_SECONDS, 25, 60, 600]) {
-      const { wholeMs, calmMs, awayMs, mostAwayMs, withoutPermissionMs, stopMs, tokenLifeS } = timetableOf(
-        seconds,
-        100,
-      );
-      expect(calmMs + mostAwayMs + withoutPermissionMs + stopMs).toBeLessThan(wholeMs * 0.7);
+    for (const seconds of [MIN_SECONDS, 25, 60, 600]) {
+      const { wholeMs, calmMs, awayMs, maxAwayMs, withoutPermissionMs, stopMs, tokenLifeS } = timetableOf(seconds, 100);
+      expect(calmMs + maxAwayMs + withoutPermissionMs + stopMs).toBeLessThan(wholeMs * 0.7);
       expect(tokenLifeS * 1000 * 0.6).toBeGreaterThan(calmMs + awayMs);
       expect(tokenLifeS * 1000 * 0.75).toBeLessThan(wholeMs * 0.6);
     }
   });
 
   it('brings the platform back before the last try that surely falls into its time', () => {
-    const plan = { awayMs: 10_000, mostAwayMs: 15_000 };
+    const plan = { awayMs: 10_000, maxAwayMs: 15_000 };
     const isTime = (goneForMs: number, failed: number, nextInMs: number) =>
       shouldReturn(plan, goneForMs, { failed, nextInMs });
     // Early, and the try after the next comes in time.

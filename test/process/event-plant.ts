@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
-import { readStoppedInbox } from '../../src/agent/stopped-inbox.ts';
+import { readStoppedInbox } from '../../src/control/stopped-inbox.ts';
 import type { Sandbox } from '../../src/sandbox/sandbox.ts';
 import type { InboxEvent } from '../../src/webhook/inbox-event.ts';
 import { AgentProcess } from './agent-process.ts';

@@ -66,10 +66,15 @@ describe('the daemon', () => {
     const agent = await startAgent();
     const post = (path: string, type: string, body: string) =>
       agent.call(agent.ingest, path, { body, headers: { 'Content-Type': type } });
-    const line = JSON.stringify(value('FT-101', 1, 1000));
+    const line = JSON.stringify(value('FT-101', 1, 1_700_000_001_000));
     expect(
-      (await post('/v1/values', 'application/x-ndjson', `${line}\n${JSON.stringify(value('FT-101', 2, 2000))}\n`))
-        .status,
+      (
+        await post(
+          '/v1/values',
+          'application/x-ndjson',
+          `${line}\n${JSON.stringify(value('FT-101', 2, 1_700_000_002_000))}\n`,
+        )
+      ).status,
     ).toBe(204);
     expect((await post('/write?precision=ms', 'text/plain', 'FT-102 flow=3 3000\n')).status).toBe(204);
     expect((await post('/api/v2/write?precision=s', 'text/plain', 'FT-102 flow=4i 4\n')).status).toBe(204);
@@ -93,7 +98,7 @@ describe('the daemon', () => {
     await sandbox.goOffline('refuse');
     const sent: { timestampMs: number; value: number }[] = [];
     for (let i = 0; i < 40; i++) {
-      const timestampMs = 1_000_000 + i;
+      const timestampMs = 1_700_000_000_000 + i;
       expect((await agent.push([value('FT-101', i, timestampMs), value('FT-102', i, timestampMs)])).status).toBe(204);
       sent.push({ timestampMs, value: i });
     }
@@ -180,12 +185,13 @@ describe('the daemon', () => {
     let sent = 0;
     const push = () => {
       const from = sent;
-      const values = Array.from({ length: 1000 }, (_, i) => value('FT-101', Math.sin(from + i), 1_000_000 + from + i));
+      const values = Array.from({ length: 1000 }, (_, i) =>
+        value('FT-101', Math.sin(from + i), 1_700_000_000_000 + from + i),
+      );
       return agent.push(values);
     };
     while ((await push()).status === 204) sent += 1000;
     expect((await push()).status).toBe(503);
-    await sandbox.goOnline();
     const wide = { ...narrow, BUFFER_MAX_BYTES: '4MB', POST_MAX_VALUES: '250', OPS_LISTEN: '' };
     agent.write(sandbox.url, { tags: TAGS, env: wide });
     agent.signal('SIGHUP');
@@ -194,6 +200,8 @@ describe('the daemon', () => {
     expect(agent.logged('config.restart_needed')[0]).toMatchObject({ keys: ['OPS_LISTEN'] });
     expect((await push()).status).toBe(204);
     sent += 1000;
+    // Only now: a fast machine would have posted the backlog before it read the smaller POST_MAX_VALUES.
+    await sandbox.goOnline();
     const delivered = () => agent.metric('tagferry_values_delivered_total');
     await agent.until(async () => (await delivered()) === sent, 'everything is on the platform');
     // What was under way before goes again as it was.

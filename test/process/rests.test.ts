@@ -28,7 +28,8 @@ afterEach(async () => {
 });
 
 const status = async () => (await agent.status()) as unknown as Told;
-const push = (value: number) => agent.push([{ tag: 'FT-101', key: 'flow', value, timestamp: value * 1000 }]);
+const push = (value: number) =>
+  agent.push([{ tag: 'FT-101', key: 'flow', value, timestamp: 1_700_000_000_000 + value * 1000 }]);
 const isStored = (count: number) => () => sandbox.values.counts(881, 'flow').stored === count;
 const answering = (fault: { status: number; retryAfter?: string }) =>
   sandbox.faults.add({ method: 'POST', path: '/v1/assets/*', ...fault });
@@ -74,4 +75,19 @@ describe.each(PEOPLE)('%s', (_name, act) => {
     await agent.until(isStored(1), 'the value is on the platform', 20_000);
     await agent.until(async () => (await status()).state === 'online', 'the agent is online');
   });
+});
+
+it('SIGHUP tries a held asset at once', async () => {
+  agent.write(sandbox.url, { tags: `${TAGS}  FT-102: { asset: 882, values: { flow: { unit: 12 } } }\n` });
+  agent.signal('SIGHUP');
+  await agent.until(() => agent.logged('config.reloaded').length === 1, 'the second tag is known');
+  const fault = sandbox.faults.add({ method: 'POST', path: '/v1/assets/881/values', status: 403 });
+  const values = ['FT-101', 'FT-102'].map((tag) => ({ tag, key: 'flow', value: 1, timestamp: Date.now() }));
+  await agent.push(values);
+  await agent.until(async () => (await agent.metric('tagferry_assets_held')) === 1, 'the asset is held');
+  sandbox.faults.remove(fault);
+  agent.signal('SIGHUP');
+  // By itself it would be tried two minutes after it was refused.
+  await agent.until(isStored(1), 'its value is on the platform', 30_000);
+  await agent.until(async () => (await agent.metric('tagferry_assets_held')) === 0, 'it is not held any more');
 });

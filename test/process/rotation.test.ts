@@ -1,7 +1,10 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { EventPlant, NOTHING_WRONG } from './event-plant.ts';
+
+// Many starts of the daemon in one test, and a command that was killed has its pause.
+vi.setConfig({ testTimeout: 180_000 });
 
 let sandbox: Sandbox;
 let plant: EventPlant;

@@ -35,17 +35,19 @@ function begin(maxAgeMs: number, ...actions: Action[]): void {
     },
     clock,
     logger: pino({ level: 'info' }, { write: (line: string) => lines.push(JSON.parse(line)) }),
-    trustedNowMs: () => clock.wallMs(),
+    nowMs: () => clock.wallMs(),
   });
   runner.start();
 }
 
+const until = (condition: () => boolean | Promise<boolean>, options: { timeout?: number; interval?: number } = {}) =>
+  vi.waitUntil(condition, { timeout: 20_000, interval: 5, ...options });
 const stateOf = (id: number) => at.inbox.show(id)?.state;
 /** Time passes in small steps, each as long as what it started takes. */
 async function pass(ms: number): Promise<void> {
   for (let passed = 0; passed < ms; passed += 5_000) {
     await clock.advance(5_000);
-    await vi.waitUntil(() => runner.busy === 0, { interval: 1 });
+    await until(() => runner.busy === 0, { interval: 1 });
   }
 }
 
@@ -83,7 +85,7 @@ describe.each([post, publish])('a $kind that fails', (action) => {
     await pass(12 * MINUTE);
     expect(stateOf(1)).toBe('dead');
     const dead = lines.filter((line) => line.event === 'reaction.dead');
-    expect(dead).toMatchObject([{ detail: 'ECONNREFUSED; the event has become older than max_age' }]);
+    expect(dead).toMatchObject([{ error: 'ECONNREFUSED; the event has become older than max_age' }]);
     expect(lines.filter((line) => line.event === 'reaction.expired')).toEqual([]);
     expect(at.inbox.show(1)!.journal.at(-1)).toMatchObject({ reaction: 'r', outcome: 'dead' });
     const before = tried.length;
@@ -122,7 +124,7 @@ describe('beside a post that waits for its receiver', () => {
 });
 
 describe('an action is given up', () => {
-  const trying = { tries: 8, mostTries: 8, waitedMs: 25 * 60 * MINUTE, replayed: false };
+  const trying = { tries: 8, maxTries: 8, waitedMs: 25 * 60 * MINUTE, replayed: false };
   const any = { maxAgeMs: 10 * MINUTE };
   it.each([
     ['a command after its tries', command, any, trying, true],

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import { assume } from '../../src/commands/sandbox/assumptions.ts';
+import { assume } from '../../src/sandbox/program/assumptions.ts';
 import { Sandbox, type SandboxOptions } from '../../src/sandbox/sandbox.ts';
 import { Visitor } from './visitor.ts';
 
@@ -38,9 +38,9 @@ describe('what the spec does not show can be assumed otherwise', () => {
     const { sandbox } = await assuming('edge-device-offline=1h');
     sandbox.changes.edgeDevices.seen(30);
     sandbox.clock.advance(59 * 60_000);
-    expect(sandbox.plant.get('edge_devices', 30)!.status).toBe(85);
+    expect(sandbox.site.get('edge_devices', 30)!.status).toBe(85);
     sandbox.clock.advance(61_000);
-    expect(sandbox.plant.get('edge_devices', 30)!.status).toBe(86);
+    expect(sandbox.site.get('edge_devices', 30)!.status).toBe(86);
   });
 
   it('what is answered after a sunset', async () => {

@@ -1,12 +1,13 @@
 import { Ajv } from 'ajv';
 import { describe, expect, it, vi } from 'vitest';
-import { EVENT_TYPES, eventSchema, recognise } from '../../src/contract/events.ts';
+import { eventSchema } from '../../src/contract/events/schema.ts';
+import { EVENT_TYPES, recognise } from '../../src/contract/events.ts';
 import { audience } from './audience.ts';
 import { CONTENT_SHAPES, differences } from './content-shapes.ts';
 
 const at = audience();
 
-const cause = (type: string, wish: object = {}) => at.visitor.call('POST', `/sandbox/causes/${type}`, wish);
+const cause = (type: string, request: object = {}) => at.visitor.call('POST', `/sandbox/causes/${type}`, request);
 const arrived = async (type: string) => {
   await vi.waitFor(() => expect(at.receiver.types()).toContain(type), { timeout: 10_000, interval: 5 });
   return at.receiver.received.filter(({ event }) => event.event_type === type).map(({ event }) => event);
@@ -86,7 +87,7 @@ describe('spec 6.3: member by member', () => {
       const both = at.receiver.received.map(({ event }) => event.content.previous_health_conditions.length).sort();
       expect(both).toEqual([0, 1]);
     }
-    if (type === 'threshold_reached') expect(last.content.instrumentation.tag).toBe('FT-101');
+    if (type === 'threshold_reached') expect(last.content.instrumentation.id).toBe(4711);
     if (type === 'event_created') expect(last.content.event.documents).toHaveLength(1);
   });
 });
@@ -97,7 +98,7 @@ describe('causes', () => {
     await cause('threshold_reached', { object: 4712, value: 31, key: 'temperature', unit: 'degree_celsius' });
     const [reached] = await arrived('threshold_reached');
     expect(reached.content).toMatchObject({
-      instrumentation: { id: 4712, tag: 'FT-102' },
+      instrumentation: { id: 4712 },
       data: { value: 31, key: 'temperature', unit: { code: 'degree_celsius' } },
     });
     await cause('asset_updated', { object: 882, status: 'failure' });
@@ -144,7 +145,7 @@ describe('causes', () => {
     expect((await cause('asset_updated', { changes: { colour: 'red' } })).status).toBe(400);
     expect((await cause('asset_updated', { changes: { status: 9999 } })).status).toBe(404);
     expect((await cause('threshold_reached', { value: 'much' })).status).toBe(400);
-    expect(at.sandbox.plant.get('assets', 881)).not.toHaveProperty('colour');
+    expect(at.sandbox.site.get('assets', 881)).not.toHaveProperty('colour');
   });
 
   it('are listed with what each takes', async () => {

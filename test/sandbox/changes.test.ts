@@ -50,7 +50,7 @@ describe('spec 6.3: attributes', () => {
       tenant: null,
     });
     at.sandbox.changes.updateAsset(911, { parent: null });
-    expect(at.sandbox.plant.get('assets', 911)).not.toHaveProperty('parent');
+    expect(at.sandbox.site.get('assets', 911)).not.toHaveProperty('parent');
   });
 
   it('a health condition’s status is an attribute of the asset as well', async () => {
@@ -68,9 +68,9 @@ describe('spec 3.4 and 6.3: an edge device', () => {
     at.sandbox.clock.advance(4 * 60_000);
     await seen();
     at.sandbox.clock.advance(4 * 60_000);
-    expect(at.sandbox.plant.get('edge_devices', 30)!.status).toBe(85);
+    expect(at.sandbox.site.get('edge_devices', 30)!.status).toBe(85);
     at.sandbox.clock.advance(61_000);
-    expect(at.sandbox.plant.get('edge_devices', 30)!.status).toBe(86);
+    expect(at.sandbox.site.get('edge_devices', 30)!.status).toBe(86);
     expect(told().at(-1).content.edge_device).toMatchObject({ id: 30, status: { id: 86 } });
   });
 
@@ -102,14 +102,14 @@ describe('spec 6.3: the end of an object', () => {
     at.sandbox.changes.setAddOnLink(47, 19, true);
     at.sandbox.changes.destroy('nodes', 19);
     expect(told()[0].content).toMatchObject({ add_on: { id: 47 }, node: { id: 19 } });
-    expect(at.sandbox.plant.get('add_ons', 47)!.nodes).toEqual([]);
+    expect(at.sandbox.site.get('add_ons', 47)!.nodes).toEqual([]);
   });
 
   it('of a user takes its permissions, memberships and ownerships along', () => {
     at.sandbox.changes.destroy('users', 6);
-    expect(at.sandbox.plant.get('tenants', 50)).toMatchObject({ admins: [], users: [5, 7] });
+    expect(at.sandbox.site.get('tenants', 50)).toMatchObject({ admins: [], users: [5, 7] });
     expect(at.sandbox.owners).toEqual([]);
-    expect(at.sandbox.plant.all('permissions').some(({ assignable }) => assignable.id === 6)).toBe(false);
+    expect(at.sandbox.site.all('permissions').some(({ assignable }) => assignable.id === 6)).toBe(false);
   });
 });
 
@@ -134,9 +134,9 @@ describe('spec 6.3: event_created', () => {
 describe('spec 1 and 2.2: objects', () => {
   it('there is one of every type that a permission can be on, and a permission on each can be given and read', async () => {
     const anna = Visitor.asPerson(at.sandbox);
-    const { KIND_OF_PERMITABLE } = await import('../../src/sandbox/plant/records.ts');
+    const { KIND_OF_PERMITABLE } = await import('../../src/sandbox/site/records.ts');
     for (const type of PERMITABLE_TYPES) {
-      const { id } = at.sandbox.plant.all(KIND_OF_PERMITABLE[type])[0]!;
+      const { id } = at.sandbox.site.all(KIND_OF_PERMITABLE[type])[0]!;
       at.sandbox.grantPermission({ type, id }, { user: 6 });
       const body = {
         permission_types: ['can_read'],
@@ -189,7 +189,7 @@ describe('spec 6.1: webhooks want an active subscription with an API key', () =>
     });
     at.sandbox.changes.destroy('api_keys', 3);
     expect(await lost()).toBe('delivered');
-    for (const { id } of at.sandbox.plant.all('api_keys')) at.sandbox.changes.destroy('api_keys', id);
+    for (const { id } of at.sandbox.site.all('api_keys')) at.sandbox.changes.destroy('api_keys', id);
     at.sandbox.grantPermission({ type: 'Asset', id: 881 });
     at.sandbox.takePermission({ type: 'Asset', id: 881 });
     await vi.waitFor(() => expect(at.sandbox.deliveries()[1]?.status).toBe('cancelled'));
@@ -197,12 +197,12 @@ describe('spec 6.1: webhooks want an active subscription with an API key', () =>
   });
 
   it('nor when it is no longer active', async () => {
-    at.sandbox.plant.get('client_applications', 3)!.active = false;
+    at.sandbox.site.get('client_applications', 3)!.active = false;
     expect(await lost()).toBe('cancelled');
   });
 
   it('and the payload’s bytes count, not its letters', async () => {
-    at.sandbox.plant.get('client_applications', 3)!.byte_quota = 10_000;
+    at.sandbox.site.get('client_applications', 3)!.byte_quota = 10_000;
     await register('asset_updated');
     at.sandbox.changes.updateAsset(881, { description: 'ü'.repeat(500) });
     await vi.waitFor(() => expect(at.sandbox.deliveries()[0]?.status).toBe('delivered'));

@@ -110,8 +110,7 @@ export const CONTENT_SHAPES: Readonly<Record<EventType, Shape>> = {
   },
   threshold_reached: {
     asset: reference,
-    // The tag is no member of the spec's table; the example of this repository's own contract shows it.
-    instrumentation: { ...reference, tag: text },
+    instrumentation: reference,
     data: { value: number, key: text, timestamp: time, unit },
     threshold: {
       type: oneOf('high', 'low'),

@@ -17,7 +17,7 @@ describe('/openapi.json', () => {
   it('names exactly the operations that the sandbox answers', async () => {
     const offered = sandbox.routes
       .map(({ method, pattern }) => `${method} ${pattern.replaceAll(/:(\w+)/g, '{$1}')}`)
-      .filter((name) => !name.includes(' /sandbox/') && !name.includes('/openapi.json'));
+      .filter((name) => !['GET /', 'GET /openapi.json'].includes(name));
     const { paths } = (await visitor.get('/openapi.json')).body;
     const named = Object.entries(paths).flatMap(([path, methods]) =>
       Object.keys(methods as object).map((method) => `${method.toUpperCase()} ${path}`),

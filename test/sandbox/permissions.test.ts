@@ -159,10 +159,10 @@ describe('spec 4.2 and 4.3: owners and members', () => {
   });
 
   it.each([
-    ['/v1/tenants/50/admins', { admins: [{ id: 7 }] }, () => sandbox.plant.get('tenants', 50)!.admins, [6]],
-    ['/v2/tenants/50/admins', { users: [{ email: BEN }] }, () => sandbox.plant.get('tenants', 50)!.admins, [6]],
-    ['/v1/userroles/60/users', { users: [{ id: 7 }] }, () => sandbox.plant.get('userroles', 60)!.users, [6]],
-    ['/v2/userroles/60/users', { users: [{ email: BEN }] }, () => sandbox.plant.get('userroles', 60)!.users, [6]],
+    ['/v1/tenants/50/admins', { admins: [{ id: 7 }] }, () => sandbox.site.get('tenants', 50)!.admins, [6]],
+    ['/v2/tenants/50/admins', { users: [{ email: BEN }] }, () => sandbox.site.get('tenants', 50)!.admins, [6]],
+    ['/v1/userroles/60/users', { users: [{ id: 7 }] }, () => sandbox.site.get('userroles', 60)!.users, [6]],
+    ['/v2/userroles/60/users', { users: [{ email: BEN }] }, () => sandbox.site.get('userroles', 60)!.users, [6]],
   ])('%s: POST adds, DELETE removes, PATCH replaces', async (path, body, members, before) => {
     expect((await anna.call('POST', path, body)).status).toBe(204);
     expect(members()).toEqual([...before, 7]);

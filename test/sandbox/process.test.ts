@@ -10,7 +10,7 @@ import { Visitor } from './visitor.ts';
 
 const COMMAND = `
   const { Command } = await import('commander');
-  const { define } = await import(${JSON.stringify(join(import.meta.dirname, '../../src/commands/sandbox.ts'))});
+  const { define } = await import(${JSON.stringify(join(import.meta.dirname, '../../src/sandbox/program/verbs.ts'))});
   const program = new Command('tagferry').exitOverride();
   define(program);
   await program.parseAsync(process.argv.slice(1), { from: 'user' }).catch((error) => {
@@ -67,6 +67,17 @@ describe('tagferry sandbox', () => {
     },
   );
 
+  it('warns where it is open to the network, and not on loopback', async () => {
+    const open = run('--listen', '0.0.0.0:0');
+    await urlIn(open.output);
+    expect(open.output.text).toContain('warning: the sandbox is open to the network');
+    open.started.kill('SIGTERM');
+    await open.ended;
+    const own = run('--listen', '127.0.0.1:0');
+    await urlIn(own.output);
+    expect(own.output.text).not.toContain('open to the network');
+  });
+
   it('stays alive and reachable at its second address while the platform is offline', async () => {
     const { started, output, ended } = run('--listen', '127.0.0.1:0', '--admin-port', '0');
     const url = await urlIn(output);
@@ -89,13 +100,13 @@ describe('tagferry sandbox', () => {
     await vi.waitFor(() => expect(fetch(`${url}/openapi.json`)).rejects.toThrow(), { timeout: 20_000, interval: 5 });
   });
 
-  it('prints the default plant as a seed file that makes the same plant', async () => {
+  it('prints the default site as a seed file that makes the same site', async () => {
     const { output, ended } = run('seed');
     expect((await ended)[0]).toBe(0);
-    const file = join(folder, 'plant.yaml');
+    const file = join(folder, 'site.yaml');
     writeFileSync(file, output.text);
-    const { plantOf } = await import('../../src/sandbox/seed/seed.ts');
-    expect(plantOf(readSeedFile(file))).toEqual(plantOf(defaultSeed));
+    const { siteOf } = await import('../../src/sandbox/seed/seed.ts');
+    expect(siteOf(readSeedFile(file))).toEqual(siteOf(defaultSeed));
   });
 
   it('reads a seed of its own and says what is wrong with one', async () => {
@@ -180,7 +191,7 @@ describe('the state file', () => {
     await second.stop();
   });
 
-  it('goes on with deliveries where their schedule stood, with the quota that is spent and the notes', async () => {
+  it('goes on with deliveries where their schedule stood, with the quota that is spent and the notices', async () => {
     const stateFile = join(folder, 'state.json');
     const first = new Sandbox({ stateFile, sendWebhook: async () => 500 });
     await first.start();
@@ -191,7 +202,7 @@ describe('the state file', () => {
     });
     first.takePermission({ type: 'Asset', id: 881 });
     await vi.waitFor(() => expect(first.deliveries()[0]?.attempts).toBe(1));
-    first.notes.push({ at: 'then', contact: 'anna@sandbox.example', text: 'a note' });
+    first.notices.push({ at: 'then', contact: 'anna@sandbox.example', text: 'a notice' });
     const { nextMs } = first.deliveries()[0]!;
     const spent = first.usage.spent(3);
     await first.stop();
@@ -206,7 +217,7 @@ describe('the state file', () => {
     });
     await second.start();
     expect(second.usage.spent(3)).toEqual(spent);
-    expect(second.notes).toEqual(first.notes);
+    expect(second.notices).toEqual(first.notices);
     expect(second.isDeliveryIdle).toBe(true);
     second.clock.advance(nextMs! - second.clock.wallMs() + 1);
     await vi.waitFor(() => expect(second.deliveries()[0]?.status).toBe('delivered'));
@@ -234,10 +245,10 @@ describe('the state file', () => {
     await first.start();
     await first.stop();
     const state = JSON.parse(readFileSync(stateFile, 'utf8'));
-    const [{ client_id, client_secret }] = state.plant.api_keys;
-    Object.assign(state.plant.client_applications[0], { client_id, client_secret });
-    delete state.plant.api_keys;
-    for (const name of ['usage', 'notes', 'beyond']) delete state[name];
+    const [{ client_id, client_secret }] = state.site.api_keys;
+    Object.assign(state.site.client_applications[0], { client_id, client_secret });
+    delete state.site.api_keys;
+    for (const name of ['usage', 'notices', 'beyond']) delete state[name];
     writeFileSync(stateFile, JSON.stringify(state));
     const second = new Sandbox({ stateFile });
     await second.start();

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { EVENT_TYPES } from '../../src/contract/events.ts';
-import { KINDS } from '../../src/sandbox/plant/records.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { KINDS, type Kind } from '../../src/sandbox/site/records.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { Visitor } from './visitor.ts';
 
@@ -50,7 +50,7 @@ const CHANGES = [
   'take-from-node', 'asset-specifications', 'event-specifications', 'create-event', 'add-document',
   'health-conditions', 'product-status', 'link-add-on', 'unlink-add-on',
 ]; // biome-ignore format: a list of words
-/** What meets the plant's records when it is read. */
+/** What meets the site's records when it is read. */
 const READ = [
   '/v1/permissions',
   '/v2/permissions',
@@ -152,7 +152,10 @@ describe('what is put behind the scenes', () => {
     ['assets/881', { health_conditions: [5] }, 'health_conditions'],
   ])('is refused where it could not be: %s %j', async (place, body, member) => {
     const visitor = await Visitor.signedIn(sandbox);
-    const reply = await visitor.call('PUT', `/sandbox/objects/${place}`, body);
+    // A record that is there is changed, one of a new id is made.
+    const [kind, id] = place.split('/') as [Kind, string];
+    const method = sandbox.site.get(kind, Number(id)) ? 'PATCH' : 'PUT';
+    const reply = await visitor.call(method, `/sandbox/objects/${place}`, body);
     expect([reply.status, reply.body.errors?.[0].attribute]).toEqual([400, member]);
   });
 

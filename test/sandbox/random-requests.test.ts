@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { OPERATIONS, type Operation } from '../../src/contract/operations.ts';
 import { PERMISSION_TYPES } from '../../src/contract/permissions.ts';
+import { OPERATIONS, type Operation } from '../../src/sandbox/openapi/operations.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { basic, Visitor } from './visitor.ts';
@@ -81,7 +81,7 @@ function setTheTable(): void {
   }
   visitor.token = sandbox.tokens.issue(5, 3, 'password').access_token;
   if (sandbox.webhooks().length < 2) {
-    sandbox.webhookBook.add({
+    sandbox.webhookRegistry.add({
       application: 3,
       url: 'https://client.example/',
       event_types: ['asset_values_created', 'asset_appeared'],
@@ -89,8 +89,11 @@ function setTheTable(): void {
       secret: 'secret',
     });
   }
-  Object.assign(sandbox.plant.get('tenants', 50)!, { admins: [5, 6, 7], users: [5, 6, 7] });
-  Object.assign(sandbox.plant.get('userroles', 60)!, { users: [5, 6, 7] });
+  Object.assign(sandbox.site.get('tenants', 50)!, { admins: [5, 6, 7], users: [5, 6, 7] });
+  Object.assign(sandbox.site.get('userroles', 60)!, { users: [5, 6, 7] });
+  const link = { contact: 'waiting@plant.example', link: '/app/id/confirm?token=confirm-token' };
+  sandbox.notices.push({ at: '', text: 'confirm', ...link });
+  sandbox.site.put('users', { id: 9, email: link.contact, password: 'x', technical: false, confirmed: false });
   if (sandbox.owners.length === 0) sandbox.owners.push({ user: 6, permitable: { type: 'Asset', id: 881 } });
 }
 
@@ -154,16 +157,18 @@ class RequestMaker {
     if (name === 'webhook') return String(this.#pick(sandbox.webhooks()).id);
     if (name === 'key') return 'flow';
     if (path.includes('permissions')) {
-      const id = this.#pick(sandbox.plant.all('permissions')).id;
+      const id = this.#pick(sandbox.site.all('permissions')).id;
       return String(path.startsWith('/v1/') ? id + this.#pick([1, 2, 3, 4]) : id);
     }
     if (path.includes('tenants')) return '50';
+    if (path.includes('nodes')) return '19';
+    if (path.includes('units')) return '12';
     if (path.includes('userroles')) return '60';
     return path.includes('instrumentations') ? '4711' : this.#pick(['881', '882']);
   }
 
   #query({ path, query }: Operation): string {
-    const asks = path === '/app/id/sign_in';
+    const asks = path === '/app/id/sign_in' || path === '/app/id/confirm';
     const chosen = (query ?? []).filter((name) => !name.startsWith('code_') && (asks || this.#random.random() < 0.3));
     return chosen.map((name) => `${name}=${encodeURIComponent(this.#text(name))}`).join('&');
   }
@@ -184,6 +189,9 @@ class RequestMaker {
       code_challenge: createHash('sha256').update(VERIFIER).digest('base64url'),
       code_challenge_method: 'S256',
       code_verifier: VERIFIER,
+      email: `new-${sandbox.site.newId()}-${this.#random.random()}@plant.example`,
+      name: `application ${this.#random.random()}`,
+      redirect_uris: redirectUri,
     };
     if (grant === 'authorization_code') fields.code = await codeOf(fields);
     fields.refresh_token = sandbox.tokens.issue(5, 3, 'password').refresh_token;
@@ -192,7 +200,7 @@ class RequestMaker {
     return Object.fromEntries(chosen.map((name) => [name, this.#isStrange() ? this.#strangeText() : fields[name]!]));
   }
 
-  /** Pairs that belong together come from the plant: an object of its type, a user by its id and address. */
+  /** Pairs that belong together come from the site: an object of its type, a user by its id and address. */
   #body({ path, body }: Operation): unknown {
     const made = this.#value({ $ref: `#/components/schemas/${body}` }, '') as Record<string, unknown>;
     if (typeof made !== 'object' || made === null) return made;
@@ -201,7 +209,7 @@ class RequestMaker {
     if (assignable?.type === 'Usergroup' && !this.#isStrange()) assignable.id = 40;
     if (path.endsWith('/owners')) {
       const owner = this.#pick(sandbox.owners);
-      const email = sandbox.plant.get('users', owner.user)?.email;
+      const email = sandbox.site.get('users', owner.user)?.email;
       if (!this.#isStrange()) made.permitable = owner.permitable;
       if (!this.#isStrange()) made.assignable = { type: 'User', id: owner.user, email };
     }
@@ -277,6 +285,7 @@ const TEXT_OF_MEMBER: Readonly<Record<string, readonly string[]>> = {
   status: ['failed', 'delivered,pending'],
   order_by: ['id', '-occurred_at', 'last_send_at'],
   all: ['true', 'false'],
+  token: ['confirm-token'],
   permitable_type: ['Asset', 'Node'],
   permitable_id: ['881', '19'],
   response_type: ['code'],

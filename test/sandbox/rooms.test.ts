@@ -25,7 +25,7 @@ function circleIn(imports: ReadonlyMap<string, readonly string[]>): string[] | u
   return undefined;
 }
 
-describe('the rooms of the sandbox', () => {
+describe('the contexts of the sandbox', () => {
   it('import one another in no circle, type imports included', () => {
     const files = readdirSync(ROOT, { recursive: true, encoding: 'utf8' }).filter((file) => file.endsWith('.ts'));
     const imports = new Map(

@@ -19,7 +19,7 @@ describe('spec 6.1: the retry schedule', () => {
     const random = new ManualClock(0, 7);
     const sandbox = new Sandbox({
       clock: new ManualClock(),
-      mostDeliveries: 2 * DELIVERIES,
+      maxDeliveries: 2 * DELIVERIES,
       sendWebhook: async ({ url }) => answerOf(Number(new URL(url).pathname.slice(1))),
     });
     const startMs = sandbox.clock.wallMs();
@@ -34,7 +34,7 @@ describe('spec 6.1: the retry schedule', () => {
       return random.random() < 0.5 ? 500 : 204;
     };
     for (let receiver = 0; receiver < WEBHOOKS; receiver++) {
-      sandbox.webhookBook.add({
+      sandbox.webhookRegistry.add({
         application: 3,
         url: `https://client.example/${receiver}`,
         event_types: ['node_appeared'],

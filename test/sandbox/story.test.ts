@@ -68,7 +68,7 @@ describe('the request log', () => {
     await visitor.form('/oauth/token', { grant_type: 'password', username: 'x', password: 'y' });
     const refused = sandbox.requests.list().map((entry) => entry.refused);
     expect(refused.slice(-3)).toEqual([
-      'asset 1 was not found',
+      'Asset 1 was not found',
       'values[0].key has 1 to 128 letters, digits, dots, hyphens or underscores',
       'user name or password is wrong',
     ]);

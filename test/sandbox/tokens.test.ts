@@ -68,8 +68,13 @@ describe('spec 4.1: client authentication', () => {
     expect((await visitor.form('/oauth/token', fields, {})).status).toBe(401);
   });
 
-  it('undoes the percent-encoding of RFC 6749 section 2.3.1', async () => {
-    sandbox.plant.get('api_keys', 3)!.client_secret = 'a b:c%d+e';
+  it.each([
+    ['as it stands (spec 5.2)', 'a+b/c%41:d', 'a+b/c%41:d'],
+    ['as it stands where that is a broken encoding', '100%', '100%'],
+    ['form-encoded (RFC 6749 section 2.3.1)', 'a b:c%d+e', 'a+b%3Ac%25d%2Be'],
+    ['form-encoded where it holds an encoding itself', 'c%41', 'c%2541'],
+  ])('takes a Basic secret %s', async (_, secret, sent) => {
+    sandbox.site.get('api_keys', 3)!.client_secret = secret;
     const reply = await visitor.form(
       '/oauth/token',
       {
@@ -77,7 +82,7 @@ describe('spec 4.1: client authentication', () => {
         username: SANDBOX_CREDENTIALS.technicalUsername,
         password: SANDBOX_CREDENTIALS.technicalPassword,
       },
-      basic(SANDBOX_CREDENTIALS.clientId, 'a+b%3Ac%25d%2Be'),
+      basic(SANDBOX_CREDENTIALS.clientId, sent),
     );
     expect(reply.status).toBe(200);
   });

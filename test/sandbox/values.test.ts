@@ -143,12 +143,12 @@ describe('limits (beyond-the-spec)', () => {
   it('a subscription that is not active says so', async () => {
     const status = async () => (await visitor.get('/v1/api_subscriptions')).body.api_subscriptions[0].status;
     expect(await status()).toBe('active');
-    sandbox.plant.get('client_applications', 3)!.active = false;
+    sandbox.site.get('client_applications', 3)!.active = false;
     expect(await status()).toBe('inactive');
   });
 
   it('a spent quota is 402', async () => {
-    sandbox.plant.get('client_applications', 3)!.call_quota = 2;
+    sandbox.site.get('client_applications', 3)!.call_quota = 2;
     const statuses: number[] = [];
     for (let i = 0; i < 3; i++) statuses.push((await visitor.get('/v1/api_subscriptions')).status);
     expect(statuses).toEqual([200, 200, 402]);

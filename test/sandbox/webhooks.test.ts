@@ -120,7 +120,7 @@ describe('spec 6.1: delivery', () => {
     await at.visitor.call('PATCH', `${WEBHOOKS}/${id}`, { disabled: true });
     lose();
     expect(at.sandbox.deliveries()).toEqual([]);
-    at.sandbox.plant.get('client_applications', 3)!.call_quota = 1;
+    at.sandbox.site.get('client_applications', 3)!.call_quota = 1;
     at.sandbox.grantPermission({ type: 'Asset', id: 881 });
     await until(() => expect(at.sandbox.deliveries()[0]?.status).toBe('cancelled'));
     expect(at.receiver.received).toEqual([]);
@@ -151,7 +151,7 @@ describe('spec 3.2: a webhook that fails for more than two weeks', () => {
     await until(() => expect(at.sandbox.webhooks()[0]?.disabled).toBe(false));
     at.sandbox.clock.advance(2 * 24 * HOUR_MS);
     await until(() => expect(at.sandbox.webhooks()[0]?.disabled).toBe(true));
-    expect(at.sandbox.notes).toEqual([
+    expect(at.sandbox.notices).toEqual([
       { at: expect.any(String), contact: 'anna@sandbox.example', text: expect.stringContaining(`webhook ${id}`) },
     ]);
   });

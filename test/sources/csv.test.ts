@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { readCsv } from '../../src/sources/csv.ts';
-import { importCsv } from '../../src/sources/csv-import.ts';
+import { readCsv } from '../../src/sources/csv/csv.ts';
+import { importCsv } from '../../src/sources/csv/csv-import.ts';
 import { makeDoor, seeded, storeFault } from './sink-double.ts';
 
 async function* pieces(text: string, length = text.length): AsyncGenerator<Uint8Array> {

@@ -2,37 +2,42 @@ import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { silentLogger } from '../../src/base/logger.ts';
 import { HOST_READING_NAMES, parseHostReading } from '../../src/contract/host-readings.ts';
-import { silentLogger } from '../../src/logger.ts';
-import { HostReader } from '../../src/sources/host.ts';
+import { HostSource } from '../../src/sources/host/host-source.ts';
+import type { HostSpec, HostValue } from '../../src/sources/host/host-spec.ts';
 import { pointsOf } from '../../src/sources/points.ts';
-import { type Door, makeDoor, tagOf } from './sink-double.ts';
+import type { SourceContext } from '../../src/sources/source-kind.ts';
+import { type Door, makeDoor, originOf, tagOf } from './sink-double.ts';
 
 function readerOf(
   readings: string[],
   root?: string,
-): Door & { reader: HostReader; values: () => Promise<Record<string, number>>; warnings: unknown[] } {
+): Door & { source: HostSource; values: () => Promise<Record<string, number>>; warnings: unknown[] } {
   const tag = tagOf(
     'GW-01',
     900,
-    readings.map((reading, at) => ({ key: `r${at}`, from: { kind: 'host', source: 'self', reading } })),
+    readings.map((reading, at) => ({ key: `r${at}`, from: originOf('host', 'self', { reading }) })),
   );
   const door = makeDoor(new Map([['GW-01', tag]]));
-  const points = pointsOf(new Map([['GW-01', tag]]), 'self', 'host', door.intake);
+  const points = pointsOf<HostValue>(new Map([['GW-01', tag]]), 'self', door.intake);
   const warnings: unknown[] = [];
   const log = silentLogger();
   log.warn = ((fields: unknown) => warnings.push(fields)) as typeof log.warn;
-  const reader = new HostReader(points, door.clock, log, root);
+  const gate = door.gateOf('self');
+  const context = { source: { name: 'self' }, points, gate, clock: door.clock, log };
+  const source = new HostSource(context as unknown as SourceContext<HostSpec, HostValue>, root);
   const values = async () => {
-    const columns = await reader.read();
+    const before = door.sink.stored.length;
+    await source.read(points);
+    await gate.settled();
     const found: Record<string, number> = {};
-    for (let at = 0; at < columns.length; at++) {
-      const key = door.catalogue.get(columns.series[at]!)!.key;
-      found[readings[Number(key.slice(1))]!] = columns.value[at]!;
+    for (const { address, value } of door.sink.stored.slice(before)) {
+      found[readings[Number(address.split('/')[2]!.slice(1))]!] = value;
     }
     return found;
   };
-  return { ...door, reader, values, warnings };
+  return { ...door, source, values, warnings };
 }
 
 function machine(files: Record<string, string>): { root: string; write: (files: Record<string, string>) => void } {

@@ -6,8 +6,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { deflateRawSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { silentLogger } from '../../src/logger.ts';
-import { HttpPush, type HttpPushOptions } from '../../src/sources/http-push.ts';
+import { silentLogger } from '../../src/base/logger.ts';
+import { HttpPush, type HttpPushOptions } from '../../src/sources/push/http-push.ts';
 import { type Door, makeDoor, storeFault, until } from './sink-double.ts';
 
 const AT = '2026-11-21T00:00:00.000Z';
@@ -33,7 +33,7 @@ const AT_ONCE = { listenRetries: 0 };
 async function listen(options: Partial<HttpPushOptions> = {}): Promise<void> {
   push = new HttpPush({
     listen: { host: '127.0.0.1', port: 0 },
-    token: undefined,
+    rules: { token: undefined },
     intake: door.intake,
     clock: door.clock,
     log: silentLogger(),
@@ -317,13 +317,13 @@ describe('POST /v1/values', () => {
     const bomb = gzipSync(Buffer.alloc(256 * 1024 * 1024));
     expect(bomb.length).toBeLessThan(1024 * 1024);
     const answer = await send('/v1/values', bomb, { ...JSON_TYPE, 'Content-Encoding': 'gzip' });
-    expect([answer.status, push.heldBytes]).toEqual([413, 0]);
+    expect([answer.status, push.bytesUnderWay]).toEqual([413, 0]);
   });
 
   it('refuses by the announced length before a byte of the body has come', async () => {
     const { socket, received } = await rawConnection();
     socket.write(
-      'POST /v1/values HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9000000\r\n\r\n',
+      'POST /v1/values HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9000000\r\n\r\n',
     );
     await until(() => received().includes('\r\n\r\n{'));
     expect(received()).toMatch(/^HTTP\/1\.1 413 /);
@@ -333,7 +333,7 @@ describe('POST /v1/values', () => {
   it('lets a client that asks send only what it would take', async () => {
     const { socket, received } = await rawConnection();
     const body = JSON.stringify({ values: [ONE] });
-    const head = `POST /v1/values HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Type: application/json\r\n`;
+    const head = `POST /v1/values HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Type: application/json\r\n`;
     socket.write(`${head}Content-Length: ${body.length}\r\n\r\n`);
     await until(() => received().includes('100 Continue'));
     socket.write(body);
@@ -384,7 +384,7 @@ describe('POST /v1/values', () => {
     expect(door.sink.stored).toHaveLength(0);
     door.sink.commit();
     expect(new Set((await Promise.all(answers)).map((answer) => answer.status))).toEqual(new Set([204]));
-    expect([door.sink.commits, door.sink.stored.length, push.heldBytes]).toEqual([1, 200, 0]);
+    expect([door.sink.commits, door.sink.stored.length, push.bytesUnderWay]).toEqual([1, 200, 0]);
   });
 
   it('answers pipelined requests in their order, though a later one is refused at once', async () => {
@@ -392,7 +392,7 @@ describe('POST /v1/values', () => {
     const { socket, received } = await rawConnection();
     const body = JSON.stringify({ values: [ONE] });
     const post = (path: string) =>
-      `POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+      `POST ${path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
     socket.write(post('/v1/values') + post('/nowhere') + post('/v1/values'));
     await until(() => door.sink.waiting >= 1);
     expect(received()).toBe('');
@@ -405,31 +405,34 @@ describe('POST /v1/values', () => {
   it('stores nothing of a body that broke off', async () => {
     const { socket } = await rawConnection();
     socket.write(
-      'POST /v1/values HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{"values":[',
+      'POST /v1/values HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{"values":[',
     );
-    await until(() => push.heldBytes > 0);
+    await until(() => push.bytesUnderWay > 0);
     socket.destroy();
-    await until(() => push.heldBytes === 0);
+    await until(() => push.bytesUnderWay === 0);
     expect(door.sink.appends).toBe(0);
   });
 });
 
 describe('the limits of the listener', () => {
   it('ends requests whose header or body takes too long', async () => {
-    await listen({ limits: { headerMs: 40, requestMs: 80, checkEveryMs: 20 } });
+    await listen({ limits: { headerMs: 40, requestMs: 5_000 } });
     const slowHead = await rawConnection();
     slowHead.socket.write('POST /v1/values HTTP/1.1\r\nHost:');
     const slowBody = await rawConnection();
     slowBody.socket.write(
-      'POST /v1/values HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{',
+      'POST /v1/values HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{',
     );
+    await until(() => push.bytesUnderWay > 0);
+    await door.clock.advance(5_000);
     await until(() => slowHead.closed() && slowBody.closed());
+    expect(slowBody.received()).toContain('408');
     expect(slowHead.received()).toContain('408');
-    expect(push.heldBytes).toBe(0);
+    expect(push.bytesUnderWay).toBe(0);
   });
 
   it('answers 503 where too many bytes wait for the disk, and takes more when they are there', async () => {
-    await listen({ limits: { heldBytes: 20_000 } });
+    await listen({ limits: { bytesUnderWay: 22_400 } });
     door.sink.holds = true;
     const waiting = [1, 2, 3, 4].map(() => sendValues([ONE]));
     await until(() => door.sink.waiting === 4);
@@ -441,13 +444,29 @@ describe('the limits of the listener', () => {
     expect((await sendValues([ONE])).status).toBe(204);
   });
 
-  it('drops connections beyond the bound', async () => {
+  it('gives the place of the connection that is quiet longest to a newcomer', async () => {
     await listen({ limits: { connections: 2 } });
     const first = await rawConnection();
+    await door.clock.advance(1);
     const second = await rawConnection();
     const third = await rawConnection();
-    await until(() => third.closed());
-    expect([first.closed(), second.closed()]).toEqual([false, false]);
+    await until(() => first.closed());
+    expect([second.closed(), third.closed(), push.connections]).toEqual([false, false, 2]);
+  });
+});
+
+describe('the name by which it is called', () => {
+  it('is one of loopback, or of INGEST_HOSTS, while there is no token: no web page writes here', async () => {
+    await listen();
+    const body = JSON.stringify({ values: [ONE] });
+    const status = async (host: string) => (await send('/v1/values', body, { ...JSON_TYPE, Host: host })).status;
+    expect(await status('evil.example')).toBe(421);
+    expect(await status('LocalHost.:1')).toBe(204);
+    push.setRules({ token: undefined, hosts: ['plc.example'] });
+    expect([await status('plc.example:8470'), await status('evil.example')]).toEqual([204, 421]);
+    push.setRules({ token: 'a-token' });
+    expect(await status('evil.example')).toBe(401);
+    expect(door.sink.stored).toHaveLength(2);
   });
 });
 
@@ -457,7 +476,7 @@ describe('INGEST_TOKEN', () => {
   const basic = (pair: string) => ({ Authorization: `Basic ${Buffer.from(pair).toString('base64')}` });
 
   it('is asked for, in the ways that pushers have', async () => {
-    await listen({ token: 's3cret' });
+    await listen({ rules: { token: 's3cret' } });
     const missing = await send('/v1/values', body);
     expect([missing.status, missing.headers['www-authenticate']]).toEqual([401, 'Bearer realm="tagferry"']);
     for (const value of ['Bearer wrong', 'Bearer s3cret2', 'Bearer', 's3cret', 'Digest s3cret', 'Bearer s3cre']) {
@@ -476,7 +495,7 @@ describe('INGEST_TOKEN', () => {
   });
 
   it('opens the listener to pages that know it', async () => {
-    await listen({ token: 's3cret' });
+    await listen({ rules: { token: 's3cret' } });
     const headers = { ...JSON_TYPE, Authorization: 'Bearer s3cret', Origin: 'http://panel.plant' };
     expect((await sendValues([ONE], headers)).status).toBe(204);
   });
@@ -574,7 +593,7 @@ describe('start and stop', () => {
     await listen();
     door.sink.holds = true;
     const idle = await rawConnection();
-    idle.socket.write('GET /ping HTTP/1.1\r\nHost: x\r\n\r\n');
+    idle.socket.write('GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n');
     await until(() => idle.received().includes('204'));
     const agent = new Agent({ keepAlive: true });
     const body = JSON.stringify({ values: [ONE] });
@@ -599,9 +618,9 @@ describe('start and stop', () => {
     await listen({ limits: { stopMs: 5_000 } });
     const slow = await rawConnection();
     slow.socket.write(
-      'POST /v1/values HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{',
+      'POST /v1/values HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{',
     );
-    await until(() => push.heldBytes > 0);
+    await until(() => push.bytesUnderWay > 0);
     const stopping = push.stop();
     await door.clock.advance(5_000);
     await stopping;
@@ -641,7 +660,7 @@ describe('start and stop', () => {
     expect(six.status).toBe(204);
     const taken = new HttpPush({
       listen: { host: '::1', port },
-      token: undefined,
+      rules: { token: undefined },
       intake: door.intake,
       clock: door.clock,
       log: silentLogger(),

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { parseDecimal } from '../../src/sources/decimal-text.ts';
-import { type LineReceiver, msOfPrecision, parseLineProtocol } from '../../src/sources/line-protocol.ts';
+import { type LineReceiver, msOfPrecision, parseLineProtocol } from '../../src/sources/push/line-protocol.ts';
 import { seeded } from './sink-double.ts';
 
-type Heard = [what: string, ...rest: (string | number)[]];
+type Heard = [what: string, ...rest: (string | number | undefined)[]];
 
 function hear(text: string, precision: string | null = 'ms'): Heard[] {
   const heard: Heard[] = [];

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import type { ValueColumns } from '../../src/buffer/value-columns.ts';
+import type { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import type { Draft } from '../../src/sources/draft.ts';
-import { addJsonValue } from '../../src/sources/json-values.ts';
-import { readPlainBody, readPlainLines } from '../../src/sources/plain-json.ts';
+import { addJsonValue } from '../../src/sources/push/json-values.ts';
+import { readPlainBody, readPlainLines } from '../../src/sources/push/plain-json.ts';
 import { makeDoor, seeded, tagOf } from './sink-double.ts';
 
 const TAGS = new Map([
@@ -73,6 +73,7 @@ function damaged(text: string): string {
 describe('the short way through JSON', () => {
   it('takes nothing that JSON.parse and the checks would not take, and takes it the same', () => {
     const door = makeDoor(TAGS);
+    const other = makeDoor(TAGS);
     let short = 0;
     for (let round = 0; round < 20_000; round++) {
       const items = Array.from({ length: below(5) }, () => randomItem(false));
@@ -81,7 +82,7 @@ describe('the short way through JSON', () => {
       if (!readPlainBody(Buffer.from(text), draft)) continue;
       short++;
       const found = outcomeOf(draft, () => {});
-      const slow = door.intake.draft();
+      const slow = other.intake.draft();
       const wanted = outcomeOf(slow, () => {
         const body = JSON.parse(text);
         if (Object.keys(body).join() !== 'values') throw new Error('other members');
@@ -94,6 +95,7 @@ describe('the short way through JSON', () => {
 
   it('holds to the same for NDJSON', () => {
     const door = makeDoor(TAGS);
+    const other = makeDoor(TAGS);
     let short = 0;
     for (let round = 0; round < 20_000; round++) {
       const items = Array.from({ length: below(5) }, () => randomItem(true));
@@ -102,7 +104,7 @@ describe('the short way through JSON', () => {
       if (!readPlainLines(Buffer.from(text), draft)) continue;
       short++;
       const found = outcomeOf(draft, () => {});
-      const slow = door.intake.draft();
+      const slow = other.intake.draft();
       const wanted = outcomeOf(slow, () => {
         for (const line of text.split('\n')) if (line.trim() !== '') addJsonValue(slow, JSON.parse(line));
       });

@@ -1,8 +1,12 @@
+import { StoreError } from '../../src/base/errors.ts';
+import { silentLogger } from '../../src/base/logger.ts';
+import type { Note } from '../../src/buffer/client/notes.ts';
+import { STAMPED_HERE, STATUS_MASK, type ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { SeriesCatalogue } from '../../src/buffer/series.ts';
-import { STAMPED_HERE, STATUS_MASK, type ValueColumns } from '../../src/buffer/value-columns.ts';
-import type { Tag, TagValue } from '../../src/config/tags.ts';
-import { StoreError } from '../../src/errors.ts';
+import { AS_IT_COMES, type Shaping, type Tag, type TagValue, type ValueOrigin } from '../../src/config/tags.ts';
+import { Gate } from '../../src/sources/gate.ts';
 import { Intake } from '../../src/sources/intake.ts';
+import { Stamps } from '../../src/sources/stamps.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 export interface StoredValue {
@@ -17,12 +21,16 @@ export interface StoredValue {
 export class MemorySink {
   readonly stored: StoredValue[] = [];
   appends = 0;
+  hurries = 0;
+  /** Notes that came with values, the last of each name. */
+  readonly notes = new Map<string, string>();
   commits = 0;
   fault: Error | undefined;
   /** Appends wait for `commit`, as they do for the store's next commit. */
   holds = false;
   readonly #catalogue: SeriesCatalogue;
-  #waiting: { columns: ValueColumns; resolve: () => void; reject: (error: Error) => void }[] = [];
+  #waiting: { columns: ValueColumns; notes: readonly Note[]; resolve: () => void; reject: (error: Error) => void }[] =
+    [];
 
   constructor(catalogue: SeriesCatalogue) {
     this.#catalogue = catalogue;
@@ -32,28 +40,36 @@ export class MemorySink {
     return this.#waiting.length;
   }
 
-  async append(columns: ValueColumns): Promise<void> {
+  async append(columns: ValueColumns, notes: readonly Note[] = []): Promise<void> {
     this.appends++;
     if (this.fault) throw this.fault;
     if (!this.holds) {
-      this.#keep(columns);
+      this.#keep(columns, notes);
       return;
     }
-    await new Promise<void>((resolve, reject) => this.#waiting.push({ columns, resolve, reject }));
+    await new Promise<void>((resolve, reject) => this.#waiting.push({ columns, notes, resolve, reject }));
   }
 
   commit(): void {
     this.commits++;
-    for (const { columns, resolve, reject } of this.#waiting.splice(0)) {
+    for (const { columns, notes, resolve, reject } of this.#waiting.splice(0)) {
       if (this.fault) reject(this.fault);
       else {
-        this.#keep(columns);
+        this.#keep(columns, notes);
         resolve();
       }
     }
   }
 
-  #keep(columns: ValueColumns): void {
+  hurry(): void {
+    this.hurries++;
+  }
+
+  #keep(columns: ValueColumns, notes: readonly Note[]): void {
+    for (const { name, text } of notes) {
+      if (text === undefined) this.notes.delete(name);
+      else this.notes.set(name, text);
+    }
     for (let at = 0; at < columns.length; at++) {
       const series = this.#catalogue.get(columns.series[at]!);
       if (!series) throw new Error(`series ${columns.series[at]} is not in the catalogue`);
@@ -90,12 +106,26 @@ export const PLANT = new Map<string, Tag>([
   ['GW-01', tagOf('GW-01', 900, [{ key: 'load' }])],
 ]);
 
+/** Where a value comes from, with nothing done to it unless told. */
+export function originOf<Spec>(
+  kind: string,
+  source: string,
+  spec: Spec,
+  { everyMs = 1_000, ...shaping }: Partial<Shaping> & { everyMs?: number } = {},
+): ValueOrigin<Spec> {
+  return { kind, source, everyMs, shaping: { ...AS_IT_COMES, ...shaping }, spec };
+}
+
 export interface Door {
   catalogue: SeriesCatalogue;
   sink: MemorySink;
   intake: Intake;
+  stamps: Stamps;
+  /** A gate of a source over the same store. */
+  gateOf(source: string, timeFrom?: 'arrival' | 'source'): Gate;
   clock: ManualClock;
   counted: Map<string, number>;
+  ahead: Map<string, number>;
 }
 
 /** An intake over the plant's tags and a store in memory. */
@@ -104,10 +134,16 @@ export function makeDoor(tags: ReadonlyMap<string, Tag> = PLANT): Door {
   const sink = new MemorySink(catalogue);
   const clock = new ManualClock();
   const counted = new Map<string, number>();
-  const countIngested = (source: string, values: number) => {
-    counted.set(source, (counted.get(source) ?? 0) + values);
+  const ahead = new Map<string, number>();
+  const countInto = (counts: Map<string, number>) => (source: string, values: number) => {
+    counts.set(source, (counts.get(source) ?? 0) + values);
   };
-  return { catalogue, sink, clock, counted, intake: new Intake({ catalogue, tags, sink, clock, countIngested }) };
+  const countIngested = countInto(counted);
+  const stamps = new Stamps();
+  const intake = new Intake({ catalogue, tags, sink, stamps, clock, countIngested, countAhead: countInto(ahead) });
+  const gateOf = (source: string, timeFrom: 'arrival' | 'source' = 'source') =>
+    new Gate({ source, timeFrom, sink, stamps, clock, log: silentLogger(), countIngested });
+  return { catalogue, sink, clock, counted, ahead, stamps, intake, gateOf };
 }
 
 /** Waits until something holds, as long as the test runs. */

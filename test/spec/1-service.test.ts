@@ -45,7 +45,7 @@ describe('what the service does', () => {
     }
   });
 
-  it.each(KINDS)('1 the plant has objects of the kind that the interface names: %s', async (kind) => {
+  it.each(KINDS)('1 the site has objects of the kind that the interface names: %s', async (kind) => {
     const { objects } = (await platform.gateway.get(`/sandbox/objects/${kind}`)).body;
     expect(objects.length).toBeGreaterThan(0);
   });

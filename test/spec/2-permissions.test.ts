@@ -140,9 +140,18 @@ describe('what the types mean', () => {
     const { id } = (await giveV2([type])).body;
     expect((await platform.gateway.get(`/v2/permissions/${id}`)).body.permission_types).toEqual([type]);
     expect(await sees(881)).toBe(type === 'can_read');
-    // Whoever does not see the object is told nothing of it; whoever sees it is told what is missing.
+    // Each is enough for what it is for. Whoever does not see the object is told nothing of it; whoever sees it is told what is missing.
     const no = type === 'can_read' ? 403 : 404;
-    expect([await updates(881), await permits(881)]).toEqual([no, no]);
+    const expected = [type === 'can_update' ? 200 : no, type === 'can_permit' ? 201 : no];
+    expect([await updates(881), await permits(881)]).toEqual(expected);
+  });
+
+  it('2.2 can_permit alone deletes permissions on an object that the user does not see, and is shown them', async () => {
+    const { id } = (await giveV2(['can_read'], asset(881), { email: ANNA.email, type: 'User' })).body;
+    await letBen(['can_permit'], asset(881));
+    expect(await sees(881)).toBe(false);
+    expect((await ben.get(`/v2/permissions/${id}`)).status).toBe(200);
+    expect((await ben.call('DELETE', `/v2/permissions/${id}`)).status).toBe(204);
   });
 
   it('2.2 there is no hierarchy: the other three do not add up to can_read', async () => {

@@ -106,7 +106,7 @@ describe('tokens', () => {
 describe('the webhook', () => {
   const lose = () => platform.take(asset(881));
   const isDisabled = async (hook: Hook) => (await platform.gateway.get(hook.path)).body.disabled;
-  const notes = async () => (await platform.gateway.get('/sandbox/webhooks')).body.notes;
+  const notices = async () => (await platform.gateway.get('/sandbox/notices')).body.notices;
 
   it('3.2 enabled, it is disabled by PATCH with disabled true, and gets nothing', async () => {
     const hook = await platform.webhook(['asset_disappeared']);
@@ -140,7 +140,7 @@ describe('the webhook', () => {
     const hook = await platform.webhook(['asset_disappeared']);
     await failFor(hook, [13, 2]);
     await until(async () => expect(await isDisabled(hook)).toBe(true));
-    expect(await notes()).toEqual([
+    expect(await notices()).toEqual([
       { at: expect.any(String), contact: 'anna@sandbox.example', text: expect.stringContaining(`webhook ${hook.id}`) },
     ]);
   });
@@ -149,7 +149,7 @@ describe('the webhook', () => {
     const hook = await platform.webhook(['asset_disappeared']);
     await failFor(hook, [7, 6.9]);
     await hook.first('pending');
-    expect([await isDisabled(hook), await notes()]).toEqual([false, []]);
+    expect([await isDisabled(hook), await notices()]).toEqual([false, []]);
   });
 
   it('3.2 that was disabled so can be enabled again', async () => {

@@ -204,7 +204,7 @@ const CASES: Record<EventType, { first?: () => Promise<unknown>; cause: () => Pr
     cause: () => platform.value(881, 'flow', 30, UNIT),
     content: {
       asset: reference(881),
-      instrumentation: { ...reference(4711), tag: 'FT-101' },
+      instrumentation: reference(4711),
       data: { value: 30, key: 'flow', timestamp: AT, unit: { code: 'cubic_meter_per_hour', symbol: 'm³/h' } },
       threshold: {
         type: 'high',

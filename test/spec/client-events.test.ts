@@ -1,7 +1,7 @@
 import { createHmac } from 'node:crypto';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { deprecationOf, isSunset } from '../../src/contract/deprecations.ts';
-import { occurredAtMs } from '../../src/contract/events.ts';
+import { occurredAtMs } from '../../src/contract/events/occurred-at.ts';
 import { composePermissionIdV1 } from '../../src/contract/permissions.ts';
 import { Listening } from '../webhook/parts/listening.ts';
 import { asset, DAY_MS, type Hook, instrumentation, Platform, until, WEBHOOKS } from './platform.ts';

@@ -2,8 +2,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { systemClock } from '../../src/clock.ts';
-import { silentLogger } from '../../src/logger.ts';
+import { systemClock } from '../../src/base/clock.ts';
+import { silentLogger } from '../../src/base/logger.ts';
 import { PlatformClient } from '../../src/platform/client.ts';
 import { createDispatcher } from '../../src/platform/dispatcher.ts';
 import {

@@ -5,13 +5,12 @@ import { ManualClock } from '../doubles/manual-clock.ts';
 import { Receiver } from '../sandbox/receiver.ts';
 import { type Reply, Visitor } from '../sandbox/visitor.ts';
 
-export const SECOND_MS = 1000;
 export const HOUR_MS = 3_600_000;
 export const DAY_MS = 24 * HOUR_MS;
 export const WEBHOOKS = '/v1/client_applications/3/webhooks';
 export const REDIRECT = 'http://127.0.0.1:53211/callback';
 
-/** People and machines of the default plant. */
+/** People and machines of the default site. */
 export const GATEWAY = { id: 5, email: SANDBOX_CREDENTIALS.technicalUsername };
 export const ANNA = { id: 6, email: SANDBOX_CREDENTIALS.userEmail, password: SANDBOX_CREDENTIALS.userPassword };
 export const BEN = { id: 7, email: 'ben@sandbox.example', password: 'ben-password' };
@@ -34,7 +33,7 @@ export const until = <Result>(condition: () => Result | Promise<Result>): Promis
 
 /**
  * The service of the spec, met over HTTP and nothing else: its client has no part in these tests. What the spec leaves
- * to people and devices (who may see what, what happens in the plant, what time it is) is caused by `/sandbox/…`. The
+ * to people and devices (who may see what, what happens in the site, what time it is) is caused by `/sandbox/…`. The
  * clock stands still but for `advance`.
  */
 export class Platform {
@@ -119,13 +118,16 @@ export class Platform {
     return this.behind('DELETE', 'permissions', { on, ...options });
   }
 
-  /** Something happens in the plant. */
+  /** Something happens in the site. */
   change(name: string, body: object): Promise<Reply> {
     return this.behind('POST', `changes/${name}`, body);
   }
 
-  put(kind: string, id: number, body: object): Promise<Reply> {
-    return this.behind('PUT', `objects/${kind}/${id}`, body);
+  /** Members of a record that is there, or a new one. */
+  async put(kind: string, id: number, body: object): Promise<Reply> {
+    const { objects } = (await this.behind('GET', `objects/${kind}`)).body;
+    const isThere = objects.some((one: { id: number }) => one.id === id);
+    return this.behind(isThere ? 'PATCH' : 'PUT', `objects/${kind}/${id}`, body);
   }
 
   destroy(kind: string, id: number): Promise<Reply> {

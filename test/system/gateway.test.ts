@@ -44,7 +44,8 @@ describe('a fresh package', { timeout: PATIENCE_MS }, () => {
   it('installs with apt, without a network, and says that it is not configured', async () => {
     const said = await gateway.install(older, 'apt');
     expect(said).toContain('tagferry setup');
-    expect(await gateway.machine.property(UNIT, 'UnitFileState')).toBe('enabled');
+    // A boot before `setup` has no failed unit.
+    expect(await gateway.machine.property(UNIT, 'UnitFileState')).toBe('disabled');
   });
 
   it('does not start while it is not configured, is not tried again, and points to setup', async () => {
@@ -57,7 +58,7 @@ describe('a fresh package', { timeout: PATIENCE_MS }, () => {
 
   it('lets the service read agent.env and nobody else, and the secrets nobody but root', async () => {
     const modes = await gateway.machine.sh('stat -c "%a %U:%G" /etc/tagferry/agent.env /etc/tagferry/credentials');
-    expect(modes.split('\n')).toEqual(['640 root:tagferry', '700 root:root']);
+    expect(modes.split('\n')).toEqual(['640 root:tagferry', '711 root:root']);
   });
 
   it('brings a manual page, completion of verbs, and a command that knows its version', async () => {
@@ -76,7 +77,8 @@ describe('a configured gateway', { timeout: PATIENCE_MS }, () => {
   it('is ready when systemctl start returns, under its own user, with both secrets from credentials', async () => {
     await gateway.startSandbox();
     await gateway.configure();
-    await gateway.machine.sh(`systemctl start ${UNIT}`);
+    // As `tagferry setup` does.
+    await gateway.machine.sh(`systemctl enable --now ${UNIT}`);
     expect(await gateway.machine.property(UNIT, 'SubState')).toBe('running');
     expect(await gateway.machine.property(UNIT, 'StatusText')).toMatch(/^online, .*backlog 0/);
     expect(await gateway.machine.sh(`stat -c %U /proc/${await gateway.mainPid()}`)).toBe('tagferry');
@@ -157,7 +159,7 @@ describe('systemctl reload', { timeout: PATIENCE_MS }, () => {
   it('keeps the old configuration when the new one has a problem, and names the place in the journal', async () => {
     const pid = await gateway.mainPid();
     gateway.machine.write(TAGS, 'tags:\n  FT-101: { asset: none }\n');
-    await gateway.machine.run(['systemctl', 'reload', UNIT]);
+    expect((await gateway.machine.run(['systemctl', 'reload', UNIT])).status).not.toBe(0);
     await until('the problem is in the journal', async () => /tags\.yaml:2/.test(await gateway.machine.journal(UNIT)));
     expect((await gateway.push([value])).status).toBe(204);
     expect(await gateway.mainPid()).toBe(pid);
@@ -215,7 +217,7 @@ describe('a run reaction under the hardening', { timeout: PATIENCE_MS }, () => {
 describe('a drop-in from the examples', { timeout: PATIENCE_MS }, () => {
   const example = (name: string) => gateway.machine.read(`/usr/share/doc/tagferry/examples/${name}.conf`);
 
-  it.for(['bounds', 'reaction-uses-device', 'reaction-needs-capability'])(
+  it.for(['bounds', 'reaction-uses-device', 'reaction-needs-capability', 'serial-line'])(
     '%s leaves a service that starts',
     async (name) => {
       await gateway.dropIn('example', example(name));
@@ -276,13 +278,18 @@ describe('systemctl stop', { timeout: PATIENCE_MS }, () => {
     await gateway.stopPusher();
   });
 
-  it('is followed by no restart when the configuration is wrong: status 78', async () => {
+  it('is followed by a start with the last good files where those of now are refused, and by 78 where none were kept', async () => {
     const good = gateway.machine.read('/etc/tagferry/agent.env');
     gateway.machine.write('/etc/tagferry/agent.env', `${good}POST_INTERVALL=1s\n`);
-    const { status } = await gateway.machine.run(['systemctl', 'start', UNIT]);
-    expect(status).not.toBe(0);
+    await gateway.machine.sh(`systemctl restart ${UNIT}`);
+    expect(await gateway.machine.property(UNIT, 'StatusText')).toMatch(/^online.*files refused$/);
+    expect(await gateway.machine.sh('tagferry status')).toMatch(/^files +refused since .*\n.*POST_INTERVALL/m);
+    const kept = '/var/lib/tagferry/last-good.json';
+    await gateway.machine.sh(`systemctl stop ${UNIT}; mv ${kept} /root/`);
+    expect((await gateway.machine.run(['systemctl', 'start', UNIT])).status).not.toBe(0);
     expect(await gateway.machine.property(UNIT, 'ExecMainStatus')).toBe('78');
     expect(await gateway.machine.property(UNIT, 'ActiveState')).toBe('failed');
+    expect(await gateway.restarts()).toBe(0);
     expect(await gateway.machine.journal(UNIT)).toContain('POST_INTERVAL');
     gateway.machine.write('/etc/tagferry/agent.env', good);
     await gateway.machine.sh(`systemctl start ${UNIT}`);
@@ -330,7 +337,8 @@ describe('the package', { timeout: PATIENCE_MS }, () => {
   });
 
   it('deletes state, configuration and secrets when it is purged', async () => {
-    await gateway.machine.sh('apt-get purge --yes tagferry');
+    // Whatever stands in the buffer by now.
+    await gateway.machine.sh('touch /etc/tagferry/purge-values && apt-get purge --yes tagferry');
     for (const gone of [
       '/var/lib/tagferry',
       '/etc/tagferry',

@@ -1,7 +1,7 @@
 /** What is in the package, before anybody installs it. */
 import { type ExecFileException, execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -61,7 +61,8 @@ describe('scripts/build-deb', { timeout: PATIENCE_MS }, () => {
         new RegExp(`^Architecture: ${arch}$`, 'm'),
       );
       const native = (await files(unpacked, '-name', '*.node')).concat('/usr/lib/tagferry/bin/node');
-      expect(native.length).toBe(2);
+      // SQLite, serial lines, the runtime.
+      expect(native.length).toBe(3);
       for (const file of native) expect(elfMachine(join(unpacked, file)), file).toBe(ELF[arch]);
     },
   );
@@ -71,14 +72,28 @@ describe('scripts/build-deb', { timeout: PATIENCE_MS }, () => {
     expect(sha256(join(tree, 'usr/lib/tagferry/bin/node'))).toBe(sha256(installed));
   });
 
+  it('opens serial lines with the runtime and the binding that are inside', async () => {
+    const { stdout } = await run(join(tree, 'usr/lib/tagferry/bin/node'), [
+      '-e',
+      'new (require(process.argv[1]).SerialPort)({ path: "/dev/none", baudRate: 9600 }, (error) => console.log(error.message))',
+      join(tree, 'usr/lib/tagferry/node_modules/serialport'),
+    ]);
+    expect(stdout).toContain('No such file or directory, cannot open /dev/none');
+  });
+
   it('depends on no glibc newer than that of Debian 11', () => {
     const needed = /libc6 \(>= 2\.(\d+)\)/.exec(readFileSync(join(tree, 'DEBIAN/control'), 'utf8'))?.[1];
     expect(Number(needed)).toBeLessThanOrEqual(31);
   });
 
-  it('names every file under /etc as a conffile, and brings no development dependency', async () => {
-    const conffiles = readFileSync(join(tree, 'DEBIAN/conffiles'), 'utf8').split('\n').filter(Boolean);
-    expect(conffiles).toEqual(await files(tree, '-path', '*/etc/*', '-type', 'f'));
+  it('brings no conffile, which dpkg would ask about, and no development dependency', async () => {
+    expect(existsSync(join(tree, 'DEBIAN/conffiles'))).toBe(false);
+    expect(await files(tree, '-path', '*/etc/*')).toEqual([]);
+    expect(await files(join(tree, 'usr/share/tagferry'), '-maxdepth', '1', '-type', 'f')).toEqual([
+      '/agent.env',
+      '/reactions.yaml',
+      '/tags.yaml',
+    ]);
     const modules = await files(join(tree, 'usr/lib/tagferry/node_modules'), '-maxdepth', '1', '-mindepth', '1');
     expect(modules).toContain('/better-sqlite3');
     expect(modules.filter((name) => /vitest|typescript|biome|types|node-linux/.test(name))).toEqual([]);

@@ -24,6 +24,7 @@ it('a gzipped post is the same body, smaller, and says so', async () => {
     body,
     headers,
     kind: 'paid',
+    deadlineMs: 90_000,
     statusSuffices: true,
     signal,
   });

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { PlatformError } from '../../src/errors.ts';
-import { silentLogger } from '../../src/logger.ts';
+import { PlatformError } from '../../src/base/errors.ts';
+import { silentLogger } from '../../src/base/logger.ts';
 import { PlatformClient } from '../../src/platform/client.ts';
 import type { HttpRequest, PlatformAnswer } from '../../src/platform/http-boundary.ts';
 import { Session } from '../../src/platform/session/session.ts';

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
-import { silentLogger } from '../../src/logger.ts';
+import { silentLogger } from '../../src/base/logger.ts';
 import { PlatformClient } from '../../src/platform/client.ts';
 import { createDispatcher } from '../../src/platform/dispatcher.ts';
 import { HttpBoundary } from '../../src/platform/http-boundary.ts';

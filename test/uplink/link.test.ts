@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { PlatformError } from '../../src/errors.ts';
-import { Link } from '../../src/uplink/link.ts';
+import { PlatformError } from '../../src/base/errors.ts';
+import { PlatformAvailability } from '../../src/uplink/platform-availability.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { DirectPlatform, Plant } from './plant.ts';
 
@@ -9,7 +9,7 @@ const FAILURE = { code: '503', words: 'no' };
 describe('a link that is away', () => {
   it('starts a try at least every 60 s however long a try takes, for as long as it takes', () => {
     const clock = new ManualClock(0, 3);
-    const link = new Link(clock);
+    const link = new PlatformAvailability(clock);
     let startedMs = clock.monotonicMs();
     for (let i = 0; i < 2_000; i++) {
       const takesMs = clock.random() * 50_000;
@@ -23,7 +23,7 @@ describe('a link that is away', () => {
 
   it('grows the pause of a spent quota from a minute to an hour', () => {
     const clock = new ManualClock(0, 4);
-    const link = new Link(clock);
+    const link = new PlatformAvailability(clock);
     const pauses = Array.from({ length: 12 }, () => link.failQuota(FAILURE).nextTryAtMs - clock.monotonicMs());
     expect(pauses[0]).toBeLessThanOrEqual(60_000);
     expect(Math.min(...pauses.slice(8))).toBeGreaterThanOrEqual(1_800_000);

@@ -2,13 +2,13 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import type { OutgoingBuffer } from '../../src/buffer/lanes.ts';
-import { StoredValues } from '../../src/buffer/outgoing.ts';
+import { openDatabase } from '../../src/base/database.ts';
+import type { OutgoingBuffer } from '../../src/buffer/client/lanes.ts';
+import { StoredValues } from '../../src/buffer/client/stored-values.ts';
+import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { SeriesCatalogue } from '../../src/buffer/series.ts';
 import type { StoreFacts } from '../../src/buffer/store-facts.ts';
-import { ValueColumns } from '../../src/buffer/value-columns.ts';
 import { ValueStore } from '../../src/buffer/value-store.ts';
-import { openDatabase } from '../../src/database.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { MemoryBuffer } from '../doubles/memory-buffer.ts';
 import { DirectPlatform, Plant, type Reply, refusal, TAKEN } from './plant.ts';
@@ -50,10 +50,15 @@ function storedFeed(clock: ManualClock): Feed {
   const folder = mkdtempSync(join(tmpdir(), 'tagferry-uplink-'));
   const path = join(folder, 'buffer.db');
   const bounds = { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' as const };
-  const store = new ValueStore(openDatabase(path), path, { bounds, foldAfterMs: 4_000, foldValues: 100_000 });
-  const opened = store.open({ monotonicMs: clock.monotonicMs(), wallMs: 0, boot: 'one' });
-  const catalogue = new SeriesCatalogue(opened.series);
-  let latest = opened.facts;
+  const opening = ValueStore.open(
+    openDatabase(path),
+    path,
+    { bounds, flushAfterMs: 4_000, flushValues: 100_000 },
+    { monotonicMs: clock.monotonicMs(), wallMs: 0, boot: 'one' },
+  );
+  const { store } = opening;
+  const catalogue = new SeriesCatalogue(opening.series);
+  let latest = opening.facts;
   const note = (facts: StoreFacts): void => {
     latest = facts;
     stored.update(facts.lanes);
@@ -86,7 +91,7 @@ function storedFeed(clock: ManualClock): Feed {
       commit(columns);
     },
     tick() {
-      note(store.tidy({ monotonicMs: clock.monotonicMs() }));
+      note(store.maintain({ monotonicMs: clock.monotonicMs() }));
       commit();
     },
     waiting: () => latest.logValues + latest.segmentValues,

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import type { AssetLanes } from '../../src/buffer/lanes.ts';
-import { type AssetWork, creditAfter, type Decision, type PlanInput, plan } from '../../src/uplink/planner.ts';
+import type { AssetLanes } from '../../src/buffer/client/lanes.ts';
+import { creditAfter, type Decision, type PlanInput, plan, type ScheduledAssetView } from '../../src/uplink/planner.ts';
 import { OPTIONS } from './plant.ts';
 
 const NOW = 1_000_000;
@@ -11,7 +11,7 @@ function lane(asset: number, live: number, liveAgeMs: number, backlog = 0, place
   return { asset, live, oldestLiveAtMs, backlog, oldestBacklogAt: place };
 }
 
-function work(facts: Partial<AssetWork>): AssetWork {
+function work(facts: Partial<ScheduledAssetView>): ScheduledAssetView {
   return {
     live: undefined,
     backlog: undefined,
@@ -27,13 +27,13 @@ function work(facts: Partial<AssetWork>): AssetWork {
 function input(
   lanes: AssetLanes[],
   facts: Partial<PlanInput> = {},
-  works: [number, Partial<AssetWork>][] = [],
+  schedule: [number, Partial<ScheduledAssetView>][] = [],
 ): PlanInput {
   return {
     nowMs: NOW,
     options: OPTIONS,
     lanes: new Map(lanes.map((one) => [one.asset, one])),
-    works: new Map(works.map(([asset, one]) => [asset, work(one)])),
+    schedule: new Map(schedule.map(([asset, one]) => [asset, work(one)])),
     ready: [],
     isHeld: () => false,
     probes: [],
@@ -52,7 +52,7 @@ function input(
 /** `live 7`, `backlog 7`, `probe 7`, `part 7`, or `wait` with the milliseconds from now. */
 function words(decision: Decision): string {
   if (decision.do === 'wait') return `wait ${decision.untilMs - NOW}`;
-  if (decision.do === 'part') return `part ${decision.course.asset}`;
+  if (decision.do === 'slice') return `part ${decision.delivery.asset}`;
   return `${decision.kind} ${decision.take.asset}${decision.trial ? ' trial' : ''}`;
 }
 

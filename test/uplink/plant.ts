@@ -1,10 +1,10 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import type { OutgoingBuffer } from '../../src/buffer/lanes.ts';
-import type { Clock } from '../../src/clock.ts';
-import { PlatformError } from '../../src/errors.ts';
-import { silentLogger } from '../../src/logger.ts';
+import { pino } from 'pino';
+import type { Clock } from '../../src/base/clock.ts';
+import { PlatformError } from '../../src/base/errors.ts';
+import type { OutgoingBuffer } from '../../src/buffer/client/lanes.ts';
 import { RequestBudget } from '../../src/platform/request-budget.ts';
 import type { AccessPort, Probe, ValuesAnswer, ValuesCall, ValuesClient } from '../../src/uplink/ports.ts';
 import { Uplink, type UplinkOptions } from '../../src/uplink/uplink.ts';
@@ -223,6 +223,7 @@ export const OPTIONS: UplinkOptions = {
   postIntervalMs: 10_000,
   postMaxValues: 5_000,
   postMaxBytes: 480_000,
+  success: [204],
   concurrency: 4,
   drainOrder: 'live-first',
   backfillValuesPerSecond: 0,
@@ -236,6 +237,8 @@ export class Plant {
   readonly budget: RequestBudget;
   readonly uplink: Uplink;
   readonly counts = { delivered: 0, quarantined: 0, backs: 0 };
+  /** Lines of the log at `info` and above. */
+  readonly logged: { level: number; event: string; msg: string; [member: string]: unknown }[] = [];
   accepted = 0;
 
   constructor(
@@ -260,8 +263,10 @@ export class Plant {
     const { budget } = this;
     const access = holds ?? this.access;
     const buffer = outgoing ?? this.buffer;
-    const pathOf = (asset: number) => `/v1/assets/${asset}/values`;
-    const parts = { buffer, client, budget, access, clock, log: silentLogger(), pathOf, hooks };
+    const of = ({ asset }: { asset: number }) => ({ path: `/v1/assets/${asset}/values` });
+    const addresses = { byInstrumentation: false, of };
+    const log = pino({ base: null, level: 'info' }, { write: (line) => void this.logged.push(JSON.parse(line)) });
+    const parts = { buffer, client, budget, access, clock, log, addresses, hooks };
     this.uplink = new Uplink(parts, { ...OPTIONS, ...options });
     this.uplink.onBack(() => {
       this.counts.backs++;

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { Holds } from '../../src/access/holds.ts';
-import { PlatformError } from '../../src/errors.ts';
-import { silentLogger } from '../../src/logger.ts';
+import { PlatformError } from '../../src/base/errors.ts';
+import { silentLogger } from '../../src/base/logger.ts';
 import type { UplinkOptions } from '../../src/uplink/uplink.ts';
 import { tag } from '../access/plant.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
@@ -30,10 +30,11 @@ describe('while there is more to post than the budget allows', () => {
       ofAsset: (asset: number) =>
         tags
           .filter((one) => one.asset === asset)
-          .flatMap((one) => [...one.values.keys()].map((key) => ({ id: Number(key), key, group: undefined }))),
-      size: tags.length,
+          .flatMap((one) => [...one.values.keys()].map((key) => ({ id: Number(key), asset, key, group: undefined }))),
+      ofInstrumentation: () => [],
+      changes: 0,
     };
-    const store = { load: async () => ({ objects: [], refusals: [], damaged: 0 }), save: async () => {} };
+    const store = { load: async () => ({ objects: [], refusals: [], damaged: 0, cursor: 0 }), save: async () => {} };
     const logger = silentLogger();
     holds = new Holds({
       store,
@@ -114,7 +115,7 @@ describe('while there is more to post than the budget allows', () => {
     await begin(() => TAKEN, 30, {}, tags);
     for (const id of [4711, 4712]) {
       const content = { instrumentation: { id } };
-      const event = { eventType: 'instrumentation_disappeared', occurredAtMs: 1, payload: JSON.stringify({ content }) };
+      const event = { id, eventType: 'instrumentation_disappeared', occurredAtMs: 1, envelope: { content } };
       await holds.apply(event);
     }
     // 1001 has nothing to be tried with.

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import { PlatformError } from '../../src/errors.ts';
+import { PlatformError } from '../../src/base/errors.ts';
 import type { UplinkOptions } from '../../src/uplink/uplink.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { type Answering, DirectPlatform, OPTIONS, Plant, type Reply, TAKEN } from './plant.ts';
@@ -46,7 +46,7 @@ describe('after a rest, a spent quota, or bodies that were too large, the uplink
     await flow(10, [1]);
     expect(posts()).toHaveLength(1);
     reply = TAKEN;
-    plant.uplink.tryNowAsTold();
+    plant.uplink.tryNowOnRequest();
     await clock.advance(1_000);
     expect(posts().map((post) => post.status)).toEqual([429, 204]);
     expect(plant.uplink.snapshot().restsForMs).toBeUndefined();
@@ -61,7 +61,7 @@ describe('after a rest, a spent quota, or bodies that were too large, the uplink
     await clock.advance(1_000);
     expect(posts()).toHaveLength(before);
     // Still spent: one try, and the pause goes on.
-    plant.uplink.tryNowAsTold();
+    plant.uplink.tryNowOnRequest();
     await clock.advance(5_000);
     expect(posts()).toHaveLength(before + 1);
     expect(plant.uplink.snapshot().away).toMatchObject({ code: '402' });

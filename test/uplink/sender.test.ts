@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { systemClock } from '../../src/clock.ts';
+import { systemClock } from '../../src/base/clock.ts';
 import { LoopbackPlatform, Plant, refusal, TAKEN } from './plant.ts';
 
 /** The uplink over real HTTP on loopback. */

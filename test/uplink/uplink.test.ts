@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import { PlatformError } from '../../src/errors.ts';
+import { PlatformError } from '../../src/base/errors.ts';
 import type { UplinkOptions } from '../../src/uplink/uplink.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { type Answering, DirectPlatform, Plant, type Posted, refusal, TAKEN } from './plant.ts';

@@ -1,9 +1,10 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { PlatformError } from '../../src/errors.ts';
-import { httpDateMs } from '../../src/retry.ts';
-import { fillValuesPath, restMs } from '../../src/uplink/post.ts';
+import { PlatformError } from '../../src/base/errors.ts';
+import { httpDateMs } from '../../src/base/retry.ts';
+import { restAfterMs as restMs } from '../../src/platform/platform-clock.ts';
+import { fillValuesPath } from '../../src/uplink/post-address.ts';
 import { platformWords, VERDICTS, verdictOfAnswer, verdictOfError } from '../../src/uplink/verdict.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
@@ -21,9 +22,12 @@ describe('the table of verdicts', () => {
   });
 
   it.each([
-    [200, 'delivered'],
+    [200, 'not-understood'],
+    [202, 'not-understood'],
     [204, 'delivered'],
-    [301, 'later'],
+    [207, 'not-understood'],
+    [301, 'not-understood'],
+    [304, 'not-understood'],
     [400, 'refused'],
     [401, 'session'],
     [402, 'quota'],
@@ -39,14 +43,39 @@ describe('the table of verdicts', () => {
     [503, 'later'],
     [599, 'later'],
   ])('reads %d as %s', (status, meaning) => {
-    expect(verdictOfAnswer(answer(status)).meaning).toBe(meaning);
+    expect(verdictOfAnswer(answer(status), [204]).meaning).toBe(meaning);
   });
 
-  it('takes nothing but a 2xx for delivered', () => {
+  it.each([[[204]], [[200, 204]], [[201]]])('takes nothing for delivered but %j', (success) => {
     for (let status = 100; status < 600; status++) {
-      const isTaken = verdictOfAnswer(answer(status)).meaning === 'delivered';
-      expect(isTaken).toBe(status >= 200 && status < 300);
+      const { meaning } = verdictOfAnswer(answer(status, '', { 'content-length': '0' }), success);
+      expect(meaning === 'delivered', String(status)).toBe(success.includes(status));
     }
+  });
+
+  it.each([
+    ['nothing and its length', 200, '', { 'content-length': '0' }, true],
+    ['an end of its own', 200, '', { 'transfer-encoding': 'chunked' }, true],
+    ['nothing until the connection ends', 200, '', {}, false],
+    ['JSON', 200, '{}', { 'content-length': '2' }, false],
+    ['a line feed', 200, '\n', { 'content-length': '1' }, false],
+    ['a length that nothing follows', 204, '', { 'content-length': '5' }, false],
+    ['no length, as a 204 should', 204, '', {}, true],
+  ])('takes an answer with %s for what it is', (_name, status, text, headers, isTaken) => {
+    const { meaning } = verdictOfAnswer(answer(status, text, headers), [200, 204]);
+    expect(meaning === 'delivered').toBe(isTaken);
+    const cut = { ...answer(status, text, headers), truncated: true };
+    expect(verdictOfAnswer(cut, [200, 204]).meaning).toBe('not-understood');
+  });
+
+  it.each([400, 402, 403, 404, 422])('does not believe a page with %d, whatever it was sent as', (status) => {
+    const page = '<!DOCTYPE html><title>Guests, sign in here</title>';
+    const [asHtml, asJson] = [{ 'content-type': 'text/html; charset=utf-8' }, { 'content-type': 'application/json' }];
+    const read = (text: string, headers: Record<string, string>) =>
+      verdictOfAnswer(answer(status, text, headers), [204]);
+    expect(read(page, asHtml)).toMatchObject({ meaning: 'not-understood', words: 'Guests, sign in here' });
+    expect(read(page, asJson).meaning).toBe('not-understood');
+    expect(read('{"errors":[]}', asJson).meaning).not.toBe('not-understood');
   });
 
   it.each([
@@ -63,11 +92,16 @@ describe('the table of verdicts', () => {
 
   it('keeps of an answer the platform’s words, bounded, without markup and control characters', () => {
     const body = JSON.stringify({ errors: [{ type: 'invalid', message: 'unit\nunknown', attribute: 'unit' }] });
-    expect(platformWords({ status: 400, text: body })).toBe('invalid: unit unknown: unit');
-    expect(platformWords({ status: 400, text: '<html><b>Bad\u0007 Request</b></html>' })).toBe('Bad Request');
-    expect(platformWords({ status: 400, text: '{"errors":[null,7]}' })).toBe('{"errors":[null,7]}');
-    expect(platformWords({ status: 400, text: '' })).toBe('status 400');
-    expect(platformWords({ status: 400, text: 'x'.repeat(10_000) })).toHaveLength(300);
+    expect(platformWords(answer(400, body))).toBe('invalid: unit unknown: unit');
+    expect(platformWords(answer(400, '<html><b>Bad\u0007 Request</b></html>'))).toBe('Bad Request');
+    expect(platformWords(answer(400, '{"errors":[null,7]}'))).toBe('{"errors":[null,7]}');
+    expect(platformWords(answer(400, ''))).toBe('status 400');
+    expect(platformWords(answer(400, 'x'.repeat(10_000)))).toHaveLength(300);
+    expect(platformWords(answer(200, '<title>Sign in</title>'))).toBe('status 200 with a body: Sign in');
+    expect(platformWords(answer(302, '', { location: 'http://portal/login?token=x' }))).toBe(
+      'status 302, a redirect to http://portal/login',
+    );
+    expect(platformWords(answer(503, '\u001f\ufffd\b', { 'content-encoding': 'gzip' }))).toBe('status 503');
   });
 });
 

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type Database, openDatabase } from '../../src/database.ts';
+import { type Database, openDatabase } from '../../src/base/database.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { CatchUp, type CatchUpOptions } from '../../src/webhook/catch-up.ts';
 import { Inbox } from '../../src/webhook/inbox.ts';

@@ -7,8 +7,8 @@ import { join } from 'node:path';
 import { connect as tlsConnect } from 'node:tls';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../src/clock.ts';
-import { StoreError } from '../../src/errors.ts';
+import { systemClock } from '../../src/base/clock.ts';
+import { StoreError } from '../../src/base/errors.ts';
 import { GroupCommit } from '../../src/webhook/group-commit.ts';
 import { pathOf, WebhookListener } from '../../src/webhook/listener.ts';
 import { readEvent } from '../../src/webhook/received-event.ts';
@@ -57,7 +57,7 @@ describe('the listener answers', () => {
     const kept = at.inbox.list();
     expect(kept.map((event) => event.payload).sort()).toEqual([...bodies].sort());
     expect(kept.every((event) => event.unrecognised)).toBe(true);
-    expect(at.inbox.runnable(10, 0)).toEqual([]);
+    expect(at.inbox.runnable(10)).toEqual([]);
     expect(at.received).toEqual(bodies.map(() => 'unrecognised'));
   });
 
@@ -293,7 +293,7 @@ describe('the listener', () => {
   });
 
   it('ends connections that hang when it stops', async () => {
-    await at.start({ limits: { drainMs: 50 } });
+    await at.start({ limits: { stopMs: 50 } });
     const socket = createConnection(at.port, '127.0.0.1');
     socket.on('error', () => {});
     const closed = new Promise((resolve) => socket.on('close', resolve));
@@ -411,19 +411,19 @@ describe('https of its own', () => {
   it('takes deliveries, uses a renewed certificate without a restart, and keeps the old while a renewal is broken', async () => {
     const clock = new ManualClock();
     certificate('first');
-    const tls = { certFile: join(at.folder, 'cert.pem'), keyFile: join(at.folder, 'key.pem') };
+    const tls = { certFile: join(at.folder, 'cert.pem'), keyFile: join(at.folder, 'key.pem'), settings: 'WEBHOOK_TLS' };
     await at.start({ tls }, { clock });
     expect(await commonName()).toBe('first');
     writeFileSync(tls.certFile, 'half of a certificate');
     await until(async () => {
       await clock.advance(10_000);
-      return at.logged.text.includes('webhook.certificate_refused');
+      return at.logged.text.includes('listener.certificate_refused');
     });
     expect(await commonName()).toBe('first');
     certificate('second');
     await until(async () => {
       await clock.advance(10_000);
-      return at.logged.text.includes('webhook.certificate_reloaded');
+      return at.logged.text.includes('listener.certificate_reloaded');
     });
     expect(await commonName()).toBe('second');
     const body = anEvent();
@@ -435,7 +435,11 @@ describe('https of its own', () => {
   });
 
   it('is refused at start with files that do not work, naming them', async () => {
-    const tls = { certFile: join(at.folder, 'none.pem'), keyFile: join(at.folder, 'none.key') };
-    await expect(at.start({ tls })).rejects.toMatchObject({ code: 'webhook.certificate' });
+    const tls = {
+      certFile: join(at.folder, 'none.pem'),
+      keyFile: join(at.folder, 'none.key'),
+      settings: 'WEBHOOK_TLS',
+    };
+    await expect(at.start({ tls })).rejects.toMatchObject({ code: 'listener.certificate' });
   });
 });

@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, wr
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { PlatformError } from '../../src/errors.ts';
+import { PlatformError } from '../../src/base/errors.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { findDrift } from '../../src/webhook/drift.ts';
 import { type RegistrationOptions, WebhookRegistration } from '../../src/webhook/registration.ts';
@@ -77,7 +77,7 @@ describe('registration at the sandbox', () => {
     await registration(platform, { application: 'sandbox-application' }).register();
     expect(sandbox.webhooks()).toHaveLength(1);
     await expect(registration(platform, { application: 'sandbox' }).register()).rejects.toMatchObject({
-      code: 'webhook.no_application',
+      code: 'platform.no_client_application',
       hint: expect.stringContaining('CLIENT_APPLICATION'),
     });
   });
@@ -232,7 +232,7 @@ describe('registration at the sandbox', () => {
     const made = await moved.register();
     expect(made.webhook).not.toBe(webhook);
     expect(sandbox.webhooks().map(({ disabled }) => disabled)).toEqual([false, false]);
-    expect(logged.text).toMatch(new RegExp(`"webhook.left_behind","webhook":${webhook},.*webhook delete ${webhook}`));
+    expect(logged.text).toMatch(new RegExp(`"webhook.left_behind","webhook":${webhook},.*webhook prune`));
     const said = logged.text.length;
     await moved.register();
     expect(logged.text.slice(said)).not.toContain('left_behind');
@@ -338,6 +338,127 @@ describe('registration at the sandbox', () => {
     expect(sandbox.webhooks()).toHaveLength(1);
     stop.abort();
     await running.stop();
+  });
+});
+
+describe('a webhook that is left behind', () => {
+  let sandbox: Sandbox;
+  let platform: TestPlatform;
+
+  beforeEach(async () => {
+    sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
+    await sandbox.start();
+    platform = await TestPlatform.at(sandbox);
+  });
+  afterEach(() => sandbox.stop());
+
+  const urls = () => sandbox.webhooks().map(({ url }) => url);
+  const elsewhere = `${URL_}/elsewhere`;
+
+  it('is taken away by prune, and nothing else: not the own one, not a stranger with a former address', async () => {
+    const first = registration(platform);
+    await first.load();
+    const { webhook, application } = await first.register();
+    // By hand, with an address that this gateway never had; and one that somebody gave another address.
+    const stranger = { url: `${URL_}/stranger`, event_types: ['asset_appeared'] };
+    const path = `/v1/client_applications/${application}/webhooks`;
+    await platform.answered({ method: 'POST', path, body: stranger, kind: 'other' });
+    const moved = registration(platform, { url: elsewhere });
+    await moved.load();
+    await moved.register();
+    expect((await moved.list()).filter((one) => one.left_behind).map(({ id }) => id)).toEqual([webhook]);
+    expect(await moved.prune([webhook, 2, 3])).toEqual([webhook]);
+    expect(urls()).toEqual([`${URL_}/stranger`, elsewhere]);
+    expect(await moved.prune([1, 2, 3])).toEqual([]);
+    expect(urls()).toHaveLength(2);
+  });
+
+  it('is found and said where WEBHOOK_URL was emptied, also where a crash came before its number was known', async () => {
+    const first = registration(platform);
+    await first.load();
+    const { webhook } = await first.register();
+    writeFileSync(path(), JSON.stringify({ making: URL_ }));
+    const again = registration(platform);
+    await again.load();
+    await again.register();
+    const emptied = registration(platform, { url: undefined });
+    const ending = new AbortController();
+    await emptied.start(ending.signal);
+    await until(() => logged.text.includes('webhook.left_behind'));
+    expect(logged.text).toContain('tagferry webhook prune');
+    expect(emptied.current()).toBeUndefined();
+    expect(await emptied.prune([webhook])).toEqual([webhook]);
+    ending.abort();
+    await emptied.stop();
+    expect(urls()).toEqual([]);
+    expect(readdirSync(folder)).toEqual([]);
+  });
+
+  it("that a person gave another address, or whose number is another's now, is left alone", async () => {
+    const first = registration(platform);
+    await first.load();
+    const { webhook, application } = await first.register();
+    const at = `/v1/client_applications/${application}/webhooks/${webhook}`;
+    await platform.answered({ method: 'PATCH', path: at, body: { url: `${URL_}/person` }, kind: 'other' });
+    const moved = registration(platform, { url: elsewhere });
+    await moved.load();
+    await moved.register();
+    expect(await moved.prune([webhook])).toEqual([]);
+    expect(urls()).toEqual([`${URL_}/person`, elsewhere]);
+  });
+});
+
+describe('the secret before the last rotation', () => {
+  let stub: StubPlatform;
+  let serial: number;
+
+  beforeEach(async () => {
+    serial = 0;
+    stub = await new StubPlatform().start();
+    stub.answer = ({ method, path }) => {
+      if (path.endsWith('/current')) return { status: 200, json: { id: 9 } };
+      if (path.endsWith('/reset_secret')) return { status: 200, json: { secret: `s${++serial}` } };
+      if (method === 'POST') return { status: 201, json: { id: 5, secret: 's0' } };
+      if (method === 'PATCH') return { status: 204 };
+      return {
+        status: 200,
+        json: { webhooks: [{ id: 5, url: URL_, event_types: [], disabled: false }] },
+      };
+    };
+  });
+  afterEach(() => stub.stop());
+
+  /** As a start of the daemon finds it. */
+  async function restarted(): Promise<WebhookRegistration> {
+    const next = registration(new TestPlatform(() => stub.url));
+    await next.load();
+    return next;
+  }
+
+  it('ends an hour after the rotation, however often the gateway starts', async () => {
+    const first = await restarted();
+    await first.register();
+    await first.rotateSecret();
+    await first.stop();
+    for (let minutes = 0; minutes < 50; minutes += 10) {
+      await clock.advance(10 * 60_000);
+      const next = await restarted();
+      expect(next.secrets()).toHaveLength(2);
+      await next.stop();
+    }
+    const last = await restarted();
+    await clock.advance(10 * 60_000);
+    await until(() => last.secrets().length === 1);
+    expect((await restarted()).secrets()).toEqual(['s2']);
+  });
+
+  it('ends at once where the wall clock says more than an hour', async () => {
+    const first = await restarted();
+    await first.register();
+    await first.rotateSecret();
+    await first.stop();
+    clock.jumpWall(-2 * 3_600_000);
+    expect((await restarted()).secrets()).toHaveLength(1);
   });
 });
 
@@ -470,9 +591,9 @@ describe('registration at platforms that answer otherwise', () => {
             json: { errors: [{ type: 'x', message: 'not yours', attribute: 'id' }], filler: 'y'.repeat(5_000) },
           };
     await expect(registration(platform()).register()).rejects.toMatchObject({
-      code: 'webhook.platform_refused',
+      code: 'platform.forbidden',
       retryable: false,
-      message: expect.stringMatching(/403 \(id not yours\)$/),
+      message: expect.stringMatching(/403 \(forbidden\) to .*: id: not yours$/),
     });
   });
 

@@ -1,8 +1,8 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, openSync, readFileSync } from 'node:fs';
 import { createServer } from 'node:net';
-import type { StatusReport } from '../../agent/status-report.ts';
-import { TagferryError } from '../../errors.ts';
+import { TagferryError } from '../../base/errors.ts';
+import type { StatusReport } from '../../ops/status-report.ts';
 import type { AgentPlace } from './agent-files.ts';
 import { callSocket } from './socket-call.ts';
 

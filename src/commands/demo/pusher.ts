@@ -1,13 +1,13 @@
-import type { Clock } from '../../clock.ts';
-import { messageOf } from '../../errors.ts';
-import { Agent } from '../../node-http.ts';
+import type { Clock } from '../../base/clock.ts';
+import { messageOf } from '../../base/errors.ts';
+import { Agent } from '../../base/node-http.ts';
 import type { DemoTag } from './plant.ts';
 import { callSocket } from './socket-call.ts';
 
 /** Between two requests. Each carries one value of each tag. */
 export const PUSH_EVERY_MS = 200;
 /** Requests that wait for their answer at once: a commit may take its time, a hanging agent must not gather them for ever. */
-const MOST_UNDER_WAY = 25;
+const MAX_UNDER_WAY = 25;
 
 interface Push {
   timestampMs: number;
@@ -25,7 +25,7 @@ export class Pusher {
   readonly #socketPath: string;
   readonly #read: (tag: number, nowMs: number) => number;
   readonly #clock: Clock;
-  readonly #agent = new Agent({ keepAlive: true, maxSockets: MOST_UNDER_WAY });
+  readonly #agent = new Agent({ keepAlive: true, maxSockets: MAX_UNDER_WAY });
   readonly #pushes: Push[] = [];
   readonly #underWay = new Set<Promise<void>>();
   #acknowledged = 0;
@@ -86,7 +86,7 @@ export class Pusher {
   }
 
   #pushSoon(): void {
-    if (this.#underWay.size >= MOST_UNDER_WAY) return;
+    if (this.#underWay.size >= MAX_UNDER_WAY) return;
     const done: Promise<void> = this.#push().finally(() => this.#underWay.delete(done));
     this.#underWay.add(done);
   }

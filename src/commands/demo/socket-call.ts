@@ -1,5 +1,5 @@
 import type { Agent } from 'node:http';
-import { request } from '../../node-http.ts';
+import { request } from '../../base/node-http.ts';
 
 export interface SocketAnswer {
   status: number;
@@ -7,7 +7,7 @@ export interface SocketAnswer {
 }
 
 /** The agent's answers are small, and it is near. */
-const MOST_BYTES = 4 * 1024 * 1024;
+const MAX_BYTES = 4 * 1024 * 1024;
 const PATIENCE_MS = 10_000;
 
 /** One request over a Unix socket; POST where there is a body. Rejects where there is no answer. */
@@ -31,7 +31,7 @@ export function callSocket(
         let text = '';
         answer.setEncoding('utf8').on('data', (chunk: string) => {
           text += chunk;
-          if (text.length > MOST_BYTES) outgoing.destroy(new Error('the answer is too long'));
+          if (text.length > MAX_BYTES) outgoing.destroy(new Error('the answer is too long'));
         });
         answer.on('end', () => resolve({ status: answer.statusCode ?? 0, text }));
         answer.on('error', reject);

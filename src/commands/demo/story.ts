@@ -3,8 +3,8 @@
  * never comes ends the story with `MissingStepError`; the count at the end is taken all the same.
  */
 import { existsSync, readFileSync } from 'node:fs';
-import type { Clock } from '../../clock.ts';
-import { TagferryError } from '../../errors.ts';
+import type { Clock } from '../../base/clock.ts';
+import { TagferryError } from '../../base/errors.ts';
 import { SANDBOX_CREDENTIALS, type Sandbox } from '../../sandbox/sandbox.ts';
 import type { AgentChild } from './agent-child.ts';
 import type { AgentPlace } from './agent-files.ts';
@@ -253,7 +253,7 @@ export class Story {
 interface ThresholdWords {
   event_type?: string;
   content?: {
-    instrumentation?: { id?: number; tag?: string };
+    instrumentation?: { id?: number };
     data?: { value?: number; key?: string; unit?: { symbol?: string } };
     threshold?: { type?: string; value?: number };
   };
@@ -264,6 +264,5 @@ function eventInWords(json: string): string {
   const { event_type: type, content } = JSON.parse(json) as ThresholdWords;
   const { data, threshold, instrumentation } = content ?? {};
   const symbol = data?.unit?.symbol ?? '';
-  const where = instrumentation?.tag ?? instrumentation?.id;
-  return `${type} of ${where}: ${data?.key} ${data?.value} ${symbol}, ${threshold?.type} limit ${threshold?.value}`;
+  return `${type} of ${instrumentation?.id}: ${data?.key} ${data?.value} ${symbol}, ${threshold?.type} limit ${threshold?.value}`;
 }

@@ -10,7 +10,7 @@ export interface Timetable {
   /** The platform is away for so long, if the agent's tries fall so; */
   awayMs: number;
   /** and at the most for so long. */
-  mostAwayMs: number;
+  maxAwayMs: number;
   /** BACKFILL_VALUES_PER_SECOND: the backlog of the outage shall leave slowly enough to watch. */
   backfillValuesPerSecond: number;
   /** The permission is gone. */
@@ -24,7 +24,7 @@ export interface Timetable {
 }
 
 /** Below this the parts do not fit. */
-export const LEAST_SECONDS = 20;
+export const MIN_SECONDS = 20;
 
 /** `pushedPerSecond`: values that the plant pushes. */
 export function timetableOf(seconds: number, pushedPerSecond: number): Timetable {
@@ -36,7 +36,7 @@ export function timetableOf(seconds: number, pushedPerSecond: number): Timetable
     wholeMs,
     calmMs: wholeMs * 0.12,
     awayMs,
-    mostAwayMs: awayMs + wholeMs * 0.13,
+    maxAwayMs: awayMs + wholeMs * 0.13,
     backfillValuesPerSecond: Math.ceil((pushedPerSecond * (awayMs / 1000)) / drainS),
     withoutPermissionMs: Math.max(2_000, wholeMs * 0.09),
     stopMs: 2_000,
@@ -61,11 +61,11 @@ const BEFORE_TRY_MS = 1_500;
  * platform returns before the first try that falls late enough, or after which the next could fall too late.
  */
 export function shouldReturn(
-  { awayMs, mostAwayMs }: Pick<Timetable, 'awayMs' | 'mostAwayMs'>,
+  { awayMs, maxAwayMs }: Pick<Timetable, 'awayMs' | 'maxAwayMs'>,
   goneForMs: number,
   { failed, nextInMs }: Tries,
 ): boolean {
   const nextAtMs = goneForMs + nextInMs;
-  const isTheOne = nextAtMs >= awayMs || nextAtMs + FIRST_WAIT_MS * 2 ** failed > mostAwayMs;
+  const isTheOne = nextAtMs >= awayMs || nextAtMs + FIRST_WAIT_MS * 2 ** failed > maxAwayMs;
   return isTheOne && (nextInMs < BEFORE_TRY_MS || goneForMs >= awayMs);
 }

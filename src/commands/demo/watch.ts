@@ -1,4 +1,4 @@
-import type { StatusReport } from '../../agent/status-report.ts';
+import type { StatusReport } from '../../ops/status-report.ts';
 import type { Sandbox } from '../../sandbox/sandbox.ts';
 import type { AgentChild } from './agent-child.ts';
 import type { Pusher } from './pusher.ts';

@@ -1,14 +1,16 @@
 import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { arch, release, totalmem, type } from 'node:os';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { gzipSync } from 'node:zlib';
-import { codeOf, TagferryError } from '../../errors.ts';
+import { codeOf, TagferryError } from '../../base/errors.ts';
+import { withDropIns } from '../../config/drop-in-files.ts';
+import { Problems } from '../../config/problem.ts';
+import { outputOf } from '../program-output.ts';
 import type { CheckLine, Consultation } from './finding.ts';
-import { outputOf } from './program-output.ts';
 import { redactEnvFile, redactor, redactYaml } from './redaction.ts';
 import { type TarEntry, writeTar } from './tar.ts';
 
-const MOST_LOG_LINES = 5_000;
+const MAX_LOG_LINES = 5_000;
 
 /**
  * `doctor --bundle FILE`: what support asks for, in one archive: the doctor's lines, the status, the configuration, the log of the
@@ -26,27 +28,18 @@ export async function writeBundle(
   add('doctor.json', `${JSON.stringify({ checks: lines }, null, 2)}\n`);
   add('machine.txt', machineText(version, clock.wallMs()));
   if (daemon) add('status.json', `${JSON.stringify(daemon, null, 2)}\n`);
-  for (const [name, clean] of [
-    ['agent.env', redactEnvFile],
-    ['tags.yaml', redactYaml],
-    ['reactions.yaml', redactYaml],
+  for (const [name, folder, clean] of [
+    ['agent.env', 'agent.env.d', redactEnvFile],
+    ['tags.yaml', 'tags.d', redactYaml],
+    ['reactions.yaml', 'reactions.d', redactYaml],
   ] as const) {
-    add(`config/${name}`, clean(textOf(join(directory, name))));
+    for (const file of withDropIns(directory, name, folder, new Problems())) {
+      add(`config/${relative(directory, file.path)}`.slice(0, 80), clean(textOf(file.path)));
+    }
   }
   add('state-folder.txt', listingOf(settings.stateDir));
   const journal = await outputOf('journalctl', [
-    ...[
-      '-u',
-      'tagferry.service',
-      '--since',
-      '-3d',
-      '-n',
-      String(MOST_LOG_LINES),
-      '-o',
-      'short-iso',
-      '--no-pager',
-      '-q',
-    ],
+    ...['-u', 'tagferry.service', '--since', '-3d', '-n', String(MAX_LOG_LINES), '-o', 'short-iso', '--no-pager', '-q'],
   ]);
   add('journal.txt', journal ?? 'journalctl is not here, or does not answer\n');
   const unit = await outputOf('systemctl', ['cat', 'tagferry.service', '--no-pager']);

@@ -1,21 +1,23 @@
+import { counted, timeText } from '../../base/amounts.ts';
+import { plain } from '../../base/foreign-text.ts';
 import { problemLine } from '../../config/problem.ts';
-import { counted } from '../amounts.ts';
+import type { StatusReport } from '../../ops/status-report.ts';
 import { type CheckLine, type Consultation, failure, ok, warning } from './finding.ts';
 
-const MOST_SHOWN = 10;
+const MAX_SHOWN = 10;
 
 /** The configuration, as `tagferry check` sees it. */
-export function checkConfigurationFiles({ problems, directory, configuration }: Consultation): CheckLine[] {
+export function checkConfigurationFiles({ problems, directory, configuration, daemon }: Consultation): CheckLine[] {
   const errors = problems.filter((problem) => problem.severity === 'error');
   const warnings = problems.filter((problem) => problem.severity === 'warning');
   const lines: CheckLine[] = [];
-  for (const problem of errors.slice(0, MOST_SHOWN)) {
+  for (const problem of errors.slice(0, MAX_SHOWN)) {
     lines.push(failure('configuration', problemLine(problem), 'Mend the line, then run `tagferry check`.'));
   }
-  if (errors.length > MOST_SHOWN) {
-    lines.push(failure('configuration', `and ${errors.length - MOST_SHOWN} more`, 'Run `tagferry check`.'));
+  if (errors.length > MAX_SHOWN) {
+    lines.push(failure('configuration', `and ${errors.length - MAX_SHOWN} more`, 'Run `tagferry check`.'));
   }
-  for (const problem of warnings.slice(0, MOST_SHOWN)) {
+  for (const problem of warnings.slice(0, MAX_SHOWN)) {
     lines.push(warning('configuration', problemLine({ ...problem, severity: 'error' }), 'See `tagferry check`.'));
   }
   if (errors.length === 0) {
@@ -23,6 +25,28 @@ export function checkConfigurationFiles({ problems, directory, configuration }: 
       ? `${counted(configuration.tags.tags.size, 'tag')}, ${counted(configuration.reactions.length, 'reaction')}`
       : 'a secret is known to the service alone';
     lines.unshift(ok('configuration', `${directory} can be read: ${what}`));
+  }
+  return daemon ? [...lines, ...inForceLines(daemon)] : lines;
+}
+
+/** Where what runs is not what stands in the files. */
+function inForceLines({
+  configuration: { refused, restart_needed: keys, changed_credentials: names },
+}: StatusReport): CheckLine[] {
+  const check = 'configuration.in_force';
+  const lines: CheckLine[] = [];
+  if (refused) {
+    const since = `the service has refused the files since ${timeText(refused.since)} and runs on those of before`;
+    const why = plain(refused.problems[0] ?? '');
+    lines.push(failure(check, `${since}: ${why}`, 'Mend the lines, then `tagferry reload`.'));
+  }
+  if (names.length > 0) {
+    const what = `changed after the service started: the credential${names.length === 1 ? '' : 's'} ${names.join(', ')}`;
+    lines.push(failure(check, what, 'systemd hands them over at a start alone: `systemctl restart tagferry`.'));
+  }
+  if (keys.length > 0) {
+    const what = `changed, and not followed by a running service: ${keys.join(', ')}`;
+    lines.push(warning(check, what, '`systemctl restart tagferry`'));
   }
   return lines;
 }

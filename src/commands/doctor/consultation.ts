@@ -1,12 +1,13 @@
-import { readdirSync } from 'node:fs';
-import { join } from 'node:path';
-import type { StatusReport } from '../../agent/status-report.ts';
-import { systemClock } from '../../clock.ts';
+import { systemClock } from '../../base/clock.ts';
+import { messageOf } from '../../base/errors.ts';
 import { checkConfiguration, configurationDirectory, readSettingsLeniently } from '../../config/configuration.ts';
 import type { Problem } from '../../config/problem.ts';
-import { messageOf } from '../../errors.ts';
+import type { StatusReport } from '../../ops/status-report.ts';
+import { SOURCE_KINDS } from '../../sources/kinds.ts';
+import { withOwnEyes } from '../configuration-verdict.ts';
 import { askDaemon, daemonPlace, NoDaemonError } from '../control-client.ts';
-import { serviceEnvironment } from '../service-folder.ts';
+import { isMissingSecret, isServiceFolder, serviceEnvironment } from '../service-folder.ts';
+import { isServiceView } from '../service-view.ts';
 import type { Consultation } from './finding.ts';
 
 /** Looks at the configuration and for a daemon. Never throws: whatever is wrong is for the checks to say. */
@@ -25,8 +26,11 @@ export async function beginConsultation(
   } catch (error) {
     if (!(error instanceof NoDaemonError)) daemonTrouble = messageOf(error);
   }
-  const checked = checkConfiguration({ directory, environment });
-  const elsewhere = (problem: Problem) => isSecretElsewhere(problem, directory, daemon !== undefined);
+  const checked = checkConfiguration({ directory, environment, kinds: SOURCE_KINDS });
+  const isOwn = isServiceFolder(directory) && !isServiceView(environment);
+  // A daemon that runs has its secrets, whoever else may see them.
+  const known = (problem: Problem) => daemon === undefined || !isMissingSecret(problem);
+  const problems = (isOwn ? withOwnEyes(checked.problems, directory) : checked.problems).filter(known);
   return {
     directory,
     environment,
@@ -34,26 +38,11 @@ export async function beginConsultation(
     version,
     place,
     settings: readSettingsLeniently({ directory, environment }).settings,
-    problems: checked.problems.filter((problem) => !elsewhere(problem)),
+    problems,
     configuration: checked.configuration,
     daemon,
     daemonTrouble,
+    isService: isServiceView(environment),
     platformAnswers: false,
   };
-}
-
-/** A secret that is missing here but that the service has: it runs with it, or it is encrypted to this machine. */
-function isSecretElsewhere(problem: Problem, directory: string, isRunning: boolean): boolean {
-  const key = /^(CLIENT_SECRET|TECHNICAL_PASSWORD) is missing/.exec(problem.reason)?.[1];
-  if (key === undefined) return false;
-  return isRunning || encryptedCredentials(directory).includes(`${key.toLowerCase()}.cred`);
-}
-
-/** Names of the credentials that only systemd can decrypt. */
-function encryptedCredentials(directory: string): string[] {
-  try {
-    return readdirSync(join(directory, 'credentials')).filter((name) => name.endsWith('.cred'));
-  } catch {
-    return [];
-  }
 }

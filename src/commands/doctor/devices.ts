@@ -1,38 +1,61 @@
-import { readBrokerAddress } from '../../broker/broker-address.ts';
+import { statSync } from 'node:fs';
+import { counted, durationText } from '../../base/amounts.ts';
 import type { Source } from '../../config/tags.ts';
-import { type CheckLine, type Consultation, failure, ok } from './finding.ts';
+import { SOURCE_KINDS } from '../../sources/kinds.ts';
+import type { SourceReport } from '../../sources/source-report.ts';
+import { type CheckLine, type Consultation, failure, ok, warning } from './finding.ts';
 import { tcpTrouble } from './network.ts';
 
 const PATIENCE_MS = 3_000;
 /** Asked at once. */
 const TOGETHER = 8;
 
-/** MQTT brokers and Modbus slaves of tags.yaml: whether they take a connection from here. */
-export async function checkDevices({ configuration }: Consultation): Promise<CheckLine[]> {
-  const sources = [...(configuration?.tags.sources.values() ?? [])].filter(
-    (source) => source.kind === 'mqtt' || source.kind === 'modbus',
-  );
+/**
+ * Brokers and devices of tags.yaml: what the running daemon says of them, else whether they take a connection from here. A device
+ * that takes one connection is left to the daemon.
+ */
+export async function checkDevices({ configuration, daemon }: Consultation): Promise<CheckLine[]> {
+  if (daemon?.sources) return daemon.sources.map(lineOfSource);
+  const sources = [...(configuration?.tags.sources.values() ?? [])];
   const lines: CheckLine[] = [];
   for (let from = 0; from < sources.length; from += TOGETHER) {
-    lines.push(...(await Promise.all(sources.slice(from, from + TOGETHER).map(checkOne))));
+    const checked = await Promise.all(sources.slice(from, from + TOGETHER).map(checkOne));
+    lines.push(...checked.filter((line) => line !== undefined));
   }
   return lines;
 }
 
-async function checkOne(source: Extract<Source, { kind: 'mqtt' | 'modbus' }>): Promise<CheckLine> {
-  const check = source.kind === 'mqtt' ? 'broker' : 'modbus';
-  const { host, port } = placeOf(source);
-  const trouble = await tcpTrouble(host, port, PATIENCE_MS);
-  if (trouble === undefined) return ok(check, `${source.name} takes connections at ${host} port ${port}`);
-  const next =
-    source.kind === 'mqtt'
-      ? 'Check address and firewall of the broker, and that it runs; values that it keeps for us are not lost.'
-      : 'Check address, power and cable of the device; many take only a few connections at once.';
-  return failure(check, `${source.name} takes no connection at ${host} port ${port} (${trouble})`, next);
+function lineOfSource(source: SourceReport): CheckLine {
+  const { name, kind, problem, hint, values, silent, silent_seconds: seconds } = source;
+  const check = SOURCE_KINDS.find((one) => one.kind === kind)?.publishes ? 'broker' : kind;
+  const because = problem === null ? '' : `: ${problem}`;
+  const next = hint ?? `tagferry sources test ${name} tries each of its values.`;
+  if (silent) return failure(check, `${name} has given nothing for ${durationText(seconds)}${because}`, next);
+  if (source.connected === false) return failure(check, `${name} is not connected${because}`, next);
+  if (problem !== null) return warning(check, `${name} gives a part of its values${because}`, next);
+  return ok(check, `${name} is read: ${counted(values, 'value')}`);
 }
 
-function placeOf(source: Extract<Source, { kind: 'mqtt' | 'modbus' }>): { host: string; port: number } {
-  if (source.kind === 'mqtt') return readBrokerAddress(source.name, source.url);
-  const { hostname, port } = new URL(source.url);
-  return { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: Number(port || 502) };
+async function checkOne({ kind, name, spec }: Source): Promise<CheckLine | undefined> {
+  const { placeOf, publishes } = SOURCE_KINDS.find((one) => one.kind === kind) ?? {};
+  const place = placeOf?.(spec);
+  if (place === undefined) return undefined;
+  const check = publishes ? 'broker' : kind;
+  if ('device' in place) return checkDeviceFile(check, name, place.device);
+  const { host, port } = place;
+  const trouble = await tcpTrouble(host, port, PATIENCE_MS);
+  if (trouble === undefined) return ok(check, `${name} takes connections at ${host} port ${port}`);
+  const next = publishes
+    ? 'Check address and firewall of the broker, and that it runs; values that it keeps for us are not lost.'
+    : 'Check address, power and cable of the device; many take only a few connections at once.';
+  return failure(check, `${name} takes no connection at ${host} port ${port} (${trouble})`, next);
+}
+
+/** Whether the service may open it is told by the service, which alone lives under its unit. */
+function checkDeviceFile(check: string, name: string, device: string): CheckLine {
+  const found = statSync(device, { throwIfNoEntry: false });
+  if (found?.isCharacterDevice()) return ok(check, `${name}: ${device} is there`);
+  const message = found ? `${name}: ${device} is no device` : `${name}: there is no ${device}`;
+  const next = 'Plug the adapter in; `ls -l /dev/serial/by-id/` shows those that are there, by names that stay.';
+  return failure(check, message, next);
 }

@@ -1,8 +1,8 @@
-import type { StatusReport } from '../../agent/status-report.ts';
-import type { Clock } from '../../clock.ts';
+import type { Clock } from '../../base/clock.ts';
 import type { Configuration } from '../../config/configuration.ts';
 import type { Problem } from '../../config/problem.ts';
 import type { ReadSettings } from '../../config/read-settings.ts';
+import type { StatusReport } from '../../ops/status-report.ts';
 import type { DaemonPlace } from '../control-client.ts';
 
 /** One line of the doctor's. Nothing secret may stand in it: it is mailed to support. */
@@ -43,6 +43,8 @@ export interface Consultation {
   daemon: StatusReport | undefined;
   /** Why the daemon could not be asked, where it is not just absent. */
   daemonTrouble: string | undefined;
+  /** This process looks with the service's eyes: what it may not, the service may not. */
+  isService: boolean;
   /** Left by the network check: whether the platform answers HTTP at all. */
   platformAnswers: boolean;
 }

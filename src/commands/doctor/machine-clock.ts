@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
+import { outputOf } from '../program-output.ts';
 import { type CheckLine, type Consultation, failure, ok, warning } from './finding.ts';
-import { outputOf } from './program-output.ts';
 
 /** No build of tagferry existed before: such a clock is wrong. */
 const EARLIEST_MS = Date.UTC(2026, 0, 1);

@@ -2,7 +2,7 @@ import { lookup } from 'node:dns/promises';
 import { readFileSync } from 'node:fs';
 import { connect as connectTcp } from 'node:net';
 import { connect as connectTls, rootCertificates } from 'node:tls';
-import { codeOf, messageOf, TagferryError } from '../../errors.ts';
+import { codeOf, messageOf, TagferryError } from '../../base/errors.ts';
 import { createDispatcher } from '../../platform/dispatcher.ts';
 import { HttpBoundary } from '../../platform/http-boundary.ts';
 import { goesDirect, parseNoProxy } from '../../platform/no-proxy.ts';
@@ -130,7 +130,7 @@ async function checkHttp(url: URL, { settings, clock, version }: Consultation): 
       noProxy: settings.noProxy,
     });
     boundary = new HttpBoundary({ sockets, clock, userAgent: `tagferry/${version}` });
-    const answer = await boundary.send({ method: 'GET', url, deadlineMs: PATIENCE_MS, mostAnswerBytes: 65_536 });
+    const answer = await boundary.send({ method: 'GET', url, deadlineMs: PATIENCE_MS, maxAnswerBytes: 65_536 });
     if (answer.status >= 500) {
       return warning('network.http', `${url.origin} answers ${answer.status}`, 'The platform is not well: try later.');
     }

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
-import type { Clock } from '../../clock.ts';
+import type { Clock } from '../../base/clock.ts';
+import { createLogger } from '../../base/logger.ts';
 import type { Settings } from '../../config/settings.ts';
-import { createLogger } from '../../logger.ts';
 import { PlatformClient } from '../../platform/client.ts';
 import { createDispatcher } from '../../platform/dispatcher.ts';
 import { HttpBoundary } from '../../platform/http-boundary.ts';

@@ -1,17 +1,19 @@
-import { diagnosePlatform, type PlatformDiagnosis } from '../../agent/diagnosis.ts';
-import type { StatusReport } from '../../agent/status-report.ts';
+import { counted, durationText } from '../../base/amounts.ts';
+import { messageOf, TagferryError } from '../../base/errors.ts';
+import { plain } from '../../base/foreign-text.ts';
 import type { Configuration } from '../../config/configuration.ts';
-import { messageOf, TagferryError } from '../../errors.ts';
-import { fillValuesPath } from '../../uplink/post.ts';
-import { counted, durationText } from '../amounts.ts';
+import { diagnosePlatform, objectsOfTags, type PlatformDiagnosis } from '../../control/diagnosis.ts';
+import type { StatusReport } from '../../ops/status-report.ts';
+import { fillValuesPath } from '../../uplink/post-address.ts';
 import { askDaemon } from '../control-client.ts';
-import { plain } from '../table.ts';
+import { choiceText, seriesText } from '../series-text.ts';
 import { type CheckLine, type Consultation, failure, ok, warning } from './finding.ts';
 import { logIn, type OwnLogin } from './own-login.ts';
 import { webhookLines } from './webhook.ts';
 
 /** Beyond this, timestamps of values and the ages of events are visibly wrong. */
 const CLOCK_OFF_S = 30;
+const MAX_SERIES = 5;
 
 /**
  * Login and revocation, one call, the permission on each asset, the webhook. Where a daemon runs, its own session does the asking:
@@ -23,7 +25,13 @@ export async function checkPlatform(consultation: Consultation): Promise<CheckLi
     const session = sessionLine(daemon);
     if (session.state === 'failure') return [session];
     const diagnosis = await askDaemon<PlatformDiagnosis>(place, 'diagnose');
-    return [session, ...diagnosisLines(diagnosis), ...(await webhookLines(consultation, undefined))];
+    return [
+      session,
+      ...placeLines(daemon),
+      ...diagnosisLines(diagnosis),
+      ...refusedLines(daemon),
+      ...(await webhookLines(consultation, undefined)),
+    ];
   }
   if (!configuration) {
     const next = 'Mend the configuration, or run this where the daemon runs.';
@@ -51,7 +59,7 @@ async function askWithOwnLogin(consultation: Consultation, configuration: Config
     const diagnosis = await diagnosePlatform({
       client: login.client,
       clock,
-      assets: [...instrumentationOf.keys()],
+      ...objectsOfTags(tags),
       requestsPerMinute: settings.requestsPerMinute,
       pathOf: (asset) => fillValuesPath(settings.valuesPath, asset, instrumentationOf.get(asset)),
     });
@@ -90,6 +98,45 @@ function sessionLine({ session }: StatusReport): CheckLine {
   return failure('sign_in', `the daemon is signed out: ${why}${retry}`, next);
 }
 
+/** What the daemon's posts meet: the doctor's own questions may go another way. */
+function placeLines({ uplink: { away } }: StatusReport): CheckLine[] {
+  if (!away?.foreign_answer) return [];
+  const next =
+    'Sign this network in (a portal?), and check PLATFORM_URL and HTTPS_PROXY; the values wait in the buffer.';
+  return [failure('platform.place', plain(away.message), next)];
+}
+
+function refusalNext(code: string): string {
+  if (code === '401') return '`tagferry session renew`; where it stays so, check API_KEY_HEADER and PLATFORM_URL.';
+  if (code === '403' || code === '404') {
+    return 'Check VALUES_PATH, the numbers in tags.yaml, and what the technical user may see.';
+  }
+  return 'Mend in tags.yaml what it names, then `tagferry reload`.';
+}
+
+/** What the platform has refused: series that wait, each with its words, and what is in quarantine. */
+function refusedLines({ state, uplink, buffer }: StatusReport): CheckLine[] {
+  const all = `the platform refuses every post: ${plain(uplink.away?.message ?? '')}`;
+  const lines = state === 'posts refused' ? [failure('posts', all, refusalNext(uplink.away?.code ?? ''))] : [];
+  const waiting = uplink.waiting_series.slice(0, MAX_SERIES).map((series) => {
+    const why = series.status === 0 ? 'it was not sent' : `the platform refused it with ${series.status}`;
+    const words = `${seriesText(series)} waits: ${why}: ${plain(series.message)}`;
+    const next = `Mend unit, key or group in tags.yaml, \`tagferry reload\`; then \`tagferry buffer requeue ${choiceText(series)}\`.`;
+    return failure('series', words, next);
+  });
+  lines.push(...waiting);
+  if (uplink.waiting_series.length > MAX_SERIES) {
+    const more = `and ${uplink.waiting_series.length - MAX_SERIES} more series that the platform refuses`;
+    lines.push(failure('series', more, 'See `tagferry status --json`.'));
+  }
+  if (buffer.quarantined > 0) {
+    const next =
+      "`tagferry buffer quarantine` shows them with the platform's words; `tagferry buffer requeue` sends them again.";
+    lines.push(warning('quarantine', `${counted(buffer.quarantined, 'value')} in quarantine`, next));
+  }
+  return lines;
+}
+
 function diagnosisLines(diagnosis: PlatformDiagnosis): CheckLine[] {
   const { call, assets, assets_left: left, clock_offset_seconds: offset } = diagnosis;
   const lines = [call.ok ? ok('api', plain(call.message)) : failure('api', plain(call.message), call.next)];
@@ -102,6 +149,11 @@ function diagnosisLines(diagnosis: PlatformDiagnosis): CheckLine[] {
   else if (assets.length === 0 && call.ok && left === 0) {
     lines.push(warning('assets', 'tags.yaml names no asset', 'Write the first tag into tags.yaml.'));
   }
+  const unseen = diagnosis.instrumentations.filter((one) => !one.ok);
+  for (const one of unseen) lines.push(warning('instrumentations', plain(one.message), one.next));
+  const seen = diagnosis.instrumentations.length - unseen.length;
+  if (seen > 0) lines.push(ok('instrumentations', `${counted(seen, 'instrumentation')} of the tags can be seen`));
+  if (assets.length > 0) lines.push(ok('units', 'the platform tells of units and keys with the first value alone'));
   return lines;
 }
 

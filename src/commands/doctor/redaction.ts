@@ -9,7 +9,7 @@ export type Redact = (text: string) => string;
 
 const GONE = '***';
 /** A shorter secret would take half of the text with it, and is none. */
-const SHORTEST = 4;
+const MIN_LENGTH = 4;
 
 /** Replaces what is known to be secret, and the password of every address. */
 export function redactor(settings: ReadSettings, more: readonly string[] = []): Redact {
@@ -17,7 +17,7 @@ export function redactor(settings: ReadSettings, more: readonly string[] = []): 
     .map((key) => settings[settingKey(key).member])
     .filter((value): value is string => typeof value === 'string')
     .concat(more)
-    .filter((value) => value.length >= SHORTEST)
+    .filter((value) => value.length >= MIN_LENGTH)
     .flatMap((value) => [value, encodeURIComponent(value), JSON.stringify(value).slice(1, -1), base64(value)])
     .sort((a, b) => b.length - a.length);
   return (text) => {

@@ -1,7 +1,19 @@
-import { closeSync, fsyncSync, openSync, readFileSync, rmSync, statfsSync, statSync, writeSync } from 'node:fs';
+import {
+  accessSync,
+  closeSync,
+  constants,
+  fsyncSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statfsSync,
+  statSync,
+  writeSync,
+} from 'node:fs';
 import { join } from 'node:path';
-import { codeOf } from '../../errors.ts';
-import { bytesText } from '../amounts.ts';
+import { bytesText } from '../../base/amounts.ts';
+import { codeOf } from '../../base/errors.ts';
 import { type CheckLine, type Consultation, failure, ok, warning } from './finding.ts';
 
 /** statfs(2) types of file systems on which an acknowledged value is not safe, and why. */
@@ -20,7 +32,7 @@ const SLOW_SYNC_MS = 500;
 const SYNCS = 5;
 
 /** STATE_DIR: there, private, writable, room on it, how long a sync takes, whether the file system keeps its word. */
-export function checkStateFolder({ settings, clock, daemon }: Consultation): CheckLine[] {
+export function checkStateFolder({ settings, clock, daemon, isService }: Consultation): CheckLine[] {
   const { stateDir } = settings;
   const lines: CheckLine[] = [];
   try {
@@ -36,16 +48,45 @@ export function checkStateFolder({ settings, clock, daemon }: Consultation): Che
     if (codeOf(error) === 'ENOENT') {
       return [warning('state.folder', `${stateDir} does not exist yet`, 'The daemon makes it when it starts.')];
     }
-    return [
-      warning('state.folder', `${stateDir} may not be looked at (${codeOf(error)})`, 'Run `sudo tagferry doctor`.'),
-    ];
+    const told = `${stateDir} may not be looked at (${codeOf(error)})`;
+    if (isService) return [failure('state.folder', `${told} by the service`, ownerAdvice(stateDir))];
+    return [warning('state.folder', told, 'Run `sudo tagferry doctor`.')];
   }
-  lines.push(...checkSync(stateDir, clock.monotonicMs), ...checkRoom(stateDir, settings, daemon?.buffer.bytes ?? 0));
+  if (isService) lines.push(...checkOwner(stateDir));
+  lines.push(
+    ...checkSync(stateDir, clock.monotonicMs, isService),
+    ...checkRoom(stateDir, settings, daemon?.buffer.bytes ?? 0),
+  );
   lines.push(...checkFileSystem(stateDir));
   return lines;
 }
 
-function checkSync(stateDir: string, now: () => number): CheckLine[] {
+/** Files that somebody else made, most often root by hand: a service that cannot open its own stores ends again and again. */
+function checkOwner(stateDir: string): CheckLine[] {
+  let names: string[] = [];
+  try {
+    names = readdirSync(stateDir);
+  } catch {
+    // What follows tries to write, and says it.
+  }
+  const closed = names.filter((name) => {
+    try {
+      accessSync(join(stateDir, name), constants.R_OK | constants.W_OK);
+      return false;
+    } catch (error) {
+      return codeOf(error) === 'EACCES';
+    }
+  });
+  if (closed.length === 0) return [];
+  const which = closed.length === 1 ? closed[0]! : `${closed[0]} and ${closed.length - 1} more`;
+  return [failure('state.owner', `the service may not open ${which} in ${stateDir}`, ownerAdvice(stateDir))];
+}
+
+function ownerAdvice(stateDir: string): string {
+  return `Stop the service, then: chown -R tagferry:tagferry ${stateDir}`;
+}
+
+function checkSync(stateDir: string, now: () => number, isService: boolean): CheckLine[] {
   const path = join(stateDir, `.doctor-${process.pid}`);
   const times: number[] = [];
   try {
@@ -62,6 +103,13 @@ function checkSync(stateDir: string, now: () => number): CheckLine[] {
       closeSync(file);
     }
   } catch (error) {
+    if (isService && codeOf(error) === 'EACCES') {
+      return [failure('state.writable', `the service may not write to ${stateDir}`, ownerAdvice(stateDir))];
+    }
+    if (isService && codeOf(error) === 'EROFS') {
+      const next = `\`systemctl edit tagferry\`: [Service] ReadWritePaths=${stateDir}; or mount it for writing.`;
+      return [failure('state.writable', `${stateDir} is read-only for the service`, next)];
+    }
     if (codeOf(error) === 'EACCES') {
       return [warning('state.writable', `this user may not write to ${stateDir}`, 'Run `sudo tagferry doctor`.')];
     }
@@ -80,14 +128,14 @@ function checkRoom(stateDir: string, settings: Consultation['settings'], bufferB
   const free = stats.bavail * stats.bsize;
   const whole = stats.blocks * stats.bsize;
   const { bufferMinFree, bufferMaxBytes = 0 } = settings;
-  const least =
+  const min =
     bufferMinFree === undefined ? 0 : 'bytes' in bufferMinFree ? bufferMinFree.bytes : bufferMinFree.share * whole;
   const text = `${bytesText(free)} of ${bytesText(whole)} free for ${stateDir}`;
-  if (free < least) {
-    const next = `New values get 503 below ${bytesText(least)} (BUFFER_MIN_FREE): free space.`;
+  if (free < min) {
+    const next = `New values get 503 below ${bytesText(min)} (BUFFER_MIN_FREE): free space.`;
     return [failure('state.space', text, next)];
   }
-  if (bufferMaxBytes > free - least + bufferBytes) {
+  if (bufferMaxBytes > free - min + bufferBytes) {
     const next = `BUFFER_MAX_BYTES is ${bytesText(bufferMaxBytes)}: lower it, or a long outage fills the disk first.`;
     return [warning('state.space', text, next)];
   }

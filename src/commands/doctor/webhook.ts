@@ -1,13 +1,14 @@
+import { messageOf, TagferryError } from '../../base/errors.ts';
+import { plain } from '../../base/foreign-text.ts';
 import type { Webhook } from '../../contract/webhooks.ts';
-import { messageOf, TagferryError } from '../../errors.ts';
 import type { PlatformClient } from '../../platform/client.ts';
 import { allEntries } from '../../platform/pages.ts';
 import { ClientApplications } from '../../platform/resources/client-applications.ts';
 import { Webhooks } from '../../platform/resources/webhooks.ts';
 import { sameAddress } from '../../webhook/drift.ts';
+import type { ListedWebhook } from '../../webhook/registration.ts';
 import type { SelfTestLine } from '../../webhook/self-test.ts';
 import { askDaemon } from '../control-client.ts';
-import { plain } from '../table.ts';
 import { type CheckLine, type Consultation, failure, ok, warning } from './finding.ts';
 
 /** The webhook: registered, enabled, and, where the daemon can test it, reachable. `client`: a login of the doctor's own. */
@@ -16,8 +17,8 @@ export async function webhookLines(
   client: PlatformClient | undefined,
 ): Promise<CheckLine[]> {
   const url = daemon ? daemon.listener.webhook_url : settings.webhookUrl;
-  if (!url) return [ok('webhook', 'WEBHOOK_URL is empty: no webhook is registered, events do not come')];
-  const lines: CheckLine[] = [];
+  const lines: CheckLine[] = daemon ? await leftBehindLines(place) : [];
+  if (!url) return [ok('webhook', 'WEBHOOK_URL is empty: no webhook is registered, events do not come'), ...lines];
   try {
     const all = client
       ? await listWith(client, settings.clientApplication)
@@ -39,6 +40,21 @@ export async function webhookLines(
     lines.push(check.ok ? ok('webhook.reachable', text) : failure('webhook.reachable', text, check.next));
   }
   return lines;
+}
+
+/** What the daemon knows of; where the platform cannot be asked, other lines say so. */
+async function leftBehindLines(place: Consultation['place']): Promise<CheckLine[]> {
+  const asked = askDaemon<{ webhooks: ListedWebhook[] }>(place, 'webhook/ls');
+  const { webhooks } = await asked.catch(() => ({ webhooks: [] }));
+  return webhooks
+    .filter((webhook) => webhook.left_behind)
+    .map(({ id, url }) =>
+      warning(
+        'webhook.left_behind',
+        `webhook ${id} still delivers to ${plain(url)}, an address that is no longer configured`,
+        'Run `tagferry webhook prune`, unless another gateway uses it.',
+      ),
+    );
 }
 
 function registrationLine(webhooks: readonly Webhook[], url: string): CheckLine {

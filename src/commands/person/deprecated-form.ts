@@ -1,9 +1,9 @@
-import type { Clock } from '../../clock.ts';
+import type { Clock } from '../../base/clock.ts';
+import { PlatformError } from '../../base/errors.ts';
 import { DEPRECATIONS, type DeprecatedArea, isSunset } from '../../contract/deprecations.ts';
-import { PlatformError } from '../../errors.ts';
 
 /**
- * Says on standard error that `--v1` is deprecated and when it ends (spec section 9). Past that date it throws
+ * Says on standard error that `--v1` is deprecated and when it ends (platform 9). Past that date it throws
  * `platform.sunset` with the v2 form of the same command.
  */
 export function heedDeprecatedForm(area: DeprecatedArea, v2Command: string, clock: Clock): void {

@@ -1,19 +1,16 @@
 /**
- * Why a user sees an object (spec 2.2). A permission is direct, or inherited from something related: the instrumentation
+ * Why a user sees an object (platform 2.2). A permission is direct, or inherited from something related: the instrumentation
  * that an asset is assigned to, the node that it is under, the asset that it is a part of. The API lists the permissions
  * on an object; it need not tell what is related, nor who is in a user group, nor owners. So relations come from wherever
  * they are known (the platform, tags.yaml, the person who asks), and what nobody told is said.
  */
-import { join } from 'node:path';
-import { Problems } from '../../config/problem.ts';
-import { readTags } from '../../config/read-tags.ts';
-import { directoryPath } from '../../config/setting-origins.ts';
-import { readYamlFile } from '../../config/yaml-file.ts';
+import { readTagsLeniently } from '../../config/configuration.ts';
 import type { PermissionRecordV2, PermissionType, Permitable, PermitableType } from '../../contract/permissions.ts';
 import { CallRefusal } from '../../platform/call-refusal.ts';
 import type { PlatformClient } from '../../platform/client.ts';
 import { allEntries, listEntries } from '../../platform/pages.ts';
 import { PermissionsV2 } from '../../platform/resources/permissions-v2.ts';
+import { SOURCE_KINDS } from '../../sources/kinds.ts';
 import { isSameAssignable, nameOfAssignable, nameOfPermitable } from './named-objects.ts';
 
 export interface Reason {
@@ -41,7 +38,7 @@ export interface Explanation {
 }
 
 /** What the person who asks knows of the object's relations. */
-export interface ToldRelations {
+export interface KnownRelations {
   instrumentation: readonly number[];
   node: readonly number[];
   parent: readonly number[];
@@ -55,36 +52,36 @@ interface Relation {
 interface Found {
   direct: Reason[];
   inherited: Reason[];
-  notTold: Set<string>;
+  unknowns: Set<string>;
   seen: Set<string>;
 }
 
 /** Parents of parents: nobody builds deeper, and a circle ends. */
-const MOST_OBJECTS = 30;
+const MAX_OBJECTS = 30;
 /** A list of everything that a user has may be long. */
-const MOST_PERHAPS = 200;
+const MAX_PERHAPS = 200;
 
 export async function explain(
   reader: PlatformClient,
   user: string,
   object: Permitable,
-  told: ToldRelations,
+  told: KnownRelations,
   directory: string,
 ): Promise<Explanation> {
-  const found: Found = { direct: [], inherited: [], notTold: new Set(), seen: new Set([nameOfPermitable(object)]) };
+  const found: Found = { direct: [], inherited: [], unknowns: new Set(), seen: new Set([nameOfPermitable(object)]) };
   const queue: { at: Permitable; way: string[] }[] = [{ at: object, way: [] }];
   for (let next = queue.shift(); next !== undefined; next = queue.shift()) {
     await lookAt(reader, user, next, found);
-    const own = next.at === object ? [...toldRelations(told), ...relationsOfTags(object, directory)] : [];
+    const own = next.at === object ? [...knownRelations(told), ...relationsOfTags(object, directory)] : [];
     for (const { to, because } of [...own, ...(await relationsOfPlatform(reader, next.at, found))]) {
       const name = nameOfPermitable(to);
-      if (found.seen.has(name) || found.seen.size >= MOST_OBJECTS) continue;
+      if (found.seen.has(name) || found.seen.size >= MAX_OBJECTS) continue;
       found.seen.add(name);
       queue.push({ at: to, way: [`${nameOfPermitable(next.at)} ${because} ${name}`, ...next.way] });
     }
   }
   const perhaps = object.type === 'Asset' ? await elsewhere(reader, user, found) : [];
-  found.notTold.add('Owners: the API has no call that lists them.');
+  found.unknowns.add('Owners: the API has no call that lists them.');
   const { direct, inherited } = found;
   return {
     user,
@@ -93,7 +90,7 @@ export async function explain(
     direct,
     inherited,
     perhaps,
-    not_told: [...found.notTold],
+    not_told: [...found.unknowns],
   };
 }
 
@@ -114,7 +111,7 @@ async function lookAt(
     records = await allEntries(new PermissionsV2(reader).list(at));
   } catch (error) {
     if (way.length === 0 || !isRefusal(error)) throw error;
-    found.notTold.add(`Permissions on ${nameOfPermitable(at)}: you may not see them (${error.status}).`);
+    found.unknowns.add(`Permissions on ${nameOfPermitable(at)}: you may not see them (${error.status}).`);
     return;
   }
   for (const record of records) {
@@ -122,7 +119,7 @@ async function lookAt(
     if (reason === undefined) continue;
     (way.length === 0 ? found.direct : found.inherited).push(reason);
     if (reason.usergroup !== undefined) {
-      found.notTold.add(`Whether ${user} is in usergroup/${reason.usergroup}: the API does not list members.`);
+      found.unknowns.add(`Whether ${user} is in usergroup/${reason.usergroup}: the API does not list members.`);
     }
   }
 }
@@ -134,7 +131,7 @@ function reasonOf(record: PermissionRecordV2, user: string, on: Permitable, way:
   return isSameAssignable(assignable, { email: user, type: 'User' }) ? base : undefined;
 }
 
-function toldRelations({ instrumentation, node, parent }: ToldRelations): Relation[] {
+function knownRelations({ instrumentation, node, parent }: KnownRelations): Relation[] {
   return [
     ...instrumentation.map((id) => relation('Instrumentation', id)),
     ...node.map((id) => relation('Node', id)),
@@ -155,13 +152,11 @@ function relation(type: PermitableType, id: number): Relation {
 /** tags.yaml names the instrumentation of an asset; what is wrong with the file is `check`'s business. */
 function relationsOfTags(object: Permitable, directory: string): Relation[] {
   if (object.type !== 'Asset') return [];
-  const problems = new Problems();
-  const file = readYamlFile(join(directory, 'tags.yaml'), directoryPath(directory, 'tags.yaml'), problems);
-  if (file === undefined || file === 'missing') return [];
-  return [...readTags(file, problems).tags.values()].flatMap((tag) =>
-    tag.asset === object.id && tag.instrumentation !== undefined
-      ? [relation('Instrumentation', tag.instrumentation)]
-      : [],
+  return [...readTagsLeniently({ directory, environment: process.env, kinds: SOURCE_KINDS }).tags.values()].flatMap(
+    (tag) =>
+      tag.asset === object.id && tag.instrumentation !== undefined
+        ? [relation('Instrumentation', tag.instrumentation)]
+        : [],
   );
 }
 
@@ -177,7 +172,7 @@ async function relationsOfPlatform(reader: PlatformClient, at: Permitable, found
       return await list();
     } catch (error) {
       if (!isRefusal(error)) throw error;
-      found.notTold.add(`The ${what} of ${nameOfPermitable(at)}: the platform does not tell (${error.status}).`);
+      found.unknowns.add(`The ${what} of ${nameOfPermitable(at)}: the platform does not tell (${error.status}).`);
       return [];
     }
   };
@@ -209,7 +204,7 @@ async function elsewhere(reader: PlatformClient, user: string, found: Found): Pr
       for await (const record of listEntries<PermissionRecordV2>(reader, '/v2/permissions', ['permissions'], {
         query,
       })) {
-        if (perhaps.length >= MOST_PERHAPS) break;
+        if (perhaps.length >= MAX_PERHAPS) break;
         const on = record.permitable;
         if (on === undefined || found.seen.has(nameOfPermitable(on))) continue;
         if (nameOfAssignable(record.assignable).toLowerCase() !== user.toLowerCase()) continue;
@@ -218,7 +213,9 @@ async function elsewhere(reader: PlatformClient, user: string, found: Found): Pr
     }
   } catch (error) {
     if (!isRefusal(error)) throw error;
-    found.notTold.add(`What ${user} has elsewhere: the platform does not list it without an object (${error.status}).`);
+    found.unknowns.add(
+      `What ${user} has elsewhere: the platform does not list it without an object (${error.status}).`,
+    );
   }
   return perhaps;
 }

@@ -1,11 +1,12 @@
-import { plain, table } from '../table.ts';
+import { plain } from '../../base/foreign-text.ts';
+import { table } from '../../base/table.ts';
 import type { Explanation, Reason } from './explain.ts';
 import { nameOfPermitable } from './named-objects.ts';
 import { typesText } from './permission-record.ts';
 
 /** An explanation for a terminal. */
 export function explanationText(explanation: Explanation): string {
-  const { user, object, sees, direct, inherited, perhaps, not_told: notTold } = explanation;
+  const { user, object, sees, direct, inherited, perhaps, not_told: unknowns } = explanation;
   const name = nameOfPermitable(object);
   const verdicts = {
     yes: `${user} sees ${name}.`,
@@ -21,7 +22,7 @@ export function explanationText(explanation: Explanation): string {
       perhaps,
       ({ on }) => `on ${nameOfPermitable(on)}; name it with --${optionFor(on.type)} ${on.id} if it is`,
     ),
-    ...(notTold.length === 0 ? [] : ['', 'Not told', ...notTold.map((one) => `  ${plain(one)}`)]),
+    ...(unknowns.length === 0 ? [] : ['', 'Not told', ...unknowns.map((one) => `  ${plain(one)}`)]),
   ].join('\n');
 }
 

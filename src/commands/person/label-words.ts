@@ -1,4 +1,5 @@
 import { closeSync, openSync, readSync } from 'node:fs';
+import { codeOf, UsageError } from '../../base/errors.ts';
 import {
   DISPLAY_LABEL_MEMBERS,
   type DisplayLabel,
@@ -6,12 +7,11 @@ import {
   type DisplayLabelsV2,
 } from '../../contract/labels.ts';
 import { KEY_PATTERN } from '../../contract/values.ts';
-import { codeOf, UsageError } from '../../errors.ts';
 
-/** Display labels as they are written on the command line and in a file, checked against spec 2.6 before they are sent. */
+/** Display labels as they are written on the command line and in a file, checked against platform 2.6 before they are sent. */
 
 export const MEMBERS_TEXT = Object.keys(DISPLAY_LABEL_MEMBERS).join(', ');
-const MOST_FILE_BYTES = 1024 * 1024;
+const MAX_FILE_BYTES = 1024 * 1024;
 
 /** `flow name="Inlet flow" precision=2`: one key. */
 export function labelsInWords(words: readonly string[]): DisplayLabelsV2 {
@@ -109,7 +109,7 @@ function readBounded(path: string): string {
       const count = readSync(descriptor, chunk, 0, chunk.length, null);
       if (count === 0) return Buffer.concat(chunks).toString('utf8');
       size += count;
-      if (size > MOST_FILE_BYTES) throw new UsageError(`${path} is larger than 1 MiB`);
+      if (size > MAX_FILE_BYTES) throw new UsageError(`${path} is larger than 1 MiB`);
       chunks.push(chunk.subarray(0, count));
     }
   } finally {

@@ -1,7 +1,7 @@
 import type { Server, ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { codeOf, TagferryError, UsageError } from '../../errors.ts';
-import { createServer } from '../../node-http.ts';
+import { codeOf, TagferryError, UsageError } from '../../base/errors.ts';
+import { createServer } from '../../base/node-http.ts';
 
 /** Registered once in the connect subscription, so the port has to stay the same from one sign-in to the next. */
 export const DEFAULT_REDIRECT = 'http://127.0.0.1:8478/callback';

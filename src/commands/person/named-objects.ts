@@ -1,36 +1,10 @@
-import {
-  type AssignableV1,
-  type AssignableV2,
-  PERMISSION_TYPES,
-  PERMITABLE_TYPES,
-  type PermissionType,
-  type Permitable,
-  type PermitableType,
-} from '../../contract/permissions.ts';
-import { UsageError } from '../../errors.ts';
+import { UsageError } from '../../base/errors.ts';
+import type { AssignableV1, AssignableV2, Permitable } from '../../contract/permissions.ts';
 
 /** How objects, people and permission types are written on the command line, read and written. */
 
-/** Spellings that people use for the types of the spec, lower case, without marks. */
-const ALIASES: Readonly<Record<string, PermitableType>> = { edgedevice: 'EDM::EdgeDevice', tag: 'Instrumentation' };
-
 /** Longer is no address that mail could be sent to (RFC 5321). */
 const EMAIL = /^[^\s@/]{1,64}@[^\s@/]{1,255}$/;
-
-/** `Asset/881`, in any case; `EDM::EdgeDevice/30` or `EdgeDevice/30`. */
-export function permitableOf(text: string): Permitable {
-  const [, name, digits] = /^(.+)[/:](\d{1,15})$/.exec(text) ?? [];
-  const wanted = name?.toLowerCase().replaceAll(/[^a-z]/g, '');
-  const type = PERMITABLE_TYPES.find((one) => one.toLowerCase().replaceAll(/[^a-z]/g, '') === wanted);
-  const found = type ?? ALIASES[wanted ?? ''];
-  if (found === undefined || digits === undefined) {
-    throw new UsageError(
-      `${JSON.stringify(text)} names no object`,
-      `Write it as Asset/881. Types: ${PERMITABLE_TYPES.join(', ')}.`,
-    );
-  }
-  return { type: found, id: Number(digits) };
-}
 
 /** v2: an e-mail address, or `usergroup/40`. */
 export function assignableV2Of(text: string): AssignableV2 {
@@ -65,26 +39,6 @@ export function userIdOf(text: string): number {
   const assignable = assignableV1Of(text);
   if (assignable.type === 'User') return assignable.id;
   throw new UsageError(`${JSON.stringify(text)} is no user`, 'Write user/6.');
-}
-
-/** `can_read can_update`, `read,update` or `all`; each once, in the order of the spec. */
-export function permissionTypesOf(words: readonly string[]): PermissionType[] {
-  const names = words.flatMap((word) => word.split(',')).filter((name) => name !== '');
-  const given = new Set(
-    names.flatMap((name): readonly PermissionType[] => {
-      const plain = name.toLowerCase();
-      if (plain === 'all') return PERMISSION_TYPES;
-      const type = PERMISSION_TYPES.find((one) => one === plain || one === `can_${plain}`);
-      if (type === undefined) {
-        throw new UsageError(
-          `${JSON.stringify(name)} is no permission`,
-          `Write some of ${PERMISSION_TYPES.join(', ')}.`,
-        );
-      }
-      return [type];
-    }),
-  );
-  return PERMISSION_TYPES.filter((type) => given.has(type));
 }
 
 export function nameOfPermitable({ type, id }: Permitable): string {

@@ -1,8 +1,8 @@
 import { createInterface } from 'node:readline';
-import { messageOf, UsageError } from '../../errors.ts';
+import { messageOf, UsageError } from '../../base/errors.ts';
 
 /** How often a person may paste something else before the sign-in is given up. */
-const MOST_TRIES = 5;
+const MAX_TRIES = 5;
 
 /**
  * Asks for the address that the browser was sent to, until one is usable. `check` throws for one that is not. Rejects
@@ -27,7 +27,7 @@ export async function pastedAddress<Result>(
       try {
         return check(addressIn(line.trim()));
       } catch (error) {
-        if (!isTerminal || ++tries >= MOST_TRIES) throw error;
+        if (!isTerminal || ++tries >= MAX_TRIES) throw error;
         process.stderr.write(`${messageOf(error)}. Once more.\n`);
         reader.prompt();
       }

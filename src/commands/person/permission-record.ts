@@ -1,11 +1,11 @@
+import { PlatformError } from '../../base/errors.ts';
 import type { AssignableV2, PermissionRecordV2, Permitable } from '../../contract/permissions.ts';
-import { PlatformError } from '../../errors.ts';
 import type { PlatformClient } from '../../platform/client.ts';
 import { PermissionsV2 } from '../../platform/resources/permissions-v2.ts';
 import { isSameAssignable, nameOfAssignable, nameOfPermitable } from './named-objects.ts';
-import type { PersonRoom } from './person-room.ts';
+import type { PersonContext } from './person-context.ts';
 
-/** A record by its id, or by the pair that it stands for (there is one record a pair, spec section 9). */
+/** A record by its id, or by the pair that it stands for (there is one record a pair, platform 9). */
 export type WhichPermission = number | { assignable: AssignableV2; permitable: Permitable };
 
 /** Throws `PlatformError`, with a 404 or `person.no_permission` where there is none. */
@@ -24,9 +24,9 @@ export async function foundPermission(reader: PlatformClient, which: WhichPermis
 }
 
 /** With `--dry-run` an id is taken at its word, so that nobody has to be signed in to see the request. */
-export async function permissionToChange(room: PersonRoom, which: WhichPermission): Promise<PermissionRecordV2> {
-  if (room.isDry && typeof which === 'number') return { id: which, permission_types: [] };
-  return await foundPermission(room.reader, which);
+export async function permissionToChange(context: PersonContext, which: WhichPermission): Promise<PermissionRecordV2> {
+  if (context.isDry && typeof which === 'number') return { id: which, permission_types: [] };
+  return await foundPermission(context.reader, which);
 }
 
 export function typesText(types: readonly string[]): string {

@@ -1,48 +1,49 @@
+import { UsageError } from '../../base/errors.ts';
+import { plain } from '../../base/foreign-text.ts';
+import { table } from '../../base/table.ts';
 import type { PermissionType, Permitable } from '../../contract/permissions.ts';
-import { UsageError } from '../../errors.ts';
 import { allEntries } from '../../platform/pages.ts';
 import { PermissionsV1 } from '../../platform/resources/permissions-v1.ts';
-import { plain, table } from '../table.ts';
 import { heedDeprecatedForm } from './deprecated-form.ts';
 import { assignableV1Of, nameOfAssignable, nameOfPermitable } from './named-objects.ts';
 import { typesText } from './permission-record.ts';
-import type { PersonRoom } from './person-room.ts';
+import type { PersonContext } from './person-context.ts';
 
-/** `permissions --v1`: one record a type, users by number, no change of a set (spec 2.2, 4.2; deprecated, section 9). */
+/** `permissions --v1`: one record a type, users by number, no change of a set (platform 2.2, 4.2; deprecated, section 9). */
 
-export async function list(room: PersonRoom, permitable: Permitable): Promise<void> {
-  heedDeprecatedForm('permissions', `tagferry permissions ls ${nameOfPermitable(permitable)}`, room.clock);
-  const records = await allEntries(new PermissionsV1(room.reader).list(permitable));
+export async function list(context: PersonContext, permitable: Permitable): Promise<void> {
+  heedDeprecatedForm('permissions', `tagferry permissions ls ${nameOfPermitable(permitable)}`, context.clock);
+  const records = await allEntries(new PermissionsV1(context.reader).list(permitable));
   const rows = records.map((one) => [
     plain(String(one.id)),
     plain(nameOfAssignable(one.assignable)),
     plain(one.permission_type),
     nameOfPermitable(one.permitable ?? permitable),
   ]);
-  room.show(table([['id', 'who', 'may', 'object'], ...rows]), records);
+  context.show(table([['id', 'who', 'may', 'object'], ...rows]), records);
 }
 
 export async function grant(
-  room: PersonRoom,
+  context: PersonContext,
   who: string,
   permitable: Permitable,
   types: PermissionType[],
 ): Promise<void> {
   const object = nameOfPermitable(permitable);
-  heedDeprecatedForm('permissions', `tagferry permissions grant <e-mail> ${object} ${types.join(' ')}`, room.clock);
+  heedDeprecatedForm('permissions', `tagferry permissions grant <e-mail> ${object} ${types.join(' ')}`, context.clock);
   const body = { permission_type: types, assignable: assignableV1Of(who), permitable };
-  const answer = await new PermissionsV1(room.writer).create(body);
+  const answer = await new PermissionsV1(context.writer).create(body);
   const facts = { action: 'grant', ...body, ...(answer === undefined ? {} : { answer }) };
-  room.done(`${plain(who)} has ${typesText(types)} on ${object}.`, facts);
+  context.done(`${plain(who)} has ${typesText(types)} on ${object}.`, facts);
 }
 
 /** The id carries the offset of its type, so it stands for one type; with `all` for the pair. */
-export async function take(room: PersonRoom, id: string, all: boolean): Promise<void> {
-  heedDeprecatedForm('permissions', 'tagferry permissions take <e-mail> <object> [types]', room.clock);
+export async function take(context: PersonContext, id: string, all: boolean): Promise<void> {
+  heedDeprecatedForm('permissions', 'tagferry permissions take <e-mail> <object> [types]', context.clock);
   const what = all ? `every permission of the pair that ${id} belongs to` : `the one permission ${id}`;
-  if (!(await room.sure(`Take away ${what}?`))) return;
-  await new PermissionsV1(room.writer).delete(id, { all });
-  room.done(`Taken away: ${what}.`, { action: 'take', id, all });
+  if (!(await context.sure(`Take away ${what}?`))) return;
+  await new PermissionsV1(context.writer).delete(id, { all });
+  context.done(`Taken away: ${what}.`, { action: 'take', id, all });
 }
 
 export function idIn(words: readonly string[]): string {

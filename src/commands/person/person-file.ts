@@ -12,9 +12,9 @@ import { chmod, mkdir, readFile, rm } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { isAbsolute, join } from 'node:path';
 import Database from 'better-sqlite3';
-import type { Clock } from '../../clock.ts';
-import { writeDurably } from '../../durable-file.ts';
-import { codeOf, StoreError, UsageError } from '../../errors.ts';
+import type { Clock } from '../../base/clock.ts';
+import { writeDurably } from '../../base/durable-file.ts';
+import { codeOf, StoreError, UsageError } from '../../base/errors.ts';
 import type { PersonSettings, SignInFlow } from './person-settings.ts';
 
 export interface StoredPerson {
@@ -28,7 +28,7 @@ export interface StoredPerson {
 /** Longer than a renewal can take with its deadline of 20 s. */
 const LOCK_PATIENCE_MS = 30_000;
 const LOCK_LOOK_MS = 50;
-const MOST_FILE_CHARS = 100_000;
+const MAX_FILE_CHARS = 100_000;
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}$/;
 
 /** `$XDG_STATE_HOME/tagferry`; the XDG specification has relative paths ignored. */
@@ -74,7 +74,7 @@ export class PersonFile {
       if (codeOf(error) === 'ENOENT') return undefined;
       throw this.#error('cannot be read', error);
     }
-    const stored = text.length > MOST_FILE_CHARS ? undefined : storedIn(text);
+    const stored = text.length > MAX_FILE_CHARS ? undefined : storedIn(text);
     if (stored === undefined) throw this.#error('holds something else than tokens', undefined);
     return stored;
   }

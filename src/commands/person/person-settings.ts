@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 import type { Command } from 'commander';
+import { ConfigurationError, codeOf, UsageError } from '../../base/errors.ts';
 import { configurationDirectory, readSettingsLeniently } from '../../config/configuration.ts';
 import { problemLine } from '../../config/problem.ts';
-import { ConfigurationError, codeOf, UsageError } from '../../errors.ts';
 import type { PersonClient } from '../../platform/grants/person.ts';
 
 /** How a person's token was had, and so how it is renewed and revoked. */
@@ -50,7 +50,7 @@ export function personSettings(program: Command, environment: NodeJS.ProcessEnv)
   };
 }
 
-/** INTERFACE.md: PKCE unless a client secret is given. `asked` is the option that says otherwise. */
+/** docs/interface.md: PKCE unless a client secret is given. `asked` is the option that says otherwise. */
 export function flowOf(settings: PersonSettings, asked: SignInFlow | undefined): SignInFlow {
   if (asked === 'web' && settings.clientSecret === undefined) {
     throw new UsageError('the web flow needs CLIENT_SECRET', 'Set it, or leave out --web-flow to sign in with PKCE.');

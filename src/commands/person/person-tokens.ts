@@ -1,5 +1,5 @@
-import type { Clock } from '../../clock.ts';
-import { PlatformError } from '../../errors.ts';
+import type { Clock } from '../../base/clock.ts';
+import { PlatformError } from '../../base/errors.ts';
 import { GrantError } from '../../platform/grants/grant-error.ts';
 import {
   type PersonClient,
@@ -26,12 +26,12 @@ export interface PersonTokensOptions {
 /** A token that ends within this time is renewed before it is used: a call may take a slow link half a minute. */
 const MARGIN_MS = 30_000;
 /** No access token lives longer; what claims to is from a clock that was set. */
-const LONGEST_LIFE_MS = 24 * 3_600_000;
+const MAX_LIFE_MS = 24 * 3_600_000;
 
 /**
  * A signed-in person's tokens for the client: taken from the file, renewed by refresh when they are about to end or were
  * refused, and written back before they are used, so that a crash after a rotation leaves the tokens that work. What a
- * renewal replaced is revoked, but not where the refresh token stayed the same: revoking would end it (spec 3.1).
+ * renewal replaced is revoked, but not where the refresh token stayed the same: revoking would end it (platform 3.1).
  */
 export class PersonTokens implements TokenSource {
   readonly #options: PersonTokensOptions;
@@ -53,7 +53,7 @@ export class PersonTokens implements TokenSource {
     };
   }
 
-  /** Revokes the tokens (bearer form, spec 4.1) and forgets them. A token that is dead is renewed first, so that its refresh token ends too. */
+  /** Revokes the tokens (bearer form, platform 4.1) and forgets them. A token that is dead is renewed first, so that its refresh token ends too. */
   async signOut(): Promise<'revoked' | 'ended already' | 'nobody'> {
     const { file } = this.#options;
     if ((await file.read()) === undefined) return 'nobody';
@@ -96,7 +96,7 @@ export class PersonTokens implements TokenSource {
 
   #isGood(person: StoredPerson): boolean {
     const leftMs = person.expiresWallMs - this.#options.clock.wallMs();
-    return leftMs > MARGIN_MS && leftMs <= LONGEST_LIFE_MS && !this.#refused.has(person.accessToken);
+    return leftMs > MARGIN_MS && leftMs <= MAX_LIFE_MS && !this.#refused.has(person.accessToken);
   }
 
   async #renew(): Promise<StoredPerson> {

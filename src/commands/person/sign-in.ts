@@ -1,5 +1,5 @@
-import type { Clock } from '../../clock.ts';
-import { messageOf, TagferryError, UsageError } from '../../errors.ts';
+import type { Clock } from '../../base/clock.ts';
+import { messageOf, TagferryError, UsageError } from '../../base/errors.ts';
 import {
   beginSignIn,
   carriesState,
@@ -34,7 +34,7 @@ export interface SignInOptions {
 /** As long as a code may live (RFC 6749 section 4.1.2): enough to find a password, too short to be forgotten open. */
 const PATIENCE_MS = 10 * 60_000;
 
-/** Leads a person through the sign-in and gives the tokens (spec 5.3, 5.4). Throws `PlatformError`, `TagferryError`. */
+/** Leads a person through the sign-in and gives the tokens (platform 5.3, 5.4). Throws `PlatformError`, `TagferryError`. */
 export async function signInPerson(options: SignInOptions): Promise<Tokens> {
   const redirect = redirectAddress(options.redirect);
   const listens = !options.paste && isLoopbackRedirect(redirect);

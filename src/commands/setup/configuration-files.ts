@@ -13,8 +13,8 @@ import {
   writeSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { codeOf, TagferryError } from '../../errors.ts';
-import { SHIPPED_CONFIGURATION } from '../../installation.ts';
+import { codeOf, TagferryError } from '../../base/errors.ts';
+import { SHIPPED_CONFIGURATION } from '../../base/installation.ts';
 
 /** A shipped file's text; `''` where this installation has none. */
 export function shippedText(name: string): string {

@@ -1,7 +1,7 @@
 import { createInterface, type Interface } from 'node:readline';
 import { Writable } from 'node:stream';
-import { TagferryError } from '../../errors.ts';
-import { fitted } from '../table.ts';
+import { TagferryError } from '../../base/errors.ts';
+import { fitted } from '../../base/table.ts';
 
 /** Columns that a question leaves on its last line: an address, a number. */
 const ROOM_FOR_ANSWER = 30;

@@ -1,12 +1,12 @@
+import { TagferryError } from '../../base/errors.ts';
 import { readForm } from '../../config/setting-forms.ts';
 import { type KeyName, settingKey } from '../../config/setting-keys.ts';
 import { KEY_PATTERN } from '../../contract/values.ts';
-import { TagferryError } from '../../errors.ts';
 import type { Dialogue } from './dialogue.ts';
 import type { FirstTag } from './first-tag.ts';
 
 /** Wrong answers to one question before a script is told to stop. */
-const MOST_TRIES = 5;
+const MAX_TRIES = 5;
 
 /** Asks until the answer can be read as the setting; an empty one only where the setting may be empty. */
 export async function askSetting(
@@ -55,7 +55,7 @@ async function askNumber(dialogue: Dialogue, question: string, isNeeded: boolean
 }
 
 async function until(dialogue: Dialogue, ask: () => Promise<string | { answer: string }>): Promise<string> {
-  for (let tries = 0; tries < MOST_TRIES; tries++) {
+  for (let tries = 0; tries < MAX_TRIES; tries++) {
     const outcome = await ask();
     if (typeof outcome !== 'string') return outcome.answer;
     dialogue.say(`  ${outcome}`);

@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { chmodSync, mkdirSync, rmSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { isServiceFolder } from '../service-folder.ts';
 import { writeWhole } from './configuration-files.ts';
@@ -33,13 +33,19 @@ export async function keepSecrets(
     env.set(name.toUpperCase(), '');
     env.set(`${name.toUpperCase()}_FILE`, '');
   }
-  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  // The service may pass through its own and see that a file in it was changed; it may neither list nor read it.
+  mkdirSync(folder, { recursive: true, mode: isService ? 0o711 : 0o700 });
   if (how === 'systemd' || (how === 'auto' && isService)) {
     const encrypted = await encryptAll(folder, secrets);
     if (encrypted) {
       for (const name of Object.keys(secrets)) rmSync(join(folder, name), { force: true });
       return { where: `encrypted to this machine in ${folder}, for the service alone`, env };
     }
+  }
+  // A unit that is told to decrypt a file that is gone does not start.
+  if (isService && existsSync(DROP_IN)) {
+    rmSync(DROP_IN);
+    await run('systemctl', ['daemon-reload'], '');
   }
   for (const [name, secret] of Object.entries(secrets)) {
     const path = join(folder, name);

@@ -1,4 +1,4 @@
-/** Spec 6.3: all 23 event types, in its order. */
+/** Platform 6.3: all 23 event types, in its order. */
 export const EVENT_TYPES = [
   'asset_value_created',
   'asset_values_created',
@@ -27,7 +27,7 @@ export const EVENT_TYPES = [
 
 export type EventType = (typeof EVENT_TYPES)[number];
 
-/** Types that say what this technical user may see (spec 6.3). */
+/** Types that say what this technical user may see (platform 6.3). */
 export const ACCESS_EVENT_TYPES = [
   'asset_appeared',
   'asset_disappeared',
@@ -35,6 +35,12 @@ export const ACCESS_EVENT_TYPES = [
   'instrumentation_disappeared',
   'node_appeared',
   'node_disappeared',
+] as const satisfies readonly EventType[];
+
+/** All that access follows: an association lets an asset inherit what its instrumentation may (platform 2.2). */
+export const ACCESS_TYPES = [
+  ...ACCESS_EVENT_TYPES,
+  'asset_instrumentation_association_created',
 ] as const satisfies readonly EventType[];
 
 export type AccessEventType = (typeof ACCESS_EVENT_TYPES)[number];

@@ -1,5 +1,5 @@
 /** Longest text that is looked at: what is longer is no timestamp. */
-const LONGEST_TEXT = 40;
+const MAX_TEXT = 40;
 
 /**
  * ISO 8601 as the platform writes it, and as Ruby prints a time (`2026-11-21 00:00:00 UTC`). Every part is bounded, so
@@ -9,11 +9,11 @@ const TIMESTAMP =
   /^(\d{4})-(\d{2})-(\d{2})(?:[Tt ](\d{2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?)?(?: ?(?:([Zz]|UTC)|([+-])(\d{2}):?(\d{2})?))?$/;
 
 /**
- * A timestamp of the platform in milliseconds since 1970. Without an offset it is UTC (spec 6.2 leaves offsets out at
+ * A timestamp of the platform in milliseconds since 1970. Without an offset it is UTC (platform 6.2 leaves offsets out at
  * times; the machine's own zone must not matter). `undefined` where it is not a real date.
  */
 export function timestampMs(stamp: unknown): number | undefined {
-  if (typeof stamp !== 'string' || stamp.length > LONGEST_TEXT) return undefined;
+  if (typeof stamp !== 'string' || stamp.length > MAX_TEXT) return undefined;
   const found = TIMESTAMP.exec(stamp.trim());
   if (!found) return undefined;
   const [, year, month, day, hour = '0', minute = '0', second = '0', fraction = '', , sign, offsetHour, offsetMinute] =
@@ -29,7 +29,7 @@ export function timestampMs(stamp: unknown): number | undefined {
   return at.getTime() - (sign === '-' ? -offset : offset);
 }
 
-/** When an event occurred, by whichever spelling is there and readable (spec 6.2 prints `occured_at` for two types). */
+/** When an event occurred, by whichever spelling is there and readable (platform 6.2 prints `occured_at` for two types). */
 export function occurredAtMs(payload: unknown): number | undefined {
   if (typeof payload !== 'object' || payload === null) return undefined;
   const { occurred_at, occured_at } = payload as { occurred_at?: unknown; occured_at?: unknown };

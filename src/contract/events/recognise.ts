@@ -5,7 +5,7 @@ import { occurredAtMs } from './occurred-at.ts';
 import { eventSchema } from './schema.ts';
 
 /** A payload that is one of the 23 types, discriminated by `eventType`. */
-export type RecognisedEvent = {
+type RecognisedEvent = {
   [Type in EventType]: {
     eventType: Type;
     /** Milliseconds since 1970 by the platform's clock. */
@@ -36,7 +36,7 @@ function checkFor(eventType: EventType): ValidateFunction {
 }
 
 /**
- * What a parsed payload is (spec 6.2, 6.3). Without a readable time it is unrecognised as well: neither its age nor its
+ * What a parsed payload is (platform 6.2, 6.3). Without a readable time it is unrecognised as well: neither its age nor its
  * place among other events of the same object could be told, and both decide what happens in the plant.
  */
 export function recognise(payload: unknown): RecognisedEvent | 'unrecognised' {

@@ -1,8 +1,8 @@
-/** API key and secret of a connect subscription; without a secret for PKCE (spec 5.4). */
+/** API key and secret of a connect subscription; without a secret for PKCE (platform 5.4). */
 export interface ClientCredentials {
   clientId: string;
   clientSecret?: string | undefined;
-  /** How they travel: in a Basic header (recommended, spec 5.2) or in the form. */
+  /** How they travel: in a Basic header (recommended, platform 5.2) or in the form. */
   clientAuth: 'basic' | 'body';
 }
 

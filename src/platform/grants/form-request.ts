@@ -1,11 +1,11 @@
 import type { HttpRequest } from '../http-boundary.ts';
 
-/** A token request is small and answered at once: what hangs longer is away, and INTERFACE.md wants it tried each 60 s. */
+/** A token request is small and answered at once: what hangs longer is away, and docs/interface.md wants it tried each 60 s. */
 const TOKEN_DEADLINE_MS = 20_000;
 /** A token response has a few hundred bytes; a portal's page may have megabytes. */
-const MOST_TOKEN_ANSWER_BYTES = 64 * 1024;
+const MAX_TOKEN_ANSWER_BYTES = 64 * 1024;
 
-/** A form for a token endpoint (spec section 4), with the secrets in it, so that they can be kept out of messages. */
+/** A form for a token endpoint (platform 4), with the secrets in it, so that they can be kept out of messages. */
 export interface FormRequest {
   request: HttpRequest;
   sent: readonly string[];
@@ -26,7 +26,7 @@ export function formRequest(url: URL, form: URLSearchParams, headers: Record<str
       headers: { 'content-type': 'application/x-www-form-urlencoded', ...headers },
       body: form.toString(),
       deadlineMs: TOKEN_DEADLINE_MS,
-      mostAnswerBytes: MOST_TOKEN_ANSWER_BYTES,
+      maxAnswerBytes: MAX_TOKEN_ANSWER_BYTES,
     },
     sent: [...fields, credentials, basic].filter((secret) => secret !== ''),
   };

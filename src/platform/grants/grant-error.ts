@@ -1,4 +1,4 @@
-import { type ErrorFacts, PlatformError } from '../../errors.ts';
+import { type ErrorFacts, PlatformError } from '../../base/errors.ts';
 
 /**
  * What a token endpoint's answer means for what comes next:

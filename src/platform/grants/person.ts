@@ -1,12 +1,12 @@
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { PlatformError } from '../../base/errors.ts';
 import { IDENTITY_REVOKE_PATH, IDENTITY_TOKEN_PATH, SIGN_IN_PATH } from '../../contract/tokens.ts';
-import { PlatformError } from '../../errors.ts';
 import type { PlatformAnswer } from '../http-boundary.ts';
 import { addressOf, type FormRequest, formRequest } from './form-request.ts';
 import { processRevokeAnswer, processTokenAnswer, type Tokens } from './token-answer.ts';
 
 /**
- * The grants of people on {web_url}/app/id (spec 4.1, 5.3, 5.4): the web flow with a client secret, PKCE without.
+ * The grants of people on {web_url}/app/id (platform 4.1, 5.3, 5.4): the web flow with a client secret, PKCE without.
  * Client credentials travel in the form here, as the spec's table has it.
  */
 export interface PersonClient {
@@ -25,7 +25,7 @@ export interface SignIn {
   codeVerifier: string | undefined;
 }
 
-/** 64 random bytes are 86 characters of base64url: within 43 to 128, and all of them allowed (spec 5.4). */
+/** 64 random bytes are 86 characters of base64url: within 43 to 128, and all of them allowed (platform 5.4). */
 const VERIFIER_BYTES = 64;
 const STATE_BYTES = 32;
 
@@ -51,7 +51,7 @@ export function challengeOf(codeVerifier: string): string {
   return createHash('sha256').update(codeVerifier, 'ascii').digest('base64url');
 }
 
-/** Whether a redirect answers this sign-in: its state compared in constant time (spec 5.3). */
+/** Whether a redirect answers this sign-in: its state compared in constant time (platform 5.3). */
 export function carriesState(redirect: URL, signIn: Pick<SignIn, 'state'>): boolean {
   return sameText(redirect.searchParams.get('state') ?? '', signIn.state);
 }
@@ -109,7 +109,7 @@ export function processPersonAnswer(
   return { ...tokens, refreshToken: tokens.refreshToken ?? refreshToken };
 }
 
-/** Spec 4.1: the bearer form; PKCE also names the client. */
+/** Platform 4.1: the bearer form; PKCE also names the client. */
 export function personRevokeRequest(webUrl: string, client: PersonClient, accessToken: string): FormRequest {
   const form = new URLSearchParams({ token: accessToken });
   if (client.clientSecret === undefined) form.set('client_id', client.clientId);

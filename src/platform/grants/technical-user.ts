@@ -5,7 +5,7 @@ import { addressOf, type FormRequest, formRequest } from './form-request.ts';
 import { processRevokeAnswer, processTokenAnswer, type Tokens } from './token-answer.ts';
 
 /**
- * The grants of devices and machines on {base_url} (spec 4.1, 5.2), each a pair: what to send, and what the answer
+ * The grants of devices and machines on {base_url} (platform 4.1, 5.2), each a pair: what to send, and what the answer
  * means. They send nothing themselves.
  */
 export interface TechnicalUser {
@@ -40,7 +40,7 @@ export function processRefreshAnswer(
   return { ...tokens, refreshToken: tokens.refreshToken ?? refreshToken };
 }
 
-/** Spec 4.1: the access token in `token`; its refresh token ends with it. */
+/** Platform 4.1: the access token in `token`; its refresh token ends with it. */
 export function revokeRequest(baseUrl: string, client: ClientCredentials, token: string): FormRequest {
   return tokenRequest(baseUrl, REVOKE_PATH, client, { token });
 }

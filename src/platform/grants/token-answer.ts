@@ -1,9 +1,10 @@
+import { retryAfterMs } from '../../base/retry.ts';
 import { ACCESS_TOKEN_LIFE_S } from '../../contract/tokens.ts';
-import { retryAfterMs } from '../../retry.ts';
+import { hasNoBody, isPage, jsonObjectOf } from '../answer-body.ts';
 import type { PlatformAnswer } from '../http-boundary.ts';
 import { codeOfGrantFailure, type GrantAsked, GrantError, type GrantFailure, hintOf } from './grant-error.ts';
 
-/** A token response (spec 2.1) as the client uses it. `created_at` is not among it: clocks differ. */
+/** A token response (platform 2.1) as the client uses it. `created_at` is not among it: clocks differ. */
 export interface Tokens {
   accessToken: string;
   /** Absent where the server gave none: then the next token comes from a login. */
@@ -15,18 +16,18 @@ export interface Tokens {
 /** What stands in a header as it is; longer ones no server takes. */
 const BEARER_TEXT = /^[\x21-\x7e]{1,8192}$/;
 /** A token that claims to live longer than a day is renewed after one. */
-const LONGEST_LIFE_S = 24 * 3600;
+const MAX_LIFE_S = 24 * 3600;
 /** A shorter life is not believed, as one that is no number. */
-const SHORTEST_LIFE_S = 1;
+const MIN_LIFE_S = 1;
 /** The most of the platform's words that goes into a message. */
-const MOST_WORDS = 200;
+const MAX_WORDS = 200;
 
 /**
  * Reads what a token endpoint answered; throws `GrantError` for everything that is no token response.
  * `sent` are the secrets of the request: should the platform repeat one in its words, it is taken out.
  */
 export function processTokenAnswer(answer: PlatformAnswer, context: Context): Tokens {
-  const body = jsonObjectOf(answer.text);
+  const body = jsonObjectOf(answer);
   if (answer.status !== 200 && answer.status !== 201) throw refusalOf(answer, body, context);
   const unreadable = (what: string) => {
     const type = answer.header('content-type')?.split(';')[0] ?? 'no content type';
@@ -38,6 +39,7 @@ export function processTokenAnswer(answer: PlatformAnswer, context: Context): To
     );
   };
   if (body === undefined) throw unreadable('not in JSON');
+  if (body.error !== undefined || body.errors !== undefined) throw unreadable('with an error');
   const { access_token: access, refresh_token: refresh, token_type: type, expires_in: life } = body;
   if (typeof access !== 'string' || !BEARER_TEXT.test(access)) throw unreadable('without a usable access token');
   if (type !== undefined && (typeof type !== 'string' || type.toLowerCase() !== 'bearer')) {
@@ -50,16 +52,21 @@ export function processTokenAnswer(answer: PlatformAnswer, context: Context): To
   };
 }
 
-/** Reads what a revocation endpoint answered: whether the token is now known to be dead. Its body is not specified. */
+/**
+ * Reads what a revocation endpoint answered: whether the token is now known to be dead. Its body is not specified: none, or
+ * an empty JSON object, as common token servers give. Anything else was not said by one.
+ */
 export function processRevokeAnswer(answer: PlatformAnswer, context: Omit<Context, 'grant'>): void {
-  if (answer.status >= 200 && answer.status < 300) return;
-  throw refusalOf(answer, jsonObjectOf(answer.text), { ...context, grant: 'revoke' });
+  const body = jsonObjectOf(answer);
+  const isDone = hasNoBody(answer) || (body !== undefined && Object.keys(body).length === 0);
+  if ((answer.status === 200 || answer.status === 204) && isDone) return;
+  throw refusalOf(answer, body, { ...context, grant: 'revoke' });
 }
 
 function lifeMs(life: unknown): number {
   const seconds = typeof life === 'string' && /^\d{1,9}$/.test(life) ? Number(life) : life;
-  const known = typeof seconds === 'number' && Number.isFinite(seconds) && seconds >= SHORTEST_LIFE_S;
-  return Math.min(known ? seconds : ACCESS_TOKEN_LIFE_S, LONGEST_LIFE_S) * 1000;
+  const known = typeof seconds === 'number' && Number.isFinite(seconds) && seconds >= MIN_LIFE_S;
+  return Math.min(known ? seconds : ACCESS_TOKEN_LIFE_S, MAX_LIFE_S) * 1000;
 }
 
 interface Context extends GrantAsked {
@@ -73,7 +80,8 @@ function refusalOf(answer: PlatformAnswer, body: Record<string, unknown> | undef
   const words = typeof body?.error_description === 'string' ? cleaned(body.error_description, context.sent) : undefined;
   const said = [oauthError, words].filter((part) => part !== undefined).join(': ');
   const message = `the token endpoint answered ${status}${said ? ` (${said})` : ''} to the ${context.grant} grant`;
-  return failure(failureOf(status, body, oauthError), message, answer, context, oauthError);
+  const kind = isPage(answer) && status < 429 ? 'unreadable' : failureOf(status, body, oauthError);
+  return failure(kind, message, answer, context, oauthError);
 }
 
 /** By status, then by whether a token server said it: a portal's 403 in HTML says nothing about the credentials. */
@@ -114,16 +122,5 @@ function cleaned(words: string, sent: readonly string[]): string {
   return text
     .replaceAll(/[\s\p{Cc}]+/gu, ' ')
     .trim()
-    .slice(0, MOST_WORDS);
-}
-
-function jsonObjectOf(text: string): Record<string, unknown> | undefined {
-  try {
-    const parsed: unknown = JSON.parse(text);
-    return typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed)
-      ? (parsed as Record<string, unknown>)
-      : undefined;
-  } catch {
-    return undefined;
-  }
+    .slice(0, MAX_WORDS);
 }

@@ -1,7 +1,7 @@
 import type { PlatformClient } from '../client.ts';
 import { listEntries } from '../pages.ts';
 
-/** What a connect subscription may use (beyond-the-spec, "Errors, limits, paging"). */
+/** What a connect subscription may use (platform 10.3). */
 export interface ApiSubscription {
   id?: number;
   status?: string;

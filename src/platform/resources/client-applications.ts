@@ -1,13 +1,13 @@
+import { PlatformError } from '../../base/errors.ts';
 import type { ClientApplication } from '../../contract/webhooks.ts';
-import { PlatformError } from '../../errors.ts';
-import type { PlatformClient } from '../client.ts';
+import type { ApiCalls } from '../client.ts';
 import { listEntries } from '../pages.ts';
 
-/** Client applications: one for each connect subscription (spec 2.3, 4.5). */
+/** Client applications: one for each connect subscription (platform 2.3, 4.5). */
 export class ClientApplications {
-  readonly #client: PlatformClient;
+  readonly #client: ApiCalls;
 
-  constructor(client: PlatformClient) {
+  constructor(client: ApiCalls) {
     this.#client = client;
   }
 
@@ -16,10 +16,12 @@ export class ClientApplications {
     return listEntries(this.#client, '/v1/client_applications', ['client_applications'], { query: { name }, signal });
   }
 
-  /** `GET /v1/client_applications/current` (beyond-the-spec): the one whose API key is used. */
+  /** `GET /v1/client_applications/current` (platform 10.3): the one whose API key is used. */
   async current(signal?: AbortSignal): Promise<ClientApplication> {
     const path = '/v1/client_applications/current';
-    const found = await this.#client.call<ClientApplication>({ method: 'GET', path, kind: 'other', signal });
+    type Body = ClientApplication & { client_application?: ClientApplication };
+    const body = await this.#client.call<Body>({ method: 'GET', path, kind: 'other', signal });
+    const found = body?.client_application ?? body;
     if (typeof found?.id !== 'number') throw notFound('the platform does not say which client application this is');
     return found;
   }

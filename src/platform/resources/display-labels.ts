@@ -6,7 +6,7 @@ import {
 } from '../../contract/labels.ts';
 import type { PlatformClient } from '../client.ts';
 
-/** Display labels of assets and instrumentations (spec 4.4, 2.6). */
+/** Display labels of assets and instrumentations (platform 4.4, 2.6). */
 export class DisplayLabels {
   readonly #client: PlatformClient;
 
@@ -33,6 +33,6 @@ export class DisplayLabels {
     signal?: AbortSignal,
   ): Promise<void> {
     const path = displayLabelsPath(1, collection, id);
-    await this.#client.answered({ method: 'PATCH', path, body: labels, kind: 'other', signal });
+    await this.#client.call({ method: 'PATCH', path, body: labels, kind: 'other', signal });
   }
 }

@@ -5,7 +5,7 @@ const METHODS = { add: 'POST', replace: 'PATCH', remove: 'DELETE' } as const;
 export type MembershipChange = keyof typeof METHODS;
 
 /**
- * Admins and users of tenants, users of user roles (spec 4.3): `add`, `replace` the full set, `remove`.
+ * Admins and users of tenants, users of user roles (platform 4.3): `add`, `replace` the full set, `remove`.
  * There is no call that lists them, and answers are not specified.
  */
 export class Members {
@@ -24,7 +24,7 @@ export class Members {
     signal?: AbortSignal,
   ): Promise<void> {
     const path = membershipPath(2, kind, objectId);
-    await this.#client.answered({ method: METHODS[how], path, body: membersBodyV2(emails), kind: 'other', signal });
+    await this.#client.call({ method: METHODS[how], path, body: membersBodyV2(emails), kind: 'other', signal });
   }
 
   /** v1 (deprecated): users by id. */
@@ -36,7 +36,7 @@ export class Members {
     signal?: AbortSignal,
   ): Promise<void> {
     const path = membershipPath(1, kind, objectId);
-    await this.#client.answered({
+    await this.#client.call({
       method: METHODS[how],
       path,
       body: membersBodyV1(kind, userIds),

@@ -1,7 +1,7 @@
 import type { OwnerV1, OwnerV2 } from '../../contract/permissions.ts';
 import type { PlatformClient } from '../client.ts';
 
-/** Owners (spec 4.2): v2 names the user by e-mail, v1 (deprecated) by id. Answers are not specified. */
+/** Owners (platform 4.2): v2 names the user by e-mail, v1 (deprecated) by id. Answers are not specified. */
 export class Owners {
   readonly #client: PlatformClient;
 
@@ -10,18 +10,18 @@ export class Owners {
   }
 
   async add(body: OwnerV2, signal?: AbortSignal): Promise<void> {
-    await this.#client.answered({ method: 'POST', path: '/v2/owners', body, kind: 'other', signal });
+    await this.#client.call({ method: 'POST', path: '/v2/owners', body, kind: 'other', signal });
   }
 
   async remove(body: OwnerV2, signal?: AbortSignal): Promise<void> {
-    await this.#client.answered({ method: 'DELETE', path: '/v2/owners', body, kind: 'other', signal });
+    await this.#client.call({ method: 'DELETE', path: '/v2/owners', body, kind: 'other', signal });
   }
 
   async addV1(body: OwnerV1, signal?: AbortSignal): Promise<void> {
-    await this.#client.answered({ method: 'POST', path: '/v1/owners', body, kind: 'other', signal });
+    await this.#client.call({ method: 'POST', path: '/v1/owners', body, kind: 'other', signal });
   }
 
   async removeV1(body: OwnerV1, signal?: AbortSignal): Promise<void> {
-    await this.#client.answered({ method: 'DELETE', path: '/v1/owners', body, kind: 'other', signal });
+    await this.#client.call({ method: 'DELETE', path: '/v1/owners', body, kind: 'other', signal });
   }
 }

@@ -1,3 +1,4 @@
+import { PlatformError } from '../../base/errors.ts';
 import {
   composePermissionIdV1,
   type PermissionCreateV1,
@@ -5,11 +6,10 @@ import {
   type PermissionType,
   type Permitable,
 } from '../../contract/permissions.ts';
-import { PlatformError } from '../../errors.ts';
 import type { PlatformClient } from '../client.ts';
 import { listEntries } from '../pages.ts';
 
-/** Permissions, v1 (spec 2.2, 4.2; deprecated, section 9): one record a type, its id the pair's id plus the type's offset. */
+/** Permissions, v1 (platform 2.2, 4.2; deprecated, section 9): one record a type, its id the pair's id plus the type's offset. */
 export class PermissionsV1 {
   readonly #client: PlatformClient;
 
@@ -37,7 +37,7 @@ export class PermissionsV1 {
   async delete(id: string, options: { all?: boolean; signal?: AbortSignal } = {}): Promise<void> {
     const query = options.all ? { all: true } : {};
     const call = { method: 'DELETE', path: pathOf(id), query, kind: 'other', signal: options.signal } as const;
-    await this.#client.answered(call);
+    await this.#client.act(call);
   }
 
   /**

@@ -2,7 +2,7 @@ import type { PermissionCreateV2, PermissionRecordV2, PermissionType, Permitable
 import type { PlatformClient } from '../client.ts';
 import { listEntries } from '../pages.ts';
 
-/** Permissions, v2 (spec 4.2): one record for a pair of assignable and permitable. */
+/** Permissions, v2 (platform 4.2): one record for a pair of assignable and permitable. */
 export class PermissionsV2 {
   readonly #client: PlatformClient;
 
@@ -38,6 +38,6 @@ export class PermissionsV2 {
 
   /** `DELETE /v2/permissions/{id}`: takes away all types of the pair. */
   async delete(id: number, signal?: AbortSignal): Promise<void> {
-    await this.#client.answered({ method: 'DELETE', path: `/v2/permissions/${id}`, kind: 'other', signal });
+    await this.#client.act({ method: 'DELETE', path: `/v2/permissions/${id}`, kind: 'other', signal });
   }
 }

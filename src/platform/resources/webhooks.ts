@@ -6,19 +6,22 @@ import type {
   WebhookCreated,
   WebhookSecret,
 } from '../../contract/webhooks.ts';
-import { type PlatformClient, unreadable } from '../client.ts';
-import type { PlatformAnswer } from '../http-boundary.ts';
+import { isPage, jsonObjectOf } from '../answer-body.ts';
+import { type ApiCalls, expectDone, unreadable } from '../client.ts';
 import { listEntries } from '../pages.ts';
 
-/** What a creation gives: the id, and the secret, which no later call tells again. */
-export type NewWebhook = Pick<WebhookCreated, 'id' | 'secret'>;
+/** What a creation gives: the id, and the secret, which no later call tells again; `undefined` where it was not told. */
+export interface NewWebhook {
+  id: number;
+  secret: string | undefined;
+}
 
-/** Webhooks of one client application (spec 4.5, beyond-the-spec "Webhooks"). */
+/** Webhooks of one client application (platform 4.5, platform 10.4). */
 export class Webhooks {
-  readonly #client: PlatformClient;
+  readonly #client: ApiCalls;
   readonly #base: string;
 
-  constructor(client: PlatformClient, clientApplicationId: number) {
+  constructor(client: ApiCalls, clientApplicationId: number) {
     this.#client = client;
     this.#base = `/v1/client_applications/${clientApplicationId}/webhooks`;
   }
@@ -31,27 +34,31 @@ export class Webhooks {
     return this.#client.call({ method: 'GET', path: `${this.#base}/${id}`, kind: 'other', signal });
   }
 
-  /** Registers an address. The id comes from the body, or from `Location` (INTERFACE.md). */
+  /** Registers an address. The id comes from the body, or from `Location` (docs/interface.md). */
   async create(body: WebhookCreate, signal?: AbortSignal): Promise<NewWebhook> {
     const call = { method: 'POST', path: this.#base, body, kind: 'other', signal } as const;
     const answer = await this.#client.answered(call);
-    const created = jsonOf(answer) as Partial<WebhookCreated> | undefined;
+    const created: Partial<WebhookCreated> | undefined = jsonObjectOf(answer);
     const id = idIn(answer.header('location')) ?? created?.id;
-    if (typeof created?.secret !== 'string' || created.secret === '') throw unreadable(call, 'no secret');
     if (typeof id !== 'number') throw unreadable(call, 'no id, neither in Location nor in the body');
-    return { id, secret: created.secret };
+    // The webhook is there all the same: whoever made it has its secret reset.
+    const secret = typeof created?.secret === 'string' && created.secret !== '' ? created.secret : undefined;
+    return { id, secret };
   }
 
   async change(id: number, change: WebhookChange, signal?: AbortSignal): Promise<void> {
-    await this.#client.answered({ method: 'PATCH', path: `${this.#base}/${id}`, body: change, kind: 'other', signal });
+    await this.#client.act({ method: 'PATCH', path: `${this.#base}/${id}`, body: change, kind: 'other', signal });
   }
 
   async setDisabled(id: number, disabled: boolean, signal?: AbortSignal): Promise<void> {
     await this.change(id, { disabled }, signal);
   }
 
+  /** 404 counts: it is gone. */
   async delete(id: number, signal?: AbortSignal): Promise<void> {
-    await this.#client.answered({ method: 'DELETE', path: `${this.#base}/${id}`, kind: 'other', signal });
+    const call = { method: 'DELETE', path: `${this.#base}/${id}`, kind: 'other', signal } as const;
+    const answer = await this.#client.request(call);
+    if (answer.status !== 404 || isPage(answer)) expectDone(answer, call);
   }
 
   /** The server chooses a new secret and tells it this once. */
@@ -62,10 +69,10 @@ export class Webhooks {
     return secret;
   }
 
-  /** Asks for deliveries again; those that are pending are ignored (beyond-the-spec). */
+  /** Asks for deliveries again; those that are pending are ignored (platform 10.4). */
   async resend(id: number, deliveryIds: readonly number[], signal?: AbortSignal): Promise<void> {
     const body: ResendBody = { webhook_events: deliveryIds.map((delivery) => ({ id: delivery })) };
-    await this.#client.answered({ method: 'POST', path: `${this.#base}/${id}/events`, body, kind: 'other', signal });
+    await this.#client.act({ method: 'POST', path: `${this.#base}/${id}/events`, body, kind: 'other', signal });
   }
 }
 
@@ -73,12 +80,4 @@ export class Webhooks {
 function idIn(location: string | undefined): number | undefined {
   const digits = /\/(\d{1,15})\/?(?:[?#].*)?$/.exec(location ?? '')?.[1];
   return digits === undefined ? undefined : Number(digits);
-}
-
-function jsonOf(answer: PlatformAnswer): unknown {
-  try {
-    return JSON.parse(answer.text);
-  } catch {
-    return undefined;
-  }
 }

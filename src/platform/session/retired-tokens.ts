@@ -1,13 +1,13 @@
-import type { Clock } from '../../clock.ts';
-import { codeOf, messageOf, TagferryError } from '../../errors.ts';
-import type { Logger } from '../../logger.ts';
-import { fullJitterMs } from '../../retry.ts';
-import type { HeldToken } from './held-token.ts';
+import type { Clock } from '../../base/clock.ts';
+import { codeOf, messageOf, TagferryError } from '../../base/errors.ts';
+import type { Logger } from '../../base/logger.ts';
+import { fullJitterMs } from '../../base/retry.ts';
+import type { IssuedToken } from './issued-token.ts';
 import { revokeByMs } from './session-timing.ts';
 
 /** A token that is to be revoked. One of an earlier run has no calls and an unknown rest of life. */
 export interface RetiredToken {
-  readonly held: Pick<HeldToken, 'accessToken' | 'refreshToken' | 'expiresAtMs' | 'lifeMs' | 'inUse'>;
+  readonly issued: Pick<IssuedToken, 'accessToken' | 'refreshToken' | 'expiresAtMs' | 'lifeMs' | 'inUse'>;
   /** What the revocation endpoint is told: the access token, for one of an earlier run perhaps the refresh token too. */
   texts(): readonly string[];
   /** As it stands in the session file. */
@@ -35,7 +35,7 @@ const SLOW_RETRY = { baseMs: 1_000, capMs: 120_000 };
 const HURRY_BELOW_MS = 3_600_000;
 
 /**
- * Tokens that were replaced or are no longer needed, on their way to revocation (spec 5.6).
+ * Tokens that were replaced or are no longer needed, on their way to revocation (platform 5.6).
  *
  * Each waits until no call uses it, but never past the point after which it would expire unrevoked; one revocation is
  * under way at a time, the one that expires first goes first. A revocation that fails because the platform is away is
@@ -59,14 +59,14 @@ export class RetiredTokens {
   }
 
   add(token: RetiredToken): void {
-    if (this.#waiting.some((entry) => entry.token.held.accessToken === token.held.accessToken)) return;
+    if (this.#waiting.some((entry) => entry.token.issued.accessToken === token.issued.accessToken)) return;
     this.#waiting.push({ token, failures: 0, notBeforeMs: 0 });
     this.look();
   }
 
   /** A server may give the same access token again: then it must not be revoked. */
   keep(accessToken: string): void {
-    this.#waiting = this.#waiting.filter((entry) => entry.token.held.accessToken !== accessToken);
+    this.#waiting = this.#waiting.filter((entry) => entry.token.issued.accessToken !== accessToken);
   }
 
   /** A call has ended, time has passed, a token was added: revoke what is due. */
@@ -105,12 +105,12 @@ export class RetiredTokens {
     const nowMs = this.#options.clock.monotonicMs();
     return this.#waiting
       .filter((entry) => this.#dueAtMs(entry) <= nowMs)
-      .sort((a, b) => a.token.held.expiresAtMs - b.token.held.expiresAtMs)[0];
+      .sort((a, b) => a.token.issued.expiresAtMs - b.token.issued.expiresAtMs)[0];
   }
 
   #dueAtMs(entry: Entry): number {
-    const { held } = entry.token;
-    const idleAtMs = held.inUse === 0 ? 0 : revokeByMs(held.expiresAtMs, held.lifeMs);
+    const { issued } = entry.token;
+    const idleAtMs = issued.inUse === 0 ? 0 : revokeByMs(issued.expiresAtMs, issued.lifeMs);
     return Math.max(idleAtMs, entry.notBeforeMs);
   }
 
@@ -123,8 +123,8 @@ export class RetiredTokens {
 
   async #revokeOne(entry: Entry): Promise<void> {
     const { clock, log } = this.#options;
-    const { held } = entry.token;
-    if (clock.monotonicMs() >= held.expiresAtMs) {
+    const { issued } = entry.token;
+    if (clock.monotonicMs() >= issued.expiresAtMs) {
       log.info({ event: 'session.revoke_missed' }, 'a replaced token expired before it could be revoked');
       return this.#gone(entry);
     }
@@ -141,7 +141,7 @@ export class RetiredTokens {
       }
       entry.notBeforeMs =
         clock.monotonicMs() +
-        fullJitterMs(entry.failures++, held.lifeMs < HURRY_BELOW_MS ? RETRY : SLOW_RETRY, () => clock.random(), 500);
+        fullJitterMs(entry.failures++, issued.lifeMs < HURRY_BELOW_MS ? RETRY : SLOW_RETRY, () => clock.random(), 500);
       log.debug({ event: 'session.revoke_failed', code: codeOf(error) }, 'a token is not revoked yet');
     }
   }

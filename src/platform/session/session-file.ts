@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { removeDurably, writeDurably } from '../../durable-file.ts';
-import { codeOf, StoreError } from '../../errors.ts';
+import { removeDurably, writeDurably } from '../../base/durable-file.ts';
+import { codeOf, StoreError } from '../../base/errors.ts';
 
 /** One pair of tokens at rest. */
 export interface StoredToken {

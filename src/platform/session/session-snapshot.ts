@@ -1,5 +1,5 @@
-import { codeOf, messageOf, TagferryError } from '../../errors.ts';
-import { type HeldToken, type SessionGrant, tokenHint } from './held-token.ts';
+import { codeOf, messageOf, TagferryError } from '../../base/errors.ts';
+import { type IssuedToken, type SessionGrant, tokenHint } from './issued-token.ts';
 
 export type SessionState = 'none' | 'renewing' | 'valid' | 'waiting' | 'revoked';
 
@@ -25,7 +25,7 @@ export interface SessionSnapshot {
 export interface SnapshotSource {
   state: SessionState;
   usable: boolean;
-  token: HeldToken | undefined;
+  token: IssuedToken | undefined;
   nextAtMs: number | undefined;
   failures: number;
   error: unknown;

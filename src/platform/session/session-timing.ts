@@ -1,4 +1,4 @@
-import { fullJitterMs } from '../../retry.ts';
+import { fullJitterMs } from '../../base/retry.ts';
 
 /** When things of the session are due. All times are monotonic milliseconds; nothing here knows a wall clock. */
 
@@ -6,10 +6,10 @@ import { fullJitterMs } from '../../retry.ts';
 const RENEW_FROM = 0.6;
 const RENEW_SPREAD = 0.15;
 /** Tokens of a very short life are not renewed more often than this: a gap without a token is better than a loop. */
-export const LEAST_RENEWAL_MS = 5_000;
+export const MIN_RENEWAL_MS = 5_000;
 
 export function renewAtMs(issuedAtMs: number, lifeMs: number, random: () => number): number {
-  return issuedAtMs + Math.max(LEAST_RENEWAL_MS, lifeMs * (RENEW_FROM + RENEW_SPREAD * random()));
+  return issuedAtMs + Math.max(MIN_RENEWAL_MS, lifeMs * (RENEW_FROM + RENEW_SPREAD * random()));
 }
 
 /** A token is handed out only while this much of its life is left, so that it is valid when it arrives over a slow link. */
@@ -24,7 +24,7 @@ export function revokeByMs(expiresAtMs: number, lifeMs: number): number {
 
 /**
  * Which grant the next renewal uses. A refresh token that would not see the renewal after this one is left alone: the
- * password login comes before its end (spec 8), not after.
+ * password login comes before its end (platform 8), not after.
  */
 export function nextGrant(
   token: { refreshToken: string | undefined; refreshUntilMs: number; lifeMs: number } | undefined,
@@ -49,19 +49,19 @@ const REFUSED_FIRST_MS = 5_000;
 const REFUSED_CAP_MS = 60_000;
 const REFUSED_PATIENCE_MS = 15 * 60_000;
 const REFUSED_SLOW_CAP_MS = 3_600_000;
-/** With an attempt's own 20 s a platform that was away is tried more often than every 60 s, as INTERFACE.md promises. */
+/** With an attempt's own 20 s a platform that was away is tried more often than every 60 s, as docs/interface.md promises. */
 const AWAY = { baseMs: 1_000, capMs: 30_000 };
 const AWAY_FLOOR_MS = 500;
 /** Longer rests than these are not believed: of a 429, and of a platform that is away, which is tried every 60 s. */
-const LONGEST_RATE_REST_MS = 15 * 60_000;
-const LONGEST_AWAY_REST_MS = 60_000;
+const MAX_RATE_REST_MS = 15 * 60_000;
+const MAX_AWAY_REST_MS = 60_000;
 
 /** How much of the rest that the platform asked for by `Retry-After` is kept. */
-export function longestRest(askedMs: number | undefined, isRateLimited: boolean): number {
-  return Math.min(askedMs ?? 0, isRateLimited ? LONGEST_RATE_REST_MS : LONGEST_AWAY_REST_MS);
+export function maxRestMs(askedMs: number | undefined, isRateLimited: boolean): number {
+  return Math.min(askedMs ?? 0, isRateLimited ? MAX_RATE_REST_MS : MAX_AWAY_REST_MS);
 }
 
-/** How long to wait after a failure. INTERFACE.md: refused 5 s, doubling to 60 s; after 15 minutes doubling on to 1 h. */
+/** How long to wait after a failure. docs/interface.md: refused 5 s, doubling to 60 s; after 15 minutes doubling on to 1 h. */
 export function retryDelayMs(trouble: Trouble, nowMs: number, random: () => number, restMs = 0): number {
   if (trouble.kind === 'refused') return refusedDelayMs(trouble, nowMs);
   const waitMs = fullJitterMs(trouble.failures - 1, AWAY, random, AWAY_FLOOR_MS);

@@ -1,22 +1,15 @@
-import type { Clock } from '../../clock.ts';
-import { codeOf, messageOf, PlatformError, TagferryError } from '../../errors.ts';
-import type { Logger } from '../../logger.ts';
+import type { Clock } from '../../base/clock.ts';
+import { codeOf, messageOf, PlatformError, TagferryError } from '../../base/errors.ts';
+import type { Logger } from '../../base/logger.ts';
 import { GrantError } from '../grants/grant-error.ts';
 import type { Tokens } from '../grants/token-answer.ts';
 import type { HttpBoundary } from '../http-boundary.ts';
 import type { Lease, TokenSource } from '../token-source.ts';
-import { FailureVoice } from './failure-voice.ts';
-import { type HeldToken, holdToken, isUsable, type SessionGrant } from './held-token.ts';
+import { type IssuedToken, issueToken, isUsable, type SessionGrant } from './issued-token.ts';
 import type { SessionFile } from './session-file.ts';
 import { type SessionSnapshot, type SessionState, snapshotOf } from './session-snapshot.ts';
-import {
-  LEAST_RENEWAL_MS,
-  longestRest,
-  nextGrant,
-  retryDelayMs,
-  type Trouble,
-  unprovenDelayMs,
-} from './session-timing.ts';
+import { MIN_RENEWAL_MS, maxRestMs, nextGrant, retryDelayMs, type Trouble, unprovenDelayMs } from './session-timing.ts';
+import { SignInFailureLog } from './sign-in-failure-log.ts';
 import { TokenKeeper } from './token-keeper.ts';
 import { isSignInRefused, refreshTokenSurvives, type SessionCredentials, TokenRequests } from './token-requests.ts';
 
@@ -58,9 +51,9 @@ export interface SessionOptions {
   onRenewal?: (grant: SessionGrant) => void;
 }
 
-/** Stop has 20 s for everything (INTERFACE.md): a token request under way gets half of this, revocation the rest. */
+/** Stop has 20 s for everything (docs/interface.md): a token request under way gets half of this, revocation the rest. */
 const STOP_BUDGET_MS = 5_000;
-const LEAST_REVOKE_BUDGET_MS = 500;
+const MIN_REVOKE_BUDGET_MS = 500;
 /** A 401 is the first again when none came for this long. */
 const REFUSAL_MEMORY_MS = 60_000;
 
@@ -68,7 +61,7 @@ export class Session implements TokenSource {
   readonly #options: SessionOptions;
   readonly #requests: TokenRequests;
   readonly #keeper: TokenKeeper;
-  readonly #voice: FailureVoice;
+  readonly #failureLog: SignInFailureLog;
   readonly #ending = new AbortController();
   readonly #listeners = new Set<() => void>();
   #signal: AbortSignal | undefined;
@@ -86,7 +79,7 @@ export class Session implements TokenSource {
     this.#options = options;
     const { boundary, baseUrl, credentials, file, clock, log } = options;
     this.#requests = new TokenRequests(boundary, baseUrl, credentials, clock);
-    this.#voice = new FailureVoice(clock, log);
+    this.#failureLog = new SignInFailureLog(clock, log);
     this.#keeper = new TokenKeeper({ file, clock, log, revoke: (text, signal) => this.#requests.revoke(text, signal) });
   }
 
@@ -111,7 +104,7 @@ export class Session implements TokenSource {
     await this.#attempt;
     cancel();
     this.#ending.abort();
-    await this.#keeper.end(Math.max(LEAST_REVOKE_BUDGET_MS, budgetMs - (clock.monotonicMs() - startMs)));
+    await this.#keeper.end(Math.max(MIN_REVOKE_BUDGET_MS, budgetMs - (clock.monotonicMs() - startMs)));
   }
 
   async lease(signal?: AbortSignal): Promise<Lease> {
@@ -188,13 +181,13 @@ export class Session implements TokenSource {
     return this.#nextAtMs !== undefined && this.#nextAtMs <= this.#options.clock.monotonicMs();
   }
 
-  #usable(): HeldToken | undefined {
+  #usable(): IssuedToken | undefined {
     const token = this.#keeper.current;
     if (!token || this.#isStopped()) return undefined;
     return isUsable(token, this.#options.clock.monotonicMs()) ? token : undefined;
   }
 
-  #leaseOf(token: HeldToken): Lease {
+  #leaseOf(token: IssuedToken): Lease {
     token.inUse++;
     let released = false;
     return {
@@ -215,7 +208,7 @@ export class Session implements TokenSource {
   }
 
   /** 401: the token is not handed out again, and replaced; at once where it ever worked, with growing rests where not. */
-  #refuse(token: HeldToken): void {
+  #refuse(token: IssuedToken): void {
     if (token.refused) return;
     token.refused = true;
     if (token !== this.#keeper.current || this.#isStopped()) return;
@@ -225,7 +218,7 @@ export class Session implements TokenSource {
     const nowMs = this.#options.clock.monotonicMs();
     // A token may work and be dead a moment later, time and again: only the first is replaced at once.
     const again = nowMs - this.#lastRefusalMs < REFUSAL_MEMORY_MS;
-    const restMs = again ? token.issuedAtMs + LEAST_RENEWAL_MS - nowMs : 0;
+    const restMs = again ? token.issuedAtMs + MIN_RENEWAL_MS - nowMs : 0;
     const delayMs = Math.max(unprovenDelayMs(this.#unproven), restMs, 0);
     this.#lastRefusalMs = nowMs;
     if (delayMs === 0) {
@@ -236,7 +229,7 @@ export class Session implements TokenSource {
         retryable: true,
         hint: 'Check API_KEY_HEADER, and that PLATFORM_URL is the address that gave the token.',
       });
-      this.#voice.failed(this.#lastError, false, delayMs);
+      this.#failureLog.failed(this.#lastError, false, delayMs);
       this.#enter('waiting', delayMs);
     }
   }
@@ -255,10 +248,10 @@ export class Session implements TokenSource {
     const { clock, onRenewal } = this.#options;
     try {
       const { tokens, grant, askedAtMs } = await this.#ask();
-      const next = holdToken(tokens, grant, askedAtMs, this.#keeper.current, () => clock.random());
+      const next = issueToken(tokens, grant, askedAtMs, this.#keeper.current, () => clock.random());
       await this.#keeper.adopt(next);
       onRenewal?.(grant);
-      this.#voice.recovered(grant);
+      this.#failureLog.recovered(grant);
       this.#trouble = undefined;
       this.#lastError = undefined;
       if (!this.#isStopped()) this.#enter('valid', next.renewAtMs - clock.monotonicMs());
@@ -296,11 +289,11 @@ export class Session implements TokenSource {
     const trouble: Trouble = { ...before, failures: before.failures + 1 };
     const askedMs = error instanceof GrantError ? error.retryAfterMs : undefined;
     const isRateLimited = error instanceof GrantError && error.failure === 'rate_limited';
-    const restMs = longestRest(askedMs, isRateLimited);
+    const restMs = maxRestMs(askedMs, isRateLimited);
     const delayMs = retryDelayMs(trouble, nowMs, () => clock.random(), restMs);
     this.#trouble = { ...trouble, lastDelayMs: delayMs };
     this.#lastError = error;
-    this.#voice.failed(error, kind === 'refused', delayMs);
+    this.#failureLog.failed(error, kind === 'refused', delayMs);
     this.#enter('waiting', delayMs);
   }
 

@@ -1,8 +1,8 @@
-import type { Clock } from '../../clock.ts';
+import type { Clock } from '../../base/clock.ts';
+import { messageOf } from '../../base/errors.ts';
+import type { Logger } from '../../base/logger.ts';
 import { ACCESS_TOKEN_LIFE_S, REFRESH_TOKEN_LIFE_S } from '../../contract/tokens.ts';
-import { messageOf } from '../../errors.ts';
-import type { Logger } from '../../logger.ts';
-import type { HeldToken } from './held-token.ts';
+import type { IssuedToken } from './issued-token.ts';
 import { type RetiredToken, RetiredTokens } from './retired-tokens.ts';
 import type { SessionFile, StoredToken } from './session-file.ts';
 
@@ -23,10 +23,10 @@ export interface TokenKeeperOptions {
 export class TokenKeeper {
   readonly #options: TokenKeeperOptions;
   readonly #retired: RetiredTokens;
-  #current: HeldToken | undefined;
+  #current: IssuedToken | undefined;
   /** Being written down, not used yet. */
-  #next: HeldToken | undefined;
-  #sharing: HeldToken[] = [];
+  #next: IssuedToken | undefined;
+  #sharing: IssuedToken[] = [];
   #storeFailed = false;
 
   constructor(options: TokenKeeperOptions) {
@@ -35,12 +35,12 @@ export class TokenKeeper {
     this.#retired = new RetiredTokens({ clock, log, revoke, onGone: () => void this.#store() });
   }
 
-  get current(): HeldToken | undefined {
+  get current(): IssuedToken | undefined {
     return this.#current;
   }
 
   /** Stores a token, puts it in its predecessor's place, and sends that one on its way. */
-  async adopt(next: HeldToken): Promise<void> {
+  async adopt(next: IssuedToken): Promise<void> {
     const previous = this.#current;
     this.#retired.keep(next.accessToken);
     this.#next = next;
@@ -50,14 +50,14 @@ export class TokenKeeper {
     if (previous && previous.accessToken !== next.accessToken) this.#sharing.push(previous);
     const nowMs = this.#options.clock.monotonicMs();
     const line = this.#sharing.filter((token) => token.expiresAtMs > nowMs);
-    const shares = (token: HeldToken) =>
+    const shares = (token: IssuedToken) =>
       next.grant === 'refresh_token' && token.refreshToken !== undefined && token.refreshToken === next.refreshToken;
     this.#sharing = line.filter(shares);
     for (const token of line) if (!shares(token)) this.#retire(token);
   }
 
   /** A call has ended: a retired token may be free. */
-  released(token: HeldToken): void {
+  released(token: IssuedToken): void {
     if (token.inUse === 0 && token !== this.#current) this.#retired.look();
   }
 
@@ -91,11 +91,11 @@ export class TokenKeeper {
     for (const token of left) this.#retired.add(leftover(token, clock));
   }
 
-  #retire(token: HeldToken): void {
-    this.#retired.add({ held: token, texts: () => [token.accessToken], expiresWallMs: this.#wallEnd(token) });
+  #retire(token: IssuedToken): void {
+    this.#retired.add({ issued: token, texts: () => [token.accessToken], expiresWallMs: this.#wallEnd(token) });
   }
 
-  #wallEnd(token: HeldToken): number {
+  #wallEnd(token: IssuedToken): number {
     const { clock } = this.#options;
     return Math.round(clock.wallMs() + token.expiresAtMs - clock.monotonicMs());
   }
@@ -103,9 +103,9 @@ export class TokenKeeper {
   /** Writes down every token that is alive. A disk that refuses does not end the session. */
   async #store(): Promise<void> {
     const { file, log } = this.#options;
-    const held = [this.#next, this.#current, ...this.#sharing].filter((token) => token !== undefined);
-    const stored = held.map((token) => storedForm(token, this.#wallEnd(token)));
-    for (const token of this.#retired.list()) stored.push(storedForm(token.held, token.expiresWallMs));
+    const issued = [this.#next, this.#current, ...this.#sharing].filter((token) => token !== undefined);
+    const stored = issued.map((token) => storedForm(token, this.#wallEnd(token)));
+    for (const token of this.#retired.list()) stored.push(storedForm(token.issued, token.expiresWallMs));
     try {
       await file.write(stored);
       this.#storeFailed = false;
@@ -118,7 +118,7 @@ export class TokenKeeper {
   }
 }
 
-function storedForm(token: RetiredToken['held'], expiresWallMs: number): StoredToken {
+function storedForm(token: RetiredToken['issued'], expiresWallMs: number): StoredToken {
   return { accessToken: token.accessToken, refreshToken: token.refreshToken, expiresWallMs };
 }
 
@@ -131,7 +131,7 @@ function leftover(token: StoredToken, clock: Clock): RetiredToken {
   const accessLifeMs = ACCESS_TOKEN_LIFE_S * 1000;
   const lifeMs = refreshToken === undefined ? accessLifeMs : REFRESH_TOKEN_LIFE_S * 1000;
   return {
-    held: { accessToken, refreshToken, expiresAtMs: clock.monotonicMs() + lifeMs, lifeMs, inUse: 0 },
+    issued: { accessToken, refreshToken, expiresAtMs: clock.monotonicMs() + lifeMs, lifeMs, inUse: 0 },
     texts() {
       const wallMs = clock.wallMs();
       const surelyAlive = wallMs < expiresWallMs && wallMs > expiresWallMs - accessLifeMs;

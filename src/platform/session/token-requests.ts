@@ -1,5 +1,5 @@
-import type { Clock } from '../../clock.ts';
-import { codeOf } from '../../errors.ts';
+import type { Clock } from '../../base/clock.ts';
+import { codeOf } from '../../base/errors.ts';
 import type { ClientCredentials } from '../grants/client-credentials.ts';
 import type { FormRequest } from '../grants/form-request.ts';
 import { GrantError } from '../grants/grant-error.ts';

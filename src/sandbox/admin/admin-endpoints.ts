@@ -1,11 +1,12 @@
 import { PERMISSION_TYPES, PERMITABLE_TYPES, type PermissionType } from '../../contract/permissions.ts';
-import { type Answer, type Call, idParam, isObject, objectBody } from '../http/call.ts';
+import { type Answer, type Call, idParam, isObject } from '../http/call.ts';
 import { notFound, refusal } from '../http/refusal.ts';
 import type { Router } from '../http/router.ts';
 import type { PermitableRef } from '../permissions/inheritance.ts';
-import { problemOf } from '../plant/record-check.ts';
+import { problemOf } from '../site/record-check.ts';
 import { type NewThreshold, wholeThreshold } from '../values/threshold-watch.ts';
 import { readTimestamp } from '../values/values-body.ts';
+import { adminBody } from './admin-body.ts';
 import type { Stage } from './stage.ts';
 
 const DONE: Answer = { status: 204 };
@@ -39,7 +40,7 @@ export function addAdminEndpoints(router: Router, stage: Stage): void {
     return DONE;
   });
 
-  add('GET', 'thresholds', () => ok({ thresholds: stage.plant.all('thresholds') }));
+  add('GET', 'thresholds', () => ok({ thresholds: stage.site.all('thresholds') }));
   add('POST', 'thresholds', (call) => ({ status: 201, body: { id: setThreshold(call, stage) } }));
   add('DELETE', 'thresholds/:id', (call) => {
     if (!stage.removeThreshold(idParam(call, 'id'))) throw notFound('the threshold');
@@ -48,28 +49,30 @@ export function addAdminEndpoints(router: Router, stage: Stage): void {
 
   add('GET', 'tokens', () => ok({ tokens: stage.tokens.list(), ...stage.tokens.counts() }));
   add('PATCH', 'tokens', (call) => {
-    stage.tokens.configure(tokenOptions(objectBody(call)));
+    stage.tokens.configure(tokenOptions(adminBody(call, 'tokens')));
     return DONE;
   });
   add('POST', 'tokens/expire', (call) => {
-    const andRefresh = call.raw.length > 0 && objectBody(call).refresh === true;
+    const andRefresh = adminBody(call, 'tokens/expire').refresh === true;
     stage.tokens.expireAll(andRefresh);
-    stage.told(`every access token${andRefresh ? ' and refresh token' : ''} expires`);
+    stage.report(`every access token${andRefresh ? ' and refresh token' : ''} expires`);
     return DONE;
   });
   add('POST', 'tokens/revoke', () => {
     stage.tokens.revokeAll();
-    stage.told('every token is revoked');
+    stage.report('every token is revoked');
     return DONE;
   });
 
   add('GET', 'inheritance', () =>
     ok({ rules: stage.inheritance.map(({ from, to, because }) => ({ from, to, because })) }),
   );
-  add('GET', 'webhooks', () => ok({ webhooks: stage.webhooks(), notes: stage.notes }));
+  add('GET', 'webhooks', () => ok({ webhooks: stage.webhooks() }));
+  add('GET', 'notices', (call) => ok({ notices: noticesOf(stage, call.query.get('contact')) }));
+  add('POST', 'quota/reset', (call) => resetQuota(call, stage));
   add('GET', 'deliveries', (call) => ok({ deliveries: stage.deliveries(number(call, 'webhook')) }));
   add('POST', 'deliveries/resend', (call) => {
-    const { ids } = objectBody(call);
+    const { ids } = adminBody(call, 'deliveries/resend');
     if (!Array.isArray(ids) || !ids.every(Number.isSafeInteger)) throw refusal(400, 'is no list of ids', 'ids');
     return ok({ started: stage.resend(ids) });
   });
@@ -91,12 +94,12 @@ function status(stage: Stage) {
     tokens: stage.tokens.counts(),
     webhooks: stage.webhooks().length,
     deliveries: deliveryCounts(stage),
-    notes: stage.notes.length,
+    notices: stage.notices.length,
     requests: stage.requests.total,
   };
 }
 
-/** How many deliveries there are in each state (beyond-the-spec). */
+/** How many deliveries there are in each state (platform 10.3). */
 function deliveryCounts(stage: Stage) {
   const counts = { pending: 0, delivered: 0, cancelled: 0, failed: 0 };
   for (const { status } of stage.deliveries()) counts[status]++;
@@ -104,7 +107,12 @@ function deliveryCounts(stage: Stage) {
 }
 
 function moveClock(call: Call, stage: Stage): Answer {
-  const { advanceMs, speed } = objectBody(call);
+  const { advanceMs, speed, to } = adminBody(call, 'clock');
+  const toMs = to === undefined ? undefined : readTimestamp(to);
+  if (to !== undefined && toMs === undefined) throw refusal(400, 'is no ISO 8601 time', 'to');
+  if (toMs !== undefined && toMs < stage.clock.wallMs()) {
+    throw refusal(400, 'lies behind: the clock does not go back, start with --now', 'to');
+  }
   if (speed !== undefined && !(typeof speed === 'number' && speed > 0))
     throw refusal(400, 'is no number over 0', 'speed');
   if (advanceMs !== undefined && !(typeof advanceMs === 'number' && advanceMs >= 0)) {
@@ -112,13 +120,33 @@ function moveClock(call: Call, stage: Stage): Answer {
   }
   if (speed !== undefined) {
     stage.clock.speed = speed;
-    stage.told(`the clock runs ${speed} times as fast`);
+    stage.report(`the clock runs ${speed} times as fast`);
   }
   if (advanceMs !== undefined) {
     stage.clock.advance(advanceMs);
-    stage.told(`the clock moves on by ${Math.round(advanceMs / 1000)} s`);
+    stage.report(`the clock moves on by ${Math.round(advanceMs / 1000)} s`);
+  }
+  if (toMs !== undefined) {
+    stage.clock.advance(toMs - stage.clock.wallMs());
+    stage.report(`the clock moves on to ${new Date(toMs).toISOString()}`);
   }
   return ok(status(stage));
+}
+
+/** What contacts were sent (platform 3.2), of one address where it is named. */
+function noticesOf(stage: Stage, contact: string | null) {
+  return stage.notices.filter((notice) => contact === null || notice.contact === contact);
+}
+
+/** A new period of the subscription's quota (platform 6.1): nothing of it is used. */
+function resetQuota(call: Call, stage: Stage): Answer {
+  const { application } = adminBody(call, 'quota/reset');
+  if (application !== undefined && !stage.site.get('client_applications', Number(application))) {
+    throw notFound('the client application');
+  }
+  stage.usage.reset(application === undefined ? undefined : Number(application));
+  stage.report('the quota begins anew');
+  return DONE;
 }
 
 function listValues(call: Call, stage: Stage) {
@@ -129,7 +157,7 @@ function listValues(call: Call, stage: Stage) {
 }
 
 function compareValues(call: Call, stage: Stage) {
-  const { asset, key, sent } = objectBody(call);
+  const { asset, key, sent } = adminBody(call, 'values/compare');
   if (typeof asset !== 'number' || typeof key !== 'string' || !Array.isArray(sent)) {
     throw refusal(400, 'asset, key and sent (a list of {timestampMs or timestamp, value}) are needed');
   }
@@ -141,7 +169,7 @@ function compareValues(call: Call, stage: Stage) {
 }
 
 function permissionBody(call: Call) {
-  const body = objectBody(call);
+  const body = adminBody(call, 'permissions');
   const { on, user, types } = body;
   if (!isObject(on) || !(PERMITABLE_TYPES as readonly unknown[]).includes(on.type) || typeof on.id !== 'number') {
     throw refusal(400, `is not {"type", "id"} with a type of ${PERMITABLE_TYPES.join(', ')}`, 'on');
@@ -161,20 +189,28 @@ function isTypes(value: unknown): value is PermissionType[] {
 }
 
 function setThreshold(call: Call, stage: Stage): number {
-  const body = objectBody(call);
+  const body = adminBody(call, 'thresholds');
   const { id, instrumentation } = body;
   if (id !== undefined && !Number.isSafeInteger(id)) throw refusal(400, 'is no id', 'id');
   if (instrumentation !== undefined && !Number.isSafeInteger(instrumentation)) {
     throw refusal(400, 'is no id', 'instrumentation');
   }
-  const threshold = wholeThreshold(body as unknown as NewThreshold, () => stage.plant.newId());
-  const problem = problemOf('thresholds', threshold, stage.plant);
+  const threshold = wholeThreshold(body as unknown as NewThreshold, () => stage.site.newId());
+  const problem = problemOf('thresholds', threshold, stage.site);
   if (problem) throw refusal(400, problem.message, problem.member);
   return stage.setThreshold(threshold);
 }
 
 function tokenOptions(body: Record<string, unknown>) {
   const options: { accessTokenLifeS?: number; refreshTokenLifeS?: number; rotateRefreshTokens?: boolean } = {};
+  for (const name of ['accessTokenLifeS', 'refreshTokenLifeS'] as const) {
+    const value = body[name];
+    if (value !== undefined && !(typeof value === 'number' && value > 0))
+      throw refusal(400, 'is no number over 0', name);
+  }
+  if (body.rotateRefreshTokens !== undefined && typeof body.rotateRefreshTokens !== 'boolean') {
+    throw refusal(400, 'is neither true nor false', 'rotateRefreshTokens');
+  }
   if (typeof body.accessTokenLifeS === 'number') options.accessTokenLifeS = body.accessTokenLifeS;
   if (typeof body.refreshTokenLifeS === 'number') options.refreshTokenLifeS = body.refreshTokenLifeS;
   if (typeof body.rotateRefreshTokens === 'boolean') options.rotateRefreshTokens = body.rotateRefreshTokens;

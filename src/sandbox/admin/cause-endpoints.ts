@@ -1,9 +1,9 @@
-import { bringAbout, CAUSES, readWish } from '../causes/bring.ts';
+import { CAUSES, readEventRequest, triggerEvent } from '../causes/trigger.ts';
 import { objectBody } from '../http/call.ts';
 import type { Router } from '../http/router.ts';
 import type { Stage } from './stage.ts';
 
-/** `/sandbox/causes`: every event type of spec 6.3 by hand, in one request each. */
+/** `/sandbox/causes`: every event type of platform 6.3 by hand, in one request each. */
 export function addCauseEndpoints(router: Router, stage: Stage): void {
   const none = { auth: 'none' } as const;
   router.add('GET', '/sandbox/causes', () => ({ status: 200, body: { causes: listed() } }), none);
@@ -11,8 +11,8 @@ export function addCauseEndpoints(router: Router, stage: Stage): void {
     'POST',
     '/sandbox/causes/:type',
     (call) => {
-      const wish = call.raw.length === 0 ? {} : readWish(objectBody(call));
-      return { status: 200, body: bringAbout(stage, call.params.type ?? '', wish) };
+      const request = call.raw.length === 0 ? {} : readEventRequest(objectBody(call));
+      return { status: 200, body: triggerEvent(stage, call.params.type ?? '', request) };
     },
     none,
   );

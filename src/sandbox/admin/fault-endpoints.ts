@@ -1,7 +1,8 @@
 import type { NewFault, Poison } from '../faults.ts';
-import { type Answer, type Call, idParam, objectBody } from '../http/call.ts';
+import { type Answer, type Call, idParam } from '../http/call.ts';
 import { notFound, refusal } from '../http/refusal.ts';
 import type { Router } from '../http/router.ts';
+import { adminBody } from './admin-body.ts';
 import type { Stage } from './stage.ts';
 
 const DONE: Answer = { status: 204 };
@@ -19,17 +20,17 @@ export function addFaultEndpoints(router: Router, stage: Stage): void {
   });
   add('GET', 'faults', () => ok({ faults: stage.faults.list(), poisons: stage.faults.poisons() }));
   add('POST', 'faults', (call) => {
-    const fault = readFault(objectBody(call));
-    stage.told(`a fault is set: ${JSON.stringify(fault).slice(0, 120)}`);
+    const fault = readFault(adminBody(call, 'faults'));
+    stage.report(`a fault is set: ${JSON.stringify(fault).slice(0, 120)}`);
     return { status: 201, body: { id: stage.faults.add(fault) } };
   });
   add('POST', 'poison', (call) => {
-    stage.faults.poison(readFault(objectBody(call)) as Poison);
+    stage.faults.poison(readFault(adminBody(call, 'poison')) as Poison);
     return DONE;
   });
   add('DELETE', 'faults', () => {
     stage.faults.clear();
-    stage.told('all faults are gone');
+    stage.report('all faults are gone');
     return DONE;
   });
   add('DELETE', 'faults/:id', (call) => {
@@ -37,14 +38,14 @@ export function addFaultEndpoints(router: Router, stage: Stage): void {
     return DONE;
   });
   add('PATCH', 'limits', (call) => {
-    Object.assign(stage.usage.limits, readLimits(objectBody(call)));
+    Object.assign(stage.usage.limits, readLimits(adminBody(call, 'limits')));
     return DONE;
   });
 }
 
 /** `forMs`: real milliseconds after which the platform comes back by itself; needed with `refuse` where there is no second address. */
 function goOffline(call: Call, stage: Stage): Answer {
-  const body = call.raw.length === 0 ? {} : objectBody(call);
+  const body = adminBody(call, 'offline');
   const mode = body.mode ?? 'refuse';
   const retryAfter = body.retryAfter as number | string | undefined;
   const forMs = typeof body.forMs === 'number' ? body.forMs : undefined;
@@ -88,10 +89,7 @@ function readFault(body: Record<string, unknown>): NewFault {
   }
   for (const [name, value] of Object.entries(body)) {
     const types = Object.hasOwn(FAULT_MEMBERS, name) ? FAULT_MEMBERS[name] : undefined;
-    const fits = types?.includes(typeof value) ?? name === 'body';
-    if (!fits) {
-      throw refusal(400, `is no member of a fault: ${Object.keys(FAULT_MEMBERS).join(', ')}`, name.slice(0, 60));
-    }
+    if (types !== undefined && !types.includes(typeof value)) throw refusal(400, `is no ${types.join(' or ')}`, name);
   }
   for (const name of ['nth', 'every', 'times']) {
     if (body[name] !== undefined && !(Number.isInteger(body[name]) && (body[name] as number) > 0)) {

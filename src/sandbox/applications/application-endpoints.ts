@@ -3,34 +3,34 @@ import { page } from '../http/paging.ts';
 import { notFound } from '../http/refusal.ts';
 import type { Router } from '../http/router.ts';
 import type { Usage } from '../http/usage.ts';
-import type { Plant } from '../plant/plant.ts';
-import type { Application } from '../plant/records.ts';
+import type { Application } from '../site/records.ts';
+import type { SiteModel } from '../site/site-model.ts';
 
-/** Client applications (spec 4.5) and the subscription's quota (beyond-the-spec). A caller knows the one its token was issued to. */
-export function addApplicationEndpoints(router: Router, plant: Plant, usage: Usage): void {
+/** Client applications (platform 4.5) and the subscription's quota (platform 10.3). A caller knows the one its token was issued to. */
+export function addApplicationEndpoints(router: Router, site: SiteModel, usage: Usage): void {
   router.add('GET', '/v1/client_applications', (call) => {
     const name = call.query.get('name');
-    const own = plant.all('client_applications').filter((one) => one.id === call.caller.application);
+    const own = site.all('client_applications').filter((one) => one.id === call.caller.application);
     const { items, pagination } = page(call, name === null ? own : own.filter((one) => one.name === name));
     const story =
       name === null ? 'client applications are looked at' : `the application ${name.slice(0, 80)} is looked for`;
     return { status: 200, body: { client_applications: items.map(shown), pagination }, story };
   });
   router.add('GET', '/v1/client_applications/current', (call) => {
-    const application = own(call, plant);
+    const application = own(call, site);
     return { status: 200, body: shown(application), story: `its application is ${application.name}` };
   });
   router.add('GET', '/v1/client_applications/:id', (call) => {
     const id = idParam(call, 'id');
-    const application = own(call, plant);
+    const application = own(call, site);
     if (application.id !== id) throw notFound(`client application ${id}`);
     return { status: 200, body: shown(application), story: `the application ${application.name} is looked at` };
   });
-  router.add('GET', '/v1/api_subscriptions', (call) => subscriptions(call, plant, usage));
+  router.add('GET', '/v1/api_subscriptions', (call) => subscriptions(call, site, usage));
 }
 
-function own(call: Call, plant: Plant): Application {
-  const application = plant.get('client_applications', call.caller.application);
+function own(call: Call, site: SiteModel): Application {
+  const application = site.get('client_applications', call.caller.application);
   if (!application) throw notFound('the client application');
   return application;
 }
@@ -39,8 +39,8 @@ function shown(application: Application) {
   return { id: application.id, name: application.name };
 }
 
-function subscriptions(call: Call, plant: Plant, usage: Usage): Answer {
-  const application = own(call, plant);
+function subscriptions(call: Call, site: SiteModel, usage: Usage): Answer {
+  const application = own(call, site);
   const subscription = {
     id: application.id,
     api_call_quota: application.call_quota ?? 0,

@@ -2,7 +2,7 @@ import type { AccessEventType } from '../../contract/events.ts';
 import type { Stage } from '../admin/stage.ts';
 import { type Cause, isSeen, named, seenOne, TYPE_OF } from './cause.ts';
 
-/** The going and the coming have times of their own: who orders events by `occurred_at` ends where the plant does. */
+/** The going and the coming have times of their own: who orders events by `occurred_at` ends where the site does. */
 const APART_MS = 1;
 
 type Seen = keyof typeof TYPE_OF;
@@ -23,8 +23,8 @@ function appears(kind: Seen): Cause {
     does: 'gives the technical user all permissions on it',
     object: kind,
     takes: [],
-    bring: (stage, { object }) => {
-      const unseen = stage.plant.all(kind).find(({ id }) => !isSeen(stage, { type, id }));
+    trigger: (stage, { object }) => {
+      const unseen = stage.site.all(kind).find(({ id }) => !isSeen(stage, { type, id }));
       const { id } = object === undefined ? (unseen ?? seenOne(stage, kind, undefined)) : named(stage, kind, object);
       if (isSeen(stage, { type, id })) {
         stage.takePermission({ type, id });
@@ -42,7 +42,7 @@ function disappears(kind: Seen): Cause {
     does: 'takes all permissions on it from the technical user, inherited ones too',
     object: kind,
     takes: [],
-    bring: (stage, { object }) => {
+    trigger: (stage, { object }) => {
       const { id } = object === undefined ? oneToLose(stage, kind) : named(stage, kind, object);
       if (!isSeen(stage, { type, id })) {
         stage.grantPermission({ type, id });
@@ -56,6 +56,6 @@ function disappears(kind: Seen): Cause {
 
 /** One that is seen, or else any: it is given first. */
 function oneToLose(stage: Stage, kind: Seen): { id: number } {
-  const all = stage.plant.all(kind);
+  const all = stage.site.all(kind);
   return all.find(({ id }) => isSeen(stage, { type: TYPE_OF[kind], id })) ?? all[0] ?? seenOne(stage, kind, undefined);
 }

@@ -2,10 +2,10 @@ import type { EventType } from '../../contract/events.ts';
 import type { Stage } from '../admin/stage.ts';
 import { notFound, refusal } from '../http/refusal.ts';
 import type { PermitableRef } from '../permissions/inheritance.ts';
-import type { Kind, PlantRecords } from '../plant/records.ts';
+import type { Kind, SiteRecords } from '../site/records.ts';
 
 /** What whoever causes an event may say about it. Left out, something that fits is chosen. */
-export interface Wish {
+export interface EventRequest {
   /** Id of the object, of the kind that the cause names. */
   object?: number;
   /** Id of the other object, where a relation has two ends. */
@@ -23,7 +23,7 @@ export interface Wish {
   changes?: Record<string, unknown>;
 }
 
-/** How one event type is brought about by hand. */
+/** How one event type is triggered by hand. */
 export interface Cause {
   /** What is done, for help texts. */
   does: string;
@@ -31,13 +31,13 @@ export interface Cause {
   object: Kind;
   /** Kind of `to`, where there is one. */
   to?: Kind;
-  /** Which other members of a wish it looks at. */
-  takes: readonly (keyof Wish)[];
+  /** Which other members of a request it looks at. */
+  takes: readonly (keyof EventRequest)[];
   /** Does it and gives the ids of the object and, where there is one, of the other. Throws a `Refusal` where it cannot be. */
-  bring(stage: Stage, wish: Wish): number | Brought;
+  trigger(stage: Stage, request: EventRequest): number | Triggered;
 }
 
-export interface Brought {
+export interface Triggered {
   object: number;
   to?: number;
   made?: { kind: Kind; id: number };
@@ -56,9 +56,9 @@ export interface Caused {
   note?: string;
 }
 
-/** The record that a wish names; 404 where there is none. */
-export function named<K extends Kind>(stage: Stage, kind: K, id: number): PlantRecords[K] {
-  const record = stage.plant.get(kind, id);
+/** The record that a request names; 404 where there is none. */
+export function named<K extends Kind>(stage: Stage, kind: K, id: number): SiteRecords[K] {
+  const record = stage.site.get(kind, id);
   if (!record) throw notFound(`${kind} ${id}`);
   return record;
 }
@@ -67,10 +67,10 @@ export function named<K extends Kind>(stage: Stage, kind: K, id: number): PlantR
 export function first<K extends Kind>(
   stage: Stage,
   kind: K,
-  fits: (record: PlantRecords[K]) => boolean,
+  fits: (record: SiteRecords[K]) => boolean,
   missing: string,
-): PlantRecords[K] {
-  const found = stage.plant.all(kind).find(fits);
+): SiteRecords[K] {
+  const found = stage.site.all(kind).find(fits);
   if (!found) throw refusal(409, `there is ${missing}: make one (PUT /sandbox/objects/${kind}/{id}) or name another`);
   return found;
 }
@@ -80,13 +80,13 @@ export function isSeen(stage: Stage, on: PermitableRef): boolean {
   return stage.permissions.may(stage.user().id, 'can_read', on);
 }
 
-/** The wished object or one that the technical user sees, of the three kinds that appear and disappear. */
+/** The requested object or one that the technical user sees, of the three kinds that appear and disappear. */
 export function seenOne<K extends 'assets' | 'instrumentations' | 'nodes'>(
   stage: Stage,
   kind: K,
   wanted: number | undefined,
-  fits: (record: PlantRecords[K]) => boolean = () => true,
-): PlantRecords[K] {
+  fits: (record: SiteRecords[K]) => boolean = () => true,
+): SiteRecords[K] {
   if (wanted !== undefined) return named(stage, kind, wanted);
   const type = TYPE_OF[kind];
   return first(stage, kind, (one) => fits(one) && isSeen(stage, { type, id: one.id }), `none of ${kind} that fits`);
@@ -94,14 +94,14 @@ export function seenOne<K extends 'assets' | 'instrumentations' | 'nodes'>(
 
 export const TYPE_OF = { assets: 'Asset', instrumentations: 'Instrumentation', nodes: 'Node' } as const;
 
-/** A type or status by id or code; the one after `before` where nothing is wished. */
+/** A type or status by id or code; the one after `before` where nothing is requested. */
 export function statusOf(
   stage: Stage,
   kind: 'asset_statuses' | 'edge_device_statuses' | 'product_statuses' | 'event_types' | 'event_statuses',
   wanted: number | string | undefined,
   before?: number,
 ): number {
-  const all = stage.plant.all(kind);
+  const all = stage.site.all(kind);
   if (wanted === undefined) {
     const at = all.findIndex((status) => status.id === before);
     const next = all[(at + 1) % Math.max(1, all.length)];

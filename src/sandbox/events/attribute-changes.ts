@@ -1,11 +1,11 @@
 import { isObject } from '../http/call.ts';
 import { refusal } from '../http/refusal.ts';
-import type { Asset, EdgeDevice, Kind } from '../plant/records.ts';
-import { type ChangeRoom, isSame } from './change-room.ts';
+import type { Asset, EdgeDevice, Kind } from '../site/records.ts';
+import { type ChangeContext, isSame } from './change-context.ts';
 
 type Form = 'text' | Kind;
 
-/** Attributes whose change is told, by whose names webhooks filter (spec 6.3), and what they hold: text or a reference. */
+/** Attributes whose change is told, by whose names webhooks filter (platform 6.3), and what they hold: text or a reference. */
 const ASSET_ATTRIBUTES: Readonly<Record<string, Form>> = {
   serial_number: 'text',
   description: 'text',
@@ -26,30 +26,24 @@ const EDGE_DEVICE_ATTRIBUTES: Readonly<Record<string, Form>> = {
   software_version: 'text',
 };
 
-/** The names of the attributes of spec 6.3, for help texts. */
-export const CHANGEABLE = {
-  assets: Object.keys(ASSET_ATTRIBUTES),
-  edge_devices: Object.keys(EDGE_DEVICE_ATTRIBUTES),
-} as const;
-
 /** Changes attributes, null takes one away. Only what then differs is told, and what it brings into sight or out of it. */
-export function updateAsset(room: ChangeRoom, id: number, changes: Partial<Record<keyof Asset, unknown>>): void {
-  const asset = room.found('assets', id);
-  checkAttributes(room, ASSET_ATTRIBUTES, changes);
-  const changed = room.visibility.during(() => assign(asset, changes, ASSET_ATTRIBUTES));
-  tellAttributes(room, 'asset_updated', id, ASSET_ATTRIBUTES, changed);
+export function updateAsset(context: ChangeContext, id: number, changes: Partial<Record<keyof Asset, unknown>>): void {
+  const asset = context.found('assets', id);
+  checkAttributes(context, ASSET_ATTRIBUTES, changes);
+  const changed = context.visibility.during(() => assign(asset, changes, ASSET_ATTRIBUTES));
+  tellAttributes(context, 'asset_updated', id, ASSET_ATTRIBUTES, changed);
 }
 
 /** The same for an edge device. */
 export function updateEdgeDevice(
-  room: ChangeRoom,
+  context: ChangeContext,
   id: number,
   changes: Partial<Record<keyof EdgeDevice, unknown>>,
 ): void {
-  const device = room.found('edge_devices', id);
-  checkAttributes(room, EDGE_DEVICE_ATTRIBUTES, changes);
+  const device = context.found('edge_devices', id);
+  checkAttributes(context, EDGE_DEVICE_ATTRIBUTES, changes);
   tellAttributes(
-    room,
+    context,
     'edge_device_updated',
     id,
     EDGE_DEVICE_ATTRIBUTES,
@@ -58,7 +52,7 @@ export function updateEdgeDevice(
 }
 
 /** Refuses an attribute of the wrong form before anything is changed: it would only fail later, inside somebody's event. */
-function checkAttributes(room: ChangeRoom, attributes: Readonly<Record<string, Form>>, changes: object): void {
+function checkAttributes(context: ChangeContext, attributes: Readonly<Record<string, Form>>, changes: object): void {
   if (!isObject(changes)) throw refusal(400, 'is not an object', 'changes');
   for (const [name, value] of Object.entries(changes)) {
     const form = Object.hasOwn(attributes, name) ? attributes[name] : undefined;
@@ -69,7 +63,7 @@ function checkAttributes(room: ChangeRoom, attributes: Readonly<Record<string, F
       if (name === 'serial_number') throw refusal(400, 'cannot be taken away', `changes.${name}`);
       continue;
     }
-    if (form !== 'text') room.found(form, value as number);
+    if (form !== 'text') context.found(form, value as number);
     else if (typeof value !== 'string') throw refusal(400, 'is no text', `changes.${name}`);
   }
 }
@@ -89,7 +83,7 @@ function assign(record: object, changes: object, attributes: Readonly<Record<str
 }
 
 function tellAttributes(
-  room: ChangeRoom,
+  context: ChangeContext,
   type: 'asset_updated' | 'edge_device_updated',
   id: number,
   attributes: Readonly<Record<string, Form>>,
@@ -101,15 +95,15 @@ function tellAttributes(
     type === 'asset_updated'
       ? (['asset', 'assets', 'Asset'] as const)
       : (['edge_device', 'edge_devices', 'EDM::EdgeDevice'] as const);
-  room.told(`${names.join(', ')} of ${member.replace('_', ' ')} ${id} changes`);
-  room.tell(type, { type: permitable, id }, (wanted) => {
+  context.report(`${names.join(', ')} of ${member.replace('_', ' ')} ${id} changes`);
+  context.tell(type, { type: permitable, id }, (wanted) => {
     const shown = names.filter((name) => wanted === undefined || wanted.includes(name));
     if (shown.length === 0) return undefined;
     const members = shown.map((name) => {
       const form = attributes[name]!;
       const value = changed[name];
-      return [name, form === 'text' || value === null ? value : room.plant.reference(form, value as number)];
+      return [name, form === 'text' || value === null ? value : context.site.reference(form, value as number)];
     });
-    return { [member]: { ...room.plant.reference(kind, id), ...Object.fromEntries(members) } };
+    return { [member]: { ...context.site.reference(kind, id), ...Object.fromEntries(members) } };
   });
 }

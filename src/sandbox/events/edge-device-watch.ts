@@ -1,26 +1,26 @@
-import type { EdgeDevice } from '../plant/records.ts';
+import type { EdgeDevice } from '../site/records.ts';
 import { updateEdgeDevice } from './attribute-changes.ts';
-import type { ChangeRoom } from './change-room.ts';
+import type { ChangeContext } from './change-context.ts';
 
 /**
- * Signs of life of edge devices. Spec 6.3 and 3.4: the status "goes automatically to offline", when is not shown: here
+ * Signs of life of edge devices. Platform 6.3 and 3.4: the status "goes automatically to offline", when is not shown: here
  * after `offlineAfterMs` of the sandbox's time without a sign. Only devices that were ever seen are watched, so that a
- * plant from a seed stays as it was written.
+ * site from a seed stays as it was written.
  */
 export class EdgeDeviceWatch {
-  readonly #room: ChangeRoom;
+  readonly #context: ChangeContext;
   readonly #offlineAfterMs: number;
 
-  constructor(room: ChangeRoom, offlineAfterMs: number) {
-    this.#room = room;
+  constructor(context: ChangeContext, offlineAfterMs: number) {
+    this.#context = context;
     this.#offlineAfterMs = offlineAfterMs;
   }
 
   /** The device was seen now: online, where there is such a status. */
   seen(id: number): void {
     const online = this.#statusOf('online');
-    updateEdgeDevice(this.#room, id, {
-      last_seen_at: this.#room.now(),
+    updateEdgeDevice(this.#context, id, {
+      last_seen_at: this.#context.now(),
       ...(online === undefined ? {} : { status: online }),
     });
     this.#wait(id, this.#offlineAfterMs);
@@ -28,30 +28,30 @@ export class EdgeDeviceWatch {
 
   /** Goes on with what a state file brought back. */
   resume(): void {
-    for (const device of this.#room.plant.all('edge_devices')) {
+    for (const device of this.#context.site.all('edge_devices')) {
       if (device.last_seen_at !== undefined) this.#wait(device.id, this.#leftMs(device));
     }
   }
 
   #wait(id: number, delayMs: number): void {
     if (this.#offlineAfterMs <= 0) return;
-    this.#room.clock.after(Math.max(0, delayMs), () => this.#look(id));
+    this.#context.clock.after(Math.max(0, delayMs), () => this.#look(id));
   }
 
   /** A later sign of life has a timer of its own, so this one just finds that time is left. */
   #look(id: number): void {
-    const device = this.#room.plant.get('edge_devices', id);
+    const device = this.#context.site.get('edge_devices', id);
     const offline = this.#statusOf('offline');
     if (!device || offline === undefined || device.status === offline || this.#leftMs(device) > 0) return;
-    updateEdgeDevice(this.#room, id, { status: offline });
+    updateEdgeDevice(this.#context, id, { status: offline });
   }
 
   #leftMs(device: EdgeDevice): number {
     const seenMs = Date.parse(device.last_seen_at ?? '');
-    return Number.isNaN(seenMs) ? 0 : seenMs + this.#offlineAfterMs - this.#room.clock.wallMs();
+    return Number.isNaN(seenMs) ? 0 : seenMs + this.#offlineAfterMs - this.#context.clock.wallMs();
   }
 
   #statusOf(code: string): number | undefined {
-    return this.#room.plant.all('edge_device_statuses').find((status) => status.code === code)?.id;
+    return this.#context.site.all('edge_device_statuses').find((status) => status.code === code)?.id;
   }
 }

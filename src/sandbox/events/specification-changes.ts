@@ -1,40 +1,40 @@
 import { isObject } from '../http/call.ts';
 import { refusal } from '../http/refusal.ts';
-import type { Specification } from '../plant/records.ts';
-import { type ChangeRoom, isSame } from './change-room.ts';
+import type { Specification } from '../site/records.ts';
+import { type ChangeContext, isSame } from './change-context.ts';
 
 /** What makes a specification another one; `updated_at` alone does not. */
-const TOLD = ['value', 'unit', 'source_timestamp'] as const;
+const SHOWN_MEMBERS = ['value', 'unit', 'source_timestamp'] as const;
 
-/** One event a request and webhook, with the keys that changed and no others (spec 6.3); webhooks filter by key. */
+/** One event a request and webhook, with the keys that changed and no others (platform 6.3); webhooks filter by key. */
 export function setSpecifications(
-  room: ChangeRoom,
+  context: ChangeContext,
   kind: 'assets' | 'events',
   id: number,
   wanted: Readonly<Record<string, unknown>>,
 ): void {
-  const record = room.found(kind, id);
-  const now = room.now();
+  const record = context.found(kind, id);
+  const now = context.now();
   const changed: Record<string, Specification> = {};
   for (const [key, one] of Object.entries(wanted)) {
     const next = readSpecification(one, key, now);
     const before = record.specifications?.[key];
-    const stays = before && TOLD.every((member) => isSame(before[member], next[member]));
+    const stays = before && SHOWN_MEMBERS.every((member) => isSame(before[member], next[member]));
     if (!stays) changed[key] = next;
   }
   const keys = Object.keys(changed);
   if (keys.length === 0) return;
   record.specifications = { ...record.specifications, ...changed };
   const member = kind === 'assets' ? 'asset' : 'event';
-  room.told(`specifications of ${member} ${id} change: ${keys.join(', ').slice(0, 80)}`);
-  room.announcer.announce({
+  context.report(`specifications of ${member} ${id} change: ${keys.join(', ').slice(0, 80)}`);
+  context.announcer.announce({
     type: `${member}_specifications_updated`,
-    audience: (user) => room.mayRead(user, { type: kind === 'assets' ? 'Asset' : 'Event', id }),
+    audience: (user) => context.mayRead(user, { type: kind === 'assets' ? 'Asset' : 'Event', id }),
     content: (names) => {
       const shown = keys.filter((key) => names === undefined || names.includes(key));
       if (shown.length === 0) return undefined;
       const specifications = Object.fromEntries(shown.map((key) => [key, changed[key]]));
-      return { [member]: { ...room.plant.reference(kind, id), specifications } };
+      return { [member]: { ...context.site.reference(kind, id), specifications } };
     },
   });
 }

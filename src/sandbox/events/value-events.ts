@@ -1,12 +1,12 @@
-import type { Plant } from '../plant/plant.ts';
+import type { SiteModel } from '../site/site-model.ts';
 import type { PostedSeries } from '../values/values-body.ts';
 import type { Happening } from './announcer.ts';
 
 type MayRead = (user: number, type: 'Asset' | 'Instrumentation', id: number) => boolean;
 
-/** Spec 6.3: what a post of values tells. One call a value, one for the asset, one for each of its instrumentations. */
+/** Platform 6.3: what a post of values tells. One call a value, one for the asset, one for each of its instrumentations. */
 export function valueHappenings(
-  plant: Plant,
+  site: SiteModel,
   asset: number,
   posted: readonly PostedSeries[],
   mayRead: MayRead,
@@ -19,9 +19,9 @@ export function valueHappenings(
         type: 'asset_value_created',
         audience: readAsset,
         content: () => ({
-          asset: plant.reference('assets', asset),
+          asset: site.reference('assets', asset),
           value: {
-            ...head(plant, series),
+            ...head(site, series),
             timestamp: new Date(point.timestampMs).toISOString(),
             // A string here and a number everywhere else: so says the spec.
             value: String(point.value),
@@ -30,16 +30,16 @@ export function valueHappenings(
       });
     }
   }
-  const grouped = (names: readonly string[] | undefined) => valuesOf(plant, posted, names);
+  const grouped = (names: readonly string[] | undefined) => valuesOf(site, posted, names);
   happenings.push({
     type: 'asset_values_created',
     audience: readAsset,
     content: (names) => {
       const values = grouped(names);
-      return values.length === 0 ? undefined : { asset: plant.reference('assets', asset), values };
+      return values.length === 0 ? undefined : { asset: site.reference('assets', asset), values };
     },
   });
-  for (const instrumentation of plant.all('instrumentations')) {
+  for (const instrumentation of site.all('instrumentations')) {
     if (!instrumentation.assets.includes(asset)) continue;
     happenings.push({
       type: 'instrumentation_values_created',
@@ -47,29 +47,29 @@ export function valueHappenings(
       content: (names) => {
         const values = grouped(names);
         if (values.length === 0) return undefined;
-        return { instrumentation: plant.reference('instrumentations', instrumentation.id), values };
+        return { instrumentation: site.reference('instrumentations', instrumentation.id), values };
       },
     });
   }
   return happenings;
 }
 
-function head(plant: Plant, series: PostedSeries) {
+function head(site: SiteModel, series: PostedSeries) {
   return {
     key: series.key,
     group: series.group ?? null,
-    unit: series.unit === undefined ? null : plant.reference('units', series.unit.id),
+    unit: series.unit === undefined ? null : site.reference('units', series.unit.id),
   };
 }
 
-/** Grouped by key, as spec 6.3 says, where group and unit are the same too. Keys of a filter are compared in lower case. */
-function valuesOf(plant: Plant, posted: readonly PostedSeries[], names: readonly string[] | undefined) {
+/** Grouped by key, as platform 6.3 says, where group and unit are the same too. Keys of a filter are compared in lower case. */
+function valuesOf(site: SiteModel, posted: readonly PostedSeries[], names: readonly string[] | undefined) {
   const wanted = names?.map((name) => name.toLowerCase());
   const groups = new Map<string, ReturnType<typeof head> & { data: { timestamp: string; value: number }[] }>();
   for (const series of posted) {
     if (wanted !== undefined && !wanted.includes(series.key)) continue;
     const name = JSON.stringify([series.key, series.group, series.unit?.id]);
-    const group = groups.get(name) ?? { ...head(plant, series), data: [] };
+    const group = groups.get(name) ?? { ...head(site, series), data: [] };
     groups.set(name, group);
     for (const { timestampMs, value } of series.points) {
       group.data.push({ timestamp: new Date(timestampMs).toISOString(), value });

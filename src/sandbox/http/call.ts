@@ -60,6 +60,11 @@ export function formBody(call: Call): URLSearchParams {
   return form;
 }
 
+/** The form of a page: what a browser sends. */
+export function pageForm(call: Call): URLSearchParams {
+  return new URLSearchParams(call.raw.toString('utf8'));
+}
+
 export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

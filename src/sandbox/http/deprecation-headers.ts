@@ -5,8 +5,8 @@ import { refusal } from './refusal.ts';
 const OF_ANOTHER_ID = /^\/v1\/permissions\/./;
 
 /**
- * `Deprecation` (RFC 9745) and `Sunset` (RFC 8594) for the v1 endpoints of spec section 9, and where they lead. Past the
- * sunset of the sandbox's clock they are gone: `afterSunset`, 410 unless told, for what the platform will answer then is
+ * `Deprecation` (RFC 9745) and `Sunset` (RFC 8594) for the v1 endpoints of platform 9, and where they lead. Past the
+ * sunset of the sandbox's clock they are gone: `afterSunset`, 410 unless given, for what the platform will answer then is
  * not shown.
  */
 export function deprecationHeaders(path: string, wallMs: number, afterSunset = 410): Record<string, string> {

@@ -1,8 +1,8 @@
 import type { RequestListener, Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import type { Clock } from '../../clock.ts';
-import { codeOf } from '../../errors.ts';
-import { createServer } from '../../node-http.ts';
+import type { Clock } from '../../base/clock.ts';
+import { codeOf } from '../../base/errors.ts';
+import { createServer } from '../../base/node-http.ts';
 
 /**
  * A listening socket that can go away and come back on the same port: "connection refused" is the outage that clients

@@ -2,7 +2,7 @@ import type { Pagination } from '../../contract/errors.ts';
 import type { Call } from './call.ts';
 import { refusal } from './refusal.ts';
 
-/** A page of a list with its `pagination` (beyond-the-spec: `page`, `per_page` 1 to 100). Default page size: not shown, 25 here. */
+/** A page of a list with its `pagination` (platform 10.3: `page`, `per_page` 1 to 100). Default page size: not shown, 25 here. */
 export function page<Item>(call: Call, items: readonly Item[]): { items: Item[]; pagination: Pagination } {
   const perPage = number(call, 'per_page', 25, 100);
   const at = number(call, 'page', 1, 1_000_000);
@@ -28,12 +28,12 @@ export function page<Item>(call: Call, items: readonly Item[]): { items: Item[];
   };
 }
 
-function number(call: Call, name: string, otherwise: number, most: number): number {
+function number(call: Call, name: string, otherwise: number, max: number): number {
   const text = call.query.get(name);
   if (text === null) return otherwise;
   const value = Number(text);
-  if (!/^\d+$/.test(text) || value < 1 || value > most) {
-    throw refusal(400, `${name} is a whole number from 1 to ${most}`, name);
+  if (!/^\d+$/.test(text) || value < 1 || value > max) {
+    throw refusal(400, `${name} is a whole number from 1 to ${max}`, name);
   }
   return value;
 }

@@ -1,8 +1,8 @@
+import { TagferryError } from '../../base/errors.ts';
 import type { ErrorBody } from '../../contract/errors.ts';
 import type { OAuthErrorBody } from '../../contract/tokens.ts';
-import { TagferryError } from '../../errors.ts';
 
-/** Words of the API's error bodies for each status (beyond-the-spec, "Errors, limits, paging"). */
+/** Words of the API's error bodies for each status (platform 10.3). */
 const TYPES: Record<number, string> = {
   400: 'bad_request',
   401: 'unauthorized',
@@ -19,7 +19,7 @@ const TYPES: Record<number, string> = {
   503: 'service_unavailable',
 };
 
-/** An answer that says no. Thrown by endpoints, written by the front door. */
+/** An answer that says no. Thrown by endpoints, written by the request handler. */
 export class Refusal extends TagferryError {
   readonly status: number;
   readonly body: ErrorBody | OAuthErrorBody;
@@ -55,7 +55,7 @@ export function oauthRefusal(status: 400 | 401 | 403, error: string, description
   return new Refusal(status, { error, error_description: description }, headers);
 }
 
-/** What a person without read permission is answered as well: the object might not exist (beyond-the-spec). */
+/** What a person without read permission is answered as well: the object might not exist (platform 10.3). */
 export function notFound(what: string): Refusal {
   return refusal(404, `${what} was not found`);
 }

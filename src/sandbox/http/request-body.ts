@@ -1,8 +1,8 @@
 import type { IncomingMessage } from 'node:http';
 import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
-import { MOST_BODY_BYTES } from '../../contract/values.ts';
-import { codeOf } from '../../errors.ts';
+import { codeOf } from '../../base/errors.ts';
+import { MAX_BODY_BYTES } from '../../contract/values.ts';
 import { refusal } from './refusal.ts';
 
 const unzip = promisify(gunzip);
@@ -13,17 +13,17 @@ export async function readRequestBody(request: IncomingMessage): Promise<{ body:
   let wireBytes = 0;
   for await (const chunk of request) {
     wireBytes += (chunk as Buffer).length;
-    if (wireBytes <= MOST_BODY_BYTES) chunks.push(chunk as Buffer);
+    if (wireBytes <= MAX_BODY_BYTES) chunks.push(chunk as Buffer);
     // The rest is read and let go, so that the client hears the answer instead of a broken pipe; but not for ever.
-    if (wireBytes > 64 * MOST_BODY_BYTES) break;
+    if (wireBytes > 64 * MAX_BODY_BYTES) break;
   }
-  if (wireBytes > MOST_BODY_BYTES) throw tooLarge();
+  if (wireBytes > MAX_BODY_BYTES) throw tooLarge();
   const packed = Buffer.concat(chunks);
   const encoding = request.headers['content-encoding'] ?? 'identity';
   if (encoding === 'identity') return { body: packed, wireBytes };
   if (encoding !== 'gzip') throw refusal(415, `the content encoding ${encoding.slice(0, 40)} is not understood`);
   try {
-    return { body: await unzip(packed, { maxOutputLength: MOST_BODY_BYTES }), wireBytes };
+    return { body: await unzip(packed, { maxOutputLength: MAX_BODY_BYTES }), wireBytes };
   } catch (error) {
     if (codeOf(error) === 'ERR_BUFFER_TOO_LARGE') throw tooLarge();
     throw refusal(400, 'the body is not gzip');
@@ -31,5 +31,5 @@ export async function readRequestBody(request: IncomingMessage): Promise<{ body:
 }
 
 function tooLarge() {
-  return refusal(413, `the body is larger than ${MOST_BODY_BYTES} bytes`);
+  return refusal(413, `the body is larger than ${MAX_BODY_BYTES} bytes`);
 }

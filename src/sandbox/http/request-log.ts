@@ -15,7 +15,7 @@ export interface RequestEntry {
   fault: string | undefined;
 }
 
-/** Something that happened behind the scenes: a change of the plant, a fault, a webhook that was disabled. */
+/** Something that happened behind the scenes: a change of the site, a fault, a webhook that was disabled. */
 export interface Happened {
   at: string;
   text: string;
@@ -24,19 +24,19 @@ export interface Happened {
 /** The last requests, in a ring, and how many there were; with what happens between them it reads like a story. */
 export class RequestLog {
   readonly #hearers = new Set<(happened: Happened) => void>();
-  readonly #most: number;
+  readonly #max: number;
   #entries: RequestEntry[] = [];
   #total = 0;
   readonly #listeners = new Set<(entry: RequestEntry) => void>();
 
-  constructor(most = 10_000) {
-    this.#most = most;
+  constructor(max = 10_000) {
+    this.#max = max;
   }
 
   add(entry: RequestEntry): void {
     this.#total++;
     this.#entries.push(entry);
-    if (this.#entries.length > this.#most) this.#entries = this.#entries.slice(-Math.floor(this.#most / 2));
+    if (this.#entries.length > this.#max) this.#entries = this.#entries.slice(-Math.floor(this.#max / 2));
     for (const listener of this.#listeners) listener(entry);
   }
 

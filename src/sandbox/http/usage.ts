@@ -1,10 +1,10 @@
-import type { Plant } from '../plant/plant.ts';
 import type { SandboxClock } from '../sandbox-clock.ts';
+import type { SiteModel } from '../site/site-model.ts';
 import type { Caller } from './call.ts';
 import { refusal } from './refusal.ts';
 
 export interface UsageLimits {
-  /** Requests a minute (beyond-the-spec); 0 is none. */
+  /** Requests a minute (platform 10.3); 0 is none. */
   perUser?: number;
   perApiKey?: number;
   perAddress?: number;
@@ -14,20 +14,20 @@ export interface UsageLimits {
 
 /**
  * Rate limits and the subscription's quota. A rate is counted in whole minutes of the sandbox's clock: over it every
- * call is 429 "until a new minute starts". The quota counts API calls, webhook calls and webhook bytes (spec 6.1).
+ * call is 429 "until a new minute starts". The quota counts API calls, webhook calls and webhook bytes (platform 6.1).
  */
 export class Usage {
   readonly #clock: SandboxClock;
-  readonly #plant: Plant;
+  readonly #site: SiteModel;
   readonly limits: Required<UsageLimits>;
   #minute = -1;
   readonly #counts = new Map<string, number>();
   readonly #spent = new Map<number, { calls: number; bytes: number }>();
   readonly startedMs: number;
 
-  constructor(clock: SandboxClock, plant: Plant, limits: UsageLimits = {}) {
+  constructor(clock: SandboxClock, site: SiteModel, limits: UsageLimits = {}) {
     this.#clock = clock;
-    this.#plant = plant;
+    this.#site = site;
     this.limits = { perUser: 500, perApiKey: 1000, perAddress: 2000, retryAfter: false, ...limits };
     this.startedMs = clock.wallMs();
   }
@@ -55,7 +55,7 @@ export class Usage {
 
   /** Counts one call and its bytes against the quota; `false` where it is spent. */
   spend(application: number, bytes: number): boolean {
-    const record = this.#plant.get('client_applications', application);
+    const record = this.#site.get('client_applications', application);
     const spent = this.spent(application);
     const callQuota = record?.call_quota ?? 0;
     const byteQuota = record?.byte_quota ?? 0;
@@ -73,6 +73,12 @@ export class Usage {
 
   restore(spent: ReturnType<Usage['snapshot']>): void {
     for (const [application, one] of spent) this.#spent.set(application, one);
+  }
+
+  /** A new period begins, for one application or for all. */
+  reset(application?: number): void {
+    if (application === undefined) this.#spent.clear();
+    else this.#spent.delete(application);
   }
 
   spent(application: number): { calls: number; bytes: number } {

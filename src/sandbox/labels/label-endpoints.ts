@@ -1,29 +1,34 @@
 import { DISPLAY_LABEL_MEMBERS, type DisplayLabel, LABELLED_COLLECTIONS } from '../../contract/labels.ts';
 import { KEY_PATTERN } from '../../contract/values.ts';
 import { type Answer, type Call, idParam, isObject, objectBody } from '../http/call.ts';
-import { notFound, refusal } from '../http/refusal.ts';
+import { refusal } from '../http/refusal.ts';
 import type { Router } from '../http/router.ts';
-import type { PermissionBook } from '../permissions/permission-book.ts';
-import type { Plant } from '../plant/plant.ts';
+import type { PermissionRegistry } from '../permissions/permission-registry.ts';
+import { mustMay } from '../permissions/permitted.ts';
+import type { SiteModel } from '../site/site-model.ts';
 
-export type LabelBook = Map<string, Record<string, DisplayLabel>>;
+export type LabelRegistry = Map<string, Record<string, DisplayLabel>>;
 
-/** Display labels (spec 2.6, 4.4): v1 flat, v2 nested, over the same labels; the answer carries all of the object's labels. */
-export function addLabelEndpoints(router: Router, plant: Plant, book: PermissionBook, labels: LabelBook): void {
+/** Display labels (platform 2.6, 4.4): v1 flat, v2 nested, over the same labels; the answer carries all of the object's labels. */
+export function addLabelEndpoints(
+  router: Router,
+  site: SiteModel,
+  registry: PermissionRegistry,
+  labels: LabelRegistry,
+): void {
   for (const kind of LABELLED_COLLECTIONS) {
     for (const version of [1, 2] as const) {
       router.add('PATCH', `/v${version}/${kind}/:id/display_labels`, (call) => {
         const id = idParam(call, 'id');
         const object = { type: kind === 'assets' ? ('Asset' as const) : ('Instrumentation' as const), id };
-        if (!plant.get(kind, id) || !book.may(call.caller.user, 'can_read', object)) throw notFound(`${kind} ${id}`);
-        if (!book.may(call.caller.user, 'can_update', object)) throw refusal(403, 'the user may not update it');
+        mustMay(registry, site, call.caller.user, 'can_update', object);
         return patch(call, labels, `${kind}/${id}`, version);
       });
     }
   }
 }
 
-function patch(call: Call, labels: LabelBook, place: string, version: 1 | 2): Answer {
+function patch(call: Call, labels: LabelRegistry, place: string, version: 1 | 2): Answer {
   const body = objectBody(call);
   const all = { ...labels.get(place) };
   for (const [name, value] of Object.entries(body)) {

@@ -1,5 +1,5 @@
 import type { PermitableType } from '../../contract/permissions.ts';
-import type { Plant } from '../plant/plant.ts';
+import type { SiteModel } from '../site/site-model.ts';
 
 export interface PermitableRef {
   type: PermitableType;
@@ -12,7 +12,7 @@ export interface InheritanceRule {
   to: PermitableType;
   because: string;
   /** The objects of type `from` that the object `id` of type `to` inherits from. */
-  sources(plant: Plant, id: number): number[];
+  sources(site: SiteModel, id: number): number[];
 }
 
 /**
@@ -30,20 +30,20 @@ export const INHERITANCE: readonly InheritanceRule[] = [
     from: 'Instrumentation',
     to: 'Asset',
     because: 'assigned to the instrumentation',
-    sources: (plant, id) => idsWithAsset(plant.all('instrumentations'), id),
+    sources: (site, id) => idsWithAsset(site.all('instrumentations'), id),
   },
   {
     from: 'Node',
     to: 'Asset',
     because: 'under the node',
-    sources: (plant, id) => idsWithAsset(plant.all('nodes'), id),
+    sources: (site, id) => idsWithAsset(site.all('nodes'), id),
   },
   {
     from: 'Asset',
     to: 'Asset',
     because: 'child of the asset',
-    sources: (plant, id) => {
-      const parent = plant.get('assets', id)?.parent;
+    sources: (site, id) => {
+      const parent = site.get('assets', id)?.parent;
       return parent === undefined ? [] : [parent];
     },
   },
@@ -54,7 +54,7 @@ export function ruleName(rule: Pick<InheritanceRule, 'from' | 'to'>): string {
   return `${rule.from}>${rule.to}`;
 }
 
-/** The rules of these names, all of them unless told. Throws `Error` for a name that no rule has. */
+/** The rules of these names, all of them unless given. Throws `Error` for a name that no rule has. */
 export function chosenRules(names: readonly string[] | undefined): readonly InheritanceRule[] {
   if (names === undefined) return INHERITANCE;
   const unknown = names.find((name) => !INHERITANCE.some((rule) => ruleName(rule) === name));
@@ -66,7 +66,7 @@ export function chosenRules(names: readonly string[] | undefined): readonly Inhe
 
 /** The object itself and everything it inherits from, nearest first, each once (parents in a circle end the walk). */
 export function* lineage(
-  plant: Plant,
+  site: SiteModel,
   start: PermitableRef,
   stop?: (object: PermitableRef) => boolean,
   rules: readonly InheritanceRule[] = INHERITANCE,
@@ -78,7 +78,7 @@ export function* lineage(
     yield next;
     for (const rule of rules) {
       if (rule.to !== next.type) continue;
-      for (const id of rule.sources(plant, next.id)) {
+      for (const id of rule.sources(site, next.id)) {
         const name = `${rule.from}/${id}`;
         if (seen.has(name)) continue;
         seen.add(name);

@@ -1,9 +1,9 @@
 import type { AccessEventType } from '../../contract/events.ts';
-import type { Plant } from '../plant/plant.ts';
+import type { SiteModel } from '../site/site-model.ts';
 import type { PermitableRef } from './inheritance.ts';
-import type { PermissionBook } from './permission-book.ts';
+import type { PermissionRegistry } from './permission-registry.ts';
 
-/** The types whose coming and going spec 6.3 announces. */
+/** The types whose coming and going platform 6.3 announces. */
 const WATCHED = [
   { type: 'Asset', kind: 'assets', event: 'asset' },
   { type: 'Instrumentation', kind: 'instrumentations', event: 'instrumentation' },
@@ -17,22 +17,22 @@ export interface VisibilityChange {
 }
 
 /**
- * Tells what technical users begin and cease to see (spec 6.3: `…_appeared`, `…_disappeared`). It compares what each of
+ * Tells what technical users begin and cease to see (platform 6.3: `…_appeared`, `…_disappeared`). It compares what each of
  * them may read before and after a change, whatever the change was: a grant, a relation that ended, a group's member.
  * So children, second paths and groups need no rule of their own here.
  */
 export class Visibility {
-  readonly #plant: Plant;
-  readonly #book: PermissionBook;
+  readonly #site: SiteModel;
+  readonly #registry: PermissionRegistry;
   readonly #tell: (change: VisibilityChange) => void;
 
-  constructor(plant: Plant, book: PermissionBook, tell: (change: VisibilityChange) => void) {
-    this.#plant = plant;
-    this.#book = book;
+  constructor(site: SiteModel, registry: PermissionRegistry, tell: (change: VisibilityChange) => void) {
+    this.#site = site;
+    this.#registry = registry;
     this.#tell = tell;
   }
 
-  /** Runs a change and announces what it made appear and disappear. Destroyed objects are not announced here (spec 6.3). */
+  /** Runs a change and announces what it made appear and disappear. Destroyed objects are not announced here (platform 6.3). */
   during<Result>(change: () => Result): Result {
     const before = this.#seen();
     const result = change();
@@ -48,39 +48,40 @@ export class Visibility {
     return result;
   }
 
-  /** Spec 6.3, the content of an access event: an asset with its serial number, an instrumentation with its tag, a node with tag or, when lost, name. */
+  /** Platform 6.3, the content of an access event: an asset with its serial number, an instrumentation with its tag, a node with tag or, when lost, name. */
   assetContent(id: number, user: number): Record<string, unknown> {
-    const asset = this.#plant.get('assets', id);
+    const asset = this.#site.get('assets', id);
     return {
-      asset: { id, serial_number: asset?.serial_number ?? '', href: this.#plant.reference('assets', id).href },
-      user: this.#plant.reference('users', user),
+      asset: { id, serial_number: asset?.serial_number ?? '', href: this.#site.reference('assets', id).href },
+      user: this.#site.reference('users', user),
     };
   }
 
   #content(entry: Seen, appeared: boolean): Record<string, unknown> {
     if (entry.event === 'asset') return this.assetContent(entry.id, entry.user);
-    const user = this.#plant.reference('users', entry.user);
+    const user = this.#site.reference('users', entry.user);
     if (entry.event === 'instrumentation') {
-      const { id, href } = this.#plant.reference('instrumentations', entry.id);
-      return { instrumentation: { id, tag: this.#plant.get('instrumentations', id)?.tag ?? '', href }, user };
+      const { id, href } = this.#site.reference('instrumentations', entry.id);
+      return { instrumentation: { id, tag: this.#site.get('instrumentations', id)?.tag ?? '', href }, user };
     }
-    const { id, href } = this.#plant.reference('nodes', entry.id);
-    const node = this.#plant.get('nodes', id);
+    const { id, href } = this.#site.reference('nodes', entry.id);
+    const node = this.#site.get('nodes', id);
     return { node: appeared ? { id, tag: node?.tag ?? '', href } : { id, name: node?.name ?? '', href }, user };
   }
 
   #exists(entry: Seen): boolean {
-    return this.#plant.get(entry.kind, entry.id) !== undefined;
+    return this.#site.get(entry.kind, entry.id) !== undefined;
   }
 
   #seen(): Map<string, Seen> {
     const seen = new Map<string, Seen>();
-    for (const { id: user, technical } of this.#plant.all('users')) {
+    for (const { id: user, technical } of this.#site.all('users')) {
       if (!technical) continue;
       for (const { type, kind, event } of WATCHED) {
-        for (const { id } of this.#plant.all(kind)) {
+        for (const { id } of this.#site.all(kind)) {
           const object: PermitableRef = { type, id };
-          if (this.#book.may(user, 'can_read', object)) seen.set(`${user} ${type}/${id}`, { user, kind, event, id });
+          if (this.#registry.may(user, 'can_read', object))
+            seen.set(`${user} ${type}/${id}`, { user, kind, event, id });
         }
       }
     }

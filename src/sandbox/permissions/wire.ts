@@ -6,11 +6,11 @@ import {
 } from '../../contract/permissions.ts';
 import { isObject } from '../http/call.ts';
 import { notFound, refusal } from '../http/refusal.ts';
-import type { Plant } from '../plant/plant.ts';
-import type { Grant } from '../plant/records.ts';
+import type { Grant } from '../site/records.ts';
+import type { SiteModel } from '../site/site-model.ts';
 import type { PermitableRef } from './inheritance.ts';
 
-/** Reading the members that permission and owner bodies share (spec 2.2, 4.2); 400 with the member's name where one is wrong. */
+/** Reading the members that permission and owner bodies share (platform 2.2, 4.2); 400 with the member's name where one is wrong. */
 export function readPermitable(value: unknown): PermitableRef {
   if (!isObject(value)) throw refusal(400, 'is not {"id", "type"}', 'permitable');
   if (!(PERMITABLE_TYPES as readonly unknown[]).includes(value.type)) {
@@ -21,28 +21,28 @@ export function readPermitable(value: unknown): PermitableRef {
 }
 
 /** v1: `{id, type}` for users and usergroups; v2: users by `{email, type}`, usergroups by id. 404 where there is none. */
-export function readAssignable(value: unknown, version: 1 | 2, plant: Plant): Grant['assignable'] {
+export function readAssignable(value: unknown, version: 1 | 2, site: SiteModel): Grant['assignable'] {
   if (!isObject(value)) throw refusal(400, 'is not an object', 'assignable');
   if (value.type === 'Usergroup') {
     const id = value.id as number;
     if (!Number.isSafeInteger(id)) throw refusal(400, 'is no whole number', 'assignable.id');
-    if (!plant.get('usergroups', id)) throw notFound(`usergroup ${id}`);
+    if (!site.get('usergroups', id)) throw notFound(`usergroup ${id}`);
     return { type: 'Usergroup', id };
   }
   if (value.type !== 'User') throw refusal(400, 'is User or Usergroup', 'assignable.type');
-  return { type: 'User', id: readUser(value, version, plant, 'assignable') };
+  return { type: 'User', id: readUser(value, version, site, 'assignable') };
 }
 
 /** A user by id (v1) or by e-mail (v2), as an id. */
-export function readUser(value: unknown, version: 1 | 2, plant: Plant, attribute: string): number {
+export function readUser(value: unknown, version: 1 | 2, site: SiteModel, attribute: string): number {
   if (!isObject(value)) throw refusal(400, 'is not an object', attribute);
   if (version === 1) {
     if (!Number.isSafeInteger(value.id)) throw refusal(400, 'is no whole number', `${attribute}.id`);
-    if (!plant.get('users', value.id as number)) throw notFound(`user ${value.id}`);
+    if (!site.get('users', value.id as number)) throw notFound(`user ${value.id}`);
     return value.id as number;
   }
   if (typeof value.email !== 'string') throw refusal(400, 'is no e-mail address', `${attribute}.email`);
-  const user = plant.userByEmail(value.email);
+  const user = site.userByEmail(value.email);
   if (!user) throw notFound(`the user ${value.email.slice(0, 100)}`);
   return user.id;
 }
@@ -60,7 +60,7 @@ export function assignableV1(grant: Grant) {
   return { id: grant.assignable.id, type: grant.assignable.type };
 }
 
-export function assignableV2(grant: Grant, plant: Plant) {
+export function assignableV2(grant: Grant, site: SiteModel) {
   if (grant.assignable.type === 'Usergroup') return { id: grant.assignable.id, type: 'Usergroup' as const };
-  return { email: plant.get('users', grant.assignable.id)?.email ?? '', type: 'User' as const };
+  return { email: site.get('users', grant.assignable.id)?.email ?? '', type: 'User' as const };
 }

@@ -12,7 +12,7 @@ export const SANDBOX_CREDENTIALS = {
   userPassword: 'anna-password',
 } as const;
 
-/** Twelve more measuring points beside those that INTERFACE.md's examples name. */
+/** Twelve more measuring points beside those that docs/interface.md's examples name. */
 const POINTS: readonly [asset: number, instrumentation: number, tag: string][] = [
   [882, 4712, 'FT-102'],
   [883, 4713, 'PT-101'],
@@ -30,7 +30,7 @@ const POINTS: readonly [asset: number, instrumentation: number, tag: string][] =
 
 const EVERYTHING = ['can_read', 'can_update', 'can_delete', 'can_permit'] as const;
 
-/** A small plant: 20 assets, of which three are the children of a fourth, so that every rule has something to show. */
+/** A small site: 20 assets, of which three are the children of a fourth, so that every rule has something to show. */
 export const defaultSeed: SandboxSeed = {
   users: [
     {
@@ -44,7 +44,7 @@ export const defaultSeed: SandboxSeed = {
     { id: 7, email: 'ben@sandbox.example', password: 'ben-password', name: 'Ben' },
   ],
   usergroups: [{ id: 40, name: 'Shift A', members: [7] }],
-  tenants: [{ id: 50, name: 'Sandbox plant', admins: [6], users: [5, 6, 7] }],
+  tenants: [{ id: 50, name: 'Sandbox site', admins: [6], users: [5, 6, 7] }],
   userroles: [
     { id: 60, name: 'Operator', users: [6] },
     { id: 61, name: 'Reporting', users: [5], reporting: true },
@@ -166,7 +166,7 @@ export const defaultSeed: SandboxSeed = {
   ],
   nodes: [
     // The only node that the gateway sees: what happens to nodes has one to happen to.
-    { id: 19, name: 'Control room', tag: 'CTRL' },
+    { id: 19, name: 'Control context', tag: 'CTRL' },
     { id: 20, name: 'Inlet', tag: 'INLET', assets: [881, 882] },
     { id: 21, name: 'Utilities', tag: 'UTIL', assets: [882, 910] },
   ],

@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { parse } from 'yaml';
-import { messageOf, UsageError } from '../../errors.ts';
-import { problemOf } from '../plant/record-check.ts';
-import { KINDS, type Kind } from '../plant/records.ts';
-import { plantOf, type SandboxSeed } from './seed.ts';
+import { messageOf, UsageError } from '../../base/errors.ts';
+import { problemOf } from '../site/record-check.ts';
+import { KINDS, type Kind } from '../site/records.ts';
+import { type SandboxSeed, siteOf } from './seed.ts';
 
 const MEMBERS: readonly string[] = [...KINDS, 'owners'];
 
@@ -40,7 +40,7 @@ export function readSeedFile(file: string): SandboxSeed {
     }
   }
   try {
-    plantOf(seed as SandboxSeed);
+    siteOf(seed as SandboxSeed);
   } catch (error) {
     throw new UsageError(`${messageOf(error)} (${file})`);
   }

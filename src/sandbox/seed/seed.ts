@@ -1,17 +1,17 @@
 import type { PermissionType, PermitableType } from '../../contract/permissions.ts';
-import { withoutKey } from '../plant/api-keys.ts';
-import { EMPTY_LISTS, type PlantSnapshot } from '../plant/plant.ts';
-import type { ApiKey, Application, Grant, Kind, Owner, PlantRecords, User } from '../plant/records.ts';
+import { withoutKey } from '../site/api-keys.ts';
+import type { ApiKey, Application, Grant, Kind, Owner, SiteRecords, User } from '../site/records.ts';
+import { EMPTY_LISTS, type SiteSnapshot } from '../site/site-model.ts';
 
 /**
- * What a sandbox starts with, as a seed file writes it: every kind of `plant/records.ts` as a list of records, with
+ * What a sandbox starts with, as a seed file writes it: every kind of `site/records.ts` as a list of records, with
  * four conveniences. A user may be named by e-mail, a permission needs no id and names user, object and types,
  * relations that are left out are empty, a client application may hold its first API key.
  */
 export interface SandboxSeed
   extends Partial<{
     [K in Exclude<Kind, 'users' | 'permissions' | 'client_applications' | 'instrumentations' | 'nodes'>]: Loose<
-      PlantRecords[K]
+      SiteRecords[K]
     >[];
   }> {
   users?: (Omit<User, 'technical'> & { technical?: boolean })[];
@@ -36,28 +36,28 @@ export interface SeedPermission {
   types: PermissionType[];
 }
 
-/** A seed as the plant's records. Throws `Error` with a sentence where it names a user that it does not have. */
-export function plantOf(seed: SandboxSeed): { plant: PlantSnapshot; owners: Owner[] } {
+/** A seed as the site's records. Throws `Error` with a sentence where it names a user that it does not have. */
+export function siteOf(seed: SandboxSeed): { site: SiteSnapshot; owners: Owner[] } {
   const users = (seed.users ?? []).map((user) => ({ ...user, technical: user.technical ?? false }));
   const idOf = (user: number | string): number => {
     const found = users.find((one) => one.id === user || one.email === user);
     if (!found) throw new Error(`the seed names the user ${JSON.stringify(user)}, which is not under users`);
     return found.id;
   };
-  const plant: Record<string, unknown> = {};
+  const site: Record<string, unknown> = {};
   for (const [kind, records] of Object.entries(seed)) {
     if (kind === 'owners' || kind === 'permissions') continue;
-    plant[kind] = (records as object[]).map((record) => ({
+    site[kind] = (records as object[]).map((record) => ({
       ...Object.fromEntries((EMPTY_LISTS[kind as Kind] ?? []).map((field) => [field, []])),
       ...record,
     }));
   }
-  plant.users = users;
+  site.users = users;
   const applications = (seed.client_applications ?? []).map((written) =>
     withoutKey({ ...written, technical_user: idOf(written.technical_user) }),
   );
-  plant.client_applications = applications.map(({ application }) => application);
-  plant.api_keys = [...applications.flatMap(({ key }) => key ?? []), ...(seed.api_keys ?? [])];
+  site.client_applications = applications.map(({ application }) => application);
+  site.api_keys = [...applications.flatMap(({ key }) => key ?? []), ...(seed.api_keys ?? [])];
   let nextId = 8;
   const grants: Grant[] = [];
   for (const permission of seed.permissions ?? []) {
@@ -70,11 +70,11 @@ export function plantOf(seed: SandboxSeed): { plant: PlantSnapshot; owners: Owne
       nextId += 8;
     }
   }
-  plant.permissions = grants;
+  site.permissions = grants;
   const owners = (seed.owners ?? []).flatMap((owner) =>
     objectsOf(owner.on).map((permitable) => ({ user: idOf(owner.user), permitable })),
   );
-  return { plant: plant as PlantSnapshot, owners };
+  return { site: site as SiteSnapshot, owners };
 }
 
 function objectsOf(on: SeedPermission['on']): { type: PermitableType; id: number }[] {

@@ -2,40 +2,50 @@ import { REVOKE_PATH, TOKEN_PATH } from '../../contract/tokens.ts';
 import { type Answer, type Call, formBody } from '../http/call.ts';
 import { oauthRefusal } from '../http/refusal.ts';
 import type { Router } from '../http/router.ts';
-import type { Plant } from '../plant/plant.ts';
+import type { Application } from '../site/records.ts';
+import type { SiteModel } from '../site/site-model.ts';
+import type { Strictness } from '../strictness.ts';
 import { namedClient, provedClient, sameText } from './client-auth.ts';
 import type { TokenStore } from './token-store.ts';
 
 const NO_STORE = { 'cache-control': 'no-store', pragma: 'no-cache' };
 
-/** The token endpoints on {base_url} (spec 4.1): password and refresh grants, revocation. */
-export function addTokenEndpoints(router: Router, plant: Plant, tokens: TokenStore): void {
-  router.add('POST', TOKEN_PATH, (call) => tokenAnswer(call, plant, tokens), { auth: 'none' });
-  router.add('POST', REVOKE_PATH, (call) => revokeAnswer(call, plant, tokens), { auth: 'none' });
+/** The token endpoints on {base_url} (platform 4.1): password and refresh grants, revocation. */
+export function addTokenEndpoints(router: Router, site: SiteModel, tokens: TokenStore, strict: Strictness): void {
+  router.add('POST', TOKEN_PATH, (call) => tokenAnswer(call, site, tokens, strict), { auth: 'none' });
+  router.add('POST', REVOKE_PATH, (call) => revokeAnswer(call, site, tokens), { auth: 'none' });
 }
 
-function tokenAnswer(call: Call, plant: Plant, tokens: TokenStore): Answer {
+function tokenAnswer(call: Call, site: SiteModel, tokens: TokenStore, strict: Strictness): Answer {
   const form = formBody(call);
   const grant = form.get('grant_type');
   if (grant === null) throw oauthRefusal(400, 'invalid_request', 'grant_type is missing');
-  if (grant === 'password') return passwordGrant(call, form, plant, tokens);
-  if (grant === 'refresh_token') return refreshGrant(form, provedClient(call, form, plant).id, tokens);
+  if (grant === 'password') return passwordGrant(form, provedClient(call, form, site), site, tokens, strict);
+  if (grant === 'refresh_token') return refreshGrant(form, provedClient(call, form, site).id, tokens);
   throw oauthRefusal(400, 'unsupported_grant_type', `${grant.slice(0, 60)} is not offered here`);
 }
 
-/** Spec 5.2: for devices and machines; a person signs in on the identity host. */
-function passwordGrant(call: Call, form: URLSearchParams, plant: Plant, tokens: TokenStore): Answer {
-  const application = provedClient(call, form, plant);
+/** Platform 5.2: for devices and machines; a person signs in on the identity host. */
+function passwordGrant(
+  form: URLSearchParams,
+  application: Application,
+  site: SiteModel,
+  tokens: TokenStore,
+  strict: Strictness,
+): Answer {
   const username = form.get('username');
   const password = form.get('password');
   if (username === null || password === null) {
     throw oauthRefusal(400, 'invalid_request', 'username and password are needed');
   }
-  const user = plant.userByEmail(username);
+  const user = site.userByEmail(username);
   if (!user || !sameText(user.password, password)) {
     throw oauthRefusal(400, 'invalid_grant', 'user name or password is wrong');
   }
   if (!user.technical) throw oauthRefusal(400, 'invalid_grant', 'the password grant is for technical users only');
+  if (strict.has('client-user') && application.technical_user !== user.id) {
+    throw oauthRefusal(400, 'invalid_grant', 'the technical user is of another subscription than the key');
+  }
   return {
     status: 200,
     body: tokens.issue(user.id, application.id, 'password', true),
@@ -54,11 +64,11 @@ export function refreshGrant(form: URLSearchParams, application: number, tokens:
 }
 
 /** Response of revoke: not shown; RFC 7009 section 2.2 answers 200 to whatever is no longer a token. */
-function revokeAnswer(call: Call, plant: Plant, tokens: TokenStore): Answer {
+function revokeAnswer(call: Call, site: SiteModel, tokens: TokenStore): Answer {
   const form = formBody(call);
-  const client = namedClient(call, form, plant);
+  const client = namedClient(call, form, site);
   if (client?.proved) return revoked(form, client.application.id, tokens);
-  // "client credentials as above or Authorization header" (spec 4.1).
+  // "client credentials as above or Authorization header" (platform 4.1).
   if (call.bearer === undefined) throw oauthRefusal(401, 'invalid_client', 'client credentials are missing');
   return revokeByBearer(call, form, tokens);
 }

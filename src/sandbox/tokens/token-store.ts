@@ -3,13 +3,13 @@ import { ACCESS_TOKEN_LIFE_S, REFRESH_TOKEN_LIFE_S, type TokenResponse } from '.
 import type { SandboxClock } from '../sandbox-clock.ts';
 
 export interface TokenOptions {
-  /** Life of an access token in seconds of the sandbox; 660 per spec section 8. */
+  /** Life of an access token in seconds of the sandbox; 660 per platform 8. */
   accessTokenLifeS?: number;
-  /** Life of a refresh token in seconds of the sandbox; 24 h per spec section 8. */
+  /** Life of a refresh token in seconds of the sandbox; 24 h per platform 8. */
   refreshTokenLifeS?: number;
   /** `false`: a refresh answers with the refresh token it was given, as some servers do. */
   rotateRefreshTokens?: boolean;
-  /** Makes tokens; random text unless told. */
+  /** Makes tokens; random text unless given. */
   makeToken?: () => string;
 }
 
@@ -54,10 +54,10 @@ export interface TokenView {
 }
 
 /** Memory: the oldest dead tokens fall away beyond this many. */
-const MOST_TOKENS = 20_000;
+const MAX_TOKENS = 20_000;
 
 /**
- * Access and refresh tokens (spec 3.1). An access token is valid, then expired by time or revoked; it is never extended
+ * Access and refresh tokens (platform 3.1). An access token is valid, then expired by time or revoked; it is never extended
  * by use. A refresh token belongs to the access token it came with: revoking that one ends it, a refresh uses it up,
  * 24 h end it. A replaced access token stays valid to its end, for the spec names no other: clients revoke it.
  */
@@ -125,8 +125,8 @@ export class TokenStore {
   }
 
   /**
-   * Revokes an access token with its refresh token (spec 3.1), or a refresh token with its access token (RFC 7009).
-   * An expired access token cannot be revoked (beyond-the-spec), nor can another client's.
+   * Revokes an access token with its refresh token (platform 3.1), or a refresh token with its access token (RFC 7009).
+   * An expired access token cannot be revoked (platform 10.3), nor can another client's.
    */
   revoke(token: string, application: number): 'revoked' | 'nothing' | 'foreign' {
     const found = this.#access.get(token) ?? this.#byRefresh.get(token);
@@ -153,7 +153,7 @@ export class TokenStore {
     }
   }
 
-  /** Expires every access token now, and the refresh tokens too where told: faults on demand. */
+  /** Expires every access token now, and the refresh tokens too where asked: faults on demand. */
   expireAll(andRefreshTokens: boolean): void {
     const nowMs = this.#clock.wallMs();
     for (const token of this.#access.values()) {
@@ -247,9 +247,9 @@ export class TokenStore {
   }
 
   #forgetOldest(): void {
-    if (this.#access.size <= MOST_TOKENS) return;
+    if (this.#access.size <= MAX_TOKENS) return;
     for (const [name, token] of this.#access) {
-      if (this.#access.size <= MOST_TOKENS / 2) break;
+      if (this.#access.size <= MAX_TOKENS / 2) break;
       this.#access.delete(name);
       if (this.#byRefresh.get(token.refresh.token) === token) this.#byRefresh.delete(token.refresh.token);
     }

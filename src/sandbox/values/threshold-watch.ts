@@ -1,16 +1,11 @@
-import type { ThresholdReachedContent } from '../../contract/events.ts';
-import type { Plant } from '../plant/plant.ts';
-import type { Instrumentation, Threshold, Unit } from '../plant/records.ts';
+import type { EventContents } from '../../contract/events.ts';
+import type { Instrumentation, Threshold, Unit } from '../site/records.ts';
+import type { SiteModel } from '../site/site-model.ts';
 import type { PostedPoint, PostedSeries } from './values-body.ts';
-
-/** A threshold of a System or Recipe may look at an asset that has no instrumentation. */
-type Content = Omit<ThresholdReachedContent, 'instrumentation'> & {
-  instrumentation: ThresholdReachedContent['instrumentation'] | null;
-};
 
 export interface ThresholdReached {
   asset: number;
-  content: Content;
+  content: EventContents['threshold_reached'];
 }
 
 /** What a threshold needs: the rest has a default. */
@@ -32,23 +27,23 @@ export function wholeThreshold({ instrumentation, ...rest }: NewThreshold, newId
 }
 
 /**
- * Looks at posted values for those that reach a threshold (spec 6.3). "Is reached" is read as a crossing: the first
+ * Looks at posted values for those that reach a threshold (platform 6.3). "Is reached" is read as a crossing: the first
  * value beyond, and again only after one came back within; `everyValue` tells each one beyond instead.
  */
 export class ThresholdWatch {
-  readonly #plant: Plant;
+  readonly #site: SiteModel;
   readonly #everyValue: boolean;
   readonly #beyond = new Set<string>();
 
-  constructor(plant: Plant, everyValue = false) {
-    this.#plant = plant;
+  constructor(site: SiteModel, everyValue = false) {
+    this.#site = site;
     this.#everyValue = everyValue;
   }
 
   /** What a post reached, in the order of the values' timestamps. */
   reached(asset: number, posted: readonly PostedSeries[]): ThresholdReached[] {
     const found: ThresholdReached[] = [];
-    for (const threshold of this.#plant.all('thresholds')) {
+    for (const threshold of this.#site.all('thresholds')) {
       const instrumentation = this.#instrumentationFor(threshold, asset);
       if (instrumentation === undefined) continue;
       for (const series of posted) {
@@ -71,15 +66,15 @@ export class ThresholdWatch {
 
   /** Puts a threshold in and gives its id; one of the same id is replaced and starts anew. */
   set(wanted: NewThreshold): number {
-    const threshold = wholeThreshold(wanted, () => this.#plant.newId());
+    const threshold = wholeThreshold(wanted, () => this.#site.newId());
     this.#forget(threshold.id);
-    this.#plant.put('thresholds', threshold);
+    this.#site.put('thresholds', threshold);
     return threshold.id;
   }
 
   remove(id: number): boolean {
     this.#forget(id);
-    return this.#plant.delete('thresholds', id);
+    return this.#site.delete('thresholds', id);
   }
 
   /** Which series are beyond which threshold, for the state file. */
@@ -95,14 +90,14 @@ export class ThresholdWatch {
     for (const place of this.#beyond) if (place.startsWith(`${threshold} `)) this.#beyond.delete(place);
   }
 
-  /** The instrumentation that the payload names, null where the asset has none; `undefined` where the threshold does not look at this asset. */
+  /** The instrumentation that the content names, null where the asset has none; `undefined` where the threshold does not look at this asset. */
   #instrumentationFor(threshold: Threshold, asset: number): Instrumentation | null | undefined {
     if (threshold.thresholdable_type === 'Instrumentation') {
-      const instrumentation = this.#plant.get('instrumentations', threshold.thresholdable_id);
+      const instrumentation = this.#site.get('instrumentations', threshold.thresholdable_id);
       return instrumentation?.assets.includes(asset) ? instrumentation : undefined;
     }
     if (!threshold.assets?.includes(asset)) return undefined;
-    return this.#plant.all('instrumentations').find((one) => one.assets.includes(asset)) ?? null;
+    return this.#site.all('instrumentations').find((one) => one.assets.includes(asset)) ?? null;
   }
 
   /** The value in the threshold's unit; `undefined` where either has none: then the bare numbers are compared. */
@@ -116,7 +111,7 @@ export class ThresholdWatch {
   }
 
   #unitOf({ unit }: Threshold): Unit | undefined {
-    return unit === undefined ? undefined : this.#plant.all('units').find((one) => one.code === unit);
+    return unit === undefined ? undefined : this.#site.all('units').find((one) => one.code === unit);
   }
 
   #content(
@@ -126,14 +121,14 @@ export class ThresholdWatch {
     series: PostedSeries,
     point: PostedPoint,
     inUnit: number | undefined,
-  ): Content {
+  ): EventContents['threshold_reached'] {
     const target = this.#unitOf(threshold);
     return {
-      asset: this.#plant.reference('assets', asset),
-      instrumentation: instrumentation && {
-        ...this.#plant.reference('instrumentations', instrumentation.id),
-        tag: instrumentation.tag,
-      },
+      asset: this.#site.reference('assets', asset),
+      // A threshold of a System or Recipe may look at an asset that has none: then the member is left out.
+      ...(instrumentation === null
+        ? {}
+        : { instrumentation: this.#site.reference('instrumentations', instrumentation.id) }),
       data: {
         value: point.value,
         key: series.key,

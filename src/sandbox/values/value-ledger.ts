@@ -5,7 +5,7 @@ export interface StoredValue {
   timestampMs: number;
   value: number;
   status: ValueStatus | undefined;
-  /** As they were posted (beyond-the-spec, "Posting values"). */
+  /** As they were posted (platform 10.2). */
   simulated?: boolean | undefined;
   hold?: boolean | undefined;
   group: string | undefined;
@@ -41,7 +41,7 @@ export interface LedgerSnapshot {
 }
 
 /** More than this is no state for one JSON file. */
-const MOST_SAVED = 200_000;
+const MAX_SAVED = 200_000;
 
 interface SeriesPage {
   key: string;
@@ -51,23 +51,23 @@ interface SeriesPage {
 }
 
 /**
- * The values that the service took. An (asset, key, timestamp) is one value: sent again it replaces (beyond-the-spec,
- * "likely"), and is counted as a duplicate. `all` keeps every value up to `mostValues`, then only counts, so that a
+ * The values that the service took. An (asset, key, timestamp) is one value: sent again it replaces (platform 10.2,
+ * "likely"), and is counted as a duplicate. `all` keeps every value up to `maxValues`, then only counts, so that a
  * sandbox that runs for weeks does not grow; `count` keeps only counts and the last value of each series.
  */
 export class ValueLedger {
   readonly #assets = new Map<number, Map<string, SeriesPage>>();
   #keep: 'all' | 'count';
-  readonly #mostValues: number;
+  readonly #maxValues: number;
   #received = 0;
   #stored = 0;
   #duplicates = 0;
   #replaced = 0;
   #posts = 0;
 
-  constructor(keep: 'all' | 'count' = 'all', mostValues = 2_000_000) {
+  constructor(keep: 'all' | 'count' = 'all', maxValues = 2_000_000) {
     this.#keep = keep;
-    this.#mostValues = mostValues;
+    this.#maxValues = maxValues;
   }
 
   /** `false` once only counts are kept: lists and duplicates are then incomplete. */
@@ -145,7 +145,7 @@ export class ValueLedger {
 
   /** For the state file; without the lists where they are too long for one. */
   snapshot(): LedgerSnapshot {
-    const withLists = this.#keep === 'all' && this.#stored <= MOST_SAVED;
+    const withLists = this.#keep === 'all' && this.#stored <= MAX_SAVED;
     return {
       keep: withLists ? 'all' : 'count',
       counts: this.counts(),
@@ -197,7 +197,7 @@ export class ValueLedger {
       this.#stored++;
     }
     page.stored.set(value.timestampMs, value);
-    if (this.#stored >= this.#mostValues) this.#giveUpLists();
+    if (this.#stored >= this.#maxValues) this.#giveUpLists();
   }
 
   /** Keeps the counts as they are and lets go of the lists. */

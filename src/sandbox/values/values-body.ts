@@ -1,7 +1,7 @@
 import { KEY_PATTERN, VALUE_STATUSES, type ValueStatus } from '../../contract/values.ts';
 import { isObject } from '../http/call.ts';
-import type { Plant } from '../plant/plant.ts';
-import type { Unit } from '../plant/records.ts';
+import type { Unit } from '../site/records.ts';
+import type { SiteModel } from '../site/site-model.ts';
 
 export interface PostedPoint {
   timestampMs: number;
@@ -30,12 +30,12 @@ export interface ValueProblem {
 const TIMESTAMP = /^\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?$/i;
 
 /**
- * The body of `POST /v1/assets/{id}/values` (beyond-the-spec, "Posting values"), checked member by member. The platform
+ * The body of `POST /v1/assets/{id}/values` (platform 10.2), checked member by member. The platform
  * drops what is not valid in silence; the sandbox says what it is, because whoever tests a client wants to know.
  */
 export function readValuesBody(
   body: unknown,
-  plant: Plant,
+  site: SiteModel,
   arrivalMs: number,
 ): { series: PostedSeries[]; problems: ValueProblem[] } {
   const problems: ValueProblem[] = [];
@@ -53,7 +53,7 @@ export function readValuesBody(
     }
     const key = name(entry.key, `${at}.key`, problems);
     const group = entry.group === undefined ? undefined : name(entry.group, `${at}.group`, problems);
-    const unit = entry.unit === undefined ? undefined : readUnit(entry.unit, `${at}.unit`, plant, problems);
+    const unit = entry.unit === undefined ? undefined : readUnit(entry.unit, `${at}.unit`, site, problems);
     const points = readPoints(entry.data, `${at}.data`, arrivalMs, problems);
     if (key !== undefined && points.length > 0) series.push({ key, group, unit, points });
   }
@@ -66,15 +66,15 @@ function name(value: unknown, attribute: string, problems: ValueProblem[]): stri
   return undefined;
 }
 
-function readUnit(value: unknown, attribute: string, plant: Plant, problems: ValueProblem[]): Unit | undefined {
+function readUnit(value: unknown, attribute: string, site: SiteModel, problems: ValueProblem[]): Unit | undefined {
   if (isObject(value) && Number.isInteger(value.id)) {
-    const unit = plant.get('units', value.id as number);
+    const unit = site.get('units', value.id as number);
     if (unit) return unit;
     problems.push({ attribute, message: `there is no unit ${value.id}` });
     return undefined;
   }
   if (isObject(value) && typeof value.code === 'string') {
-    const unit = plant.all('units').find((one) => one.code === value.code);
+    const unit = site.all('units').find((one) => one.code === value.code);
     if (unit) return unit;
     problems.push({ attribute, message: `there is no unit with the code ${value.code.slice(0, 60)}` });
     return undefined;

@@ -1,18 +1,19 @@
-import { MOST_BODY_BYTES, type ValuesBody } from '../../contract/values.ts';
+import { MAX_BODY_BYTES, type ValuesBody } from '../../contract/values.ts';
 import { type Answer, type Call, idParam, jsonBody } from '../http/call.ts';
 import { page } from '../http/paging.ts';
-import { errorBody, notFound, Refusal, refusal } from '../http/refusal.ts';
+import { errorBody, Refusal, refusal } from '../http/refusal.ts';
 import type { Router } from '../http/router.ts';
-import type { PermissionBook } from '../permissions/permission-book.ts';
-import type { Plant } from '../plant/plant.ts';
+import type { PermissionRegistry } from '../permissions/permission-registry.ts';
+import { mustMay } from '../permissions/permitted.ts';
 import type { SandboxClock } from '../sandbox-clock.ts';
+import type { SiteModel } from '../site/site-model.ts';
 import type { ValueArrival } from './value-arrival.ts';
 import type { StoredValue, ValueLedger } from './value-ledger.ts';
 import { type PostedSeries, readTimestamp, readValuesBody } from './values-body.ts';
 
-export interface ValuesRoom {
-  plant: Plant;
-  book: PermissionBook;
+export interface ValuesContext {
+  site: SiteModel;
+  registry: PermissionRegistry;
   ledger: ValueLedger;
   arrival: ValueArrival;
   clock: SandboxClock;
@@ -23,62 +24,58 @@ export interface ValuesRoom {
 }
 
 /** Values in and back out. Reading is "not shown" in the spec; its form here is the sandbox's own. */
-export function addValuesEndpoints(router: Router, room: ValuesRoom): void {
-  router.add('POST', '/v1/assets/:id/values', (call) => postValues(call, room));
-  router.add('GET', '/v1/assets/:id/values', (call) => listLatest(call, room));
-  router.add('GET', '/v1/assets/:id/values/:key', (call) => listKey(call, room));
+export function addValuesEndpoints(router: Router, context: ValuesContext): void {
+  router.add('POST', '/v1/assets/:id/values', (call) => postValues(call, context));
+  router.add('GET', '/v1/assets/:id/values', (call) => listLatest(call, context));
+  router.add('GET', '/v1/assets/:id/values/:key', (call) => listKey(call, context));
 }
 
-/** beyond-the-spec, "Posting values": 204 without a body; 413 over 500 kB; 404 without read permission, 403 without update. */
-function postValues(call: Call, room: ValuesRoom): Answer {
+/** platform 10.2: 204 without a body; 413 over 500 kB; wants `can_update` on the asset (platform 2.2). */
+function postValues(call: Call, context: ValuesContext): Answer {
   const id = idParam(call, 'id');
-  readable(call, room, id);
-  if (!room.book.may(call.caller.user, 'can_update', { type: 'Asset', id })) {
-    throw refusal(403, 'the user may not update this asset');
-  }
-  if (call.raw.length > MOST_BODY_BYTES) throw refusal(413, `the body is larger than ${MOST_BODY_BYTES} bytes`);
-  const { series, problems } = readValuesBody(jsonBody(call) as ValuesBody, room.plant, room.clock.wallMs());
-  if (problems.length > 0 && room.invalidValues === 'refuse') {
+  mustMay(context.registry, context.site, call.caller.user, 'can_update', { type: 'Asset', id });
+  if (call.raw.length > MAX_BODY_BYTES) throw refusal(413, `the body is larger than ${MAX_BODY_BYTES} bytes`);
+  const { series, problems } = readValuesBody(jsonBody(call) as ValuesBody, context.site, context.clock.wallMs());
+  if (problems.length > 0 && context.invalidValues === 'refuse') {
     const errors = problems.map(({ attribute, message }) => ({ type: 'invalid', message, attribute }));
     throw new Refusal(400, { errors });
   }
-  room.examine(id, series);
-  room.arrival.take(id, series);
-  return { status: 204, story: storyOf(series, room.plant, id) };
+  context.examine(id, series);
+  context.arrival.take(id, series);
+  return { status: 204, story: storyOf(series, context.site, id) };
 }
 
-function storyOf(series: readonly PostedSeries[], plant: Plant, asset: number): string {
+function storyOf(series: readonly PostedSeries[], site: SiteModel, asset: number): string {
   const values = series.reduce((sum, one) => sum + one.points.length, 0);
-  const tags = plant.all('instrumentations').filter((one) => one.assets.includes(asset));
-  const name = tags[0]?.tag ?? plant.get('assets', asset)?.serial_number ?? String(asset);
+  const tags = site.all('instrumentations').filter((one) => one.assets.includes(asset));
+  const name = tags[0]?.tag ?? site.get('assets', asset)?.serial_number ?? String(asset);
   return `${values} value${values === 1 ? '' : 's'} for ${name} (${series
     .map((one) => one.key)
     .join(', ')
     .slice(0, 80)})`;
 }
 
-function readable(call: Call, room: ValuesRoom, id: number): void {
-  const seen = room.plant.get('assets', id) && room.book.may(call.caller.user, 'can_read', { type: 'Asset', id });
-  if (!seen) throw notFound(`asset ${id}`);
+function mustRead(call: Call, context: ValuesContext, id: number): void {
+  mustMay(context.registry, context.site, call.caller.user, 'can_read', { type: 'Asset', id });
 }
 
-function listLatest(call: Call, room: ValuesRoom): Answer {
+function listLatest(call: Call, context: ValuesContext): Answer {
   const id = idParam(call, 'id');
-  readable(call, room, id);
-  const latest = room.ledger
+  mustRead(call, context, id);
+  const latest = context.ledger
     .series()
     .filter((series) => series.asset === id)
-    .map(({ key }) => ({ key, ...shown(room.ledger.last(id, key)!) }));
+    .map(({ key }) => ({ key, ...shown(context.ledger.last(id, key)!) }));
   const { items, pagination } = page(call, latest);
   return { status: 200, body: { values: items, pagination }, story: `the last values of asset ${id} are read` };
 }
 
-function listKey(call: Call, room: ValuesRoom): Answer {
+function listKey(call: Call, context: ValuesContext): Answer {
   const id = idParam(call, 'id');
-  readable(call, room, id);
+  mustRead(call, context, id);
   const fromMs = time(call, 'from') ?? Number.NEGATIVE_INFINITY;
   const toMs = time(call, 'to') ?? Number.POSITIVE_INFINITY;
-  const values = room.ledger
+  const values = context.ledger
     .list(id, call.params.key ?? '')
     .filter((value) => value.timestampMs >= fromMs && value.timestampMs <= toMs);
   const { items, pagination } = page(call, values);

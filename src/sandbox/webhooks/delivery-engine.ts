@@ -1,7 +1,7 @@
 import type { SandboxClock } from '../sandbox-clock.ts';
 import { retryDelayMs } from './retry-schedule.ts';
 import { type SendWebhook, signatureHeaders } from './sender.ts';
-import type { Delivery, WebhookBook, WebhookRecord } from './webhook-book.ts';
+import type { Delivery, WebhookRecord, WebhookRegistry } from './webhook-registry.ts';
 
 export interface DeliveryReport {
   delivery: Delivery;
@@ -13,18 +13,18 @@ export interface DeliveryReport {
 
 export interface DeliveryEngineOptions {
   clock: SandboxClock;
-  book: WebhookBook;
+  registry: WebhookRegistry;
   send: SendWebhook;
   /** Counts a call and its bytes against the subscription's quota; `false`: it is spent and nothing may be sent. */
   spend(application: number, bytes: number): boolean;
   report(report: DeliveryReport): void;
-  /** Spec 3.2: disabled after more than two weeks; the contact person is told. */
+  /** Platform 3.2: disabled after more than two weeks; the contact person is told. */
   disabled(webhook: WebhookRecord): void;
 }
 
 const TWO_WEEKS_MS = 14 * 24 * 3600 * 1000;
 /** Sends under way at once to one address: a receiver that hangs must not hold a thousand sockets. */
-const MOST_AT_ONCE = 8;
+const MAX_AT_ONCE = 8;
 
 interface Lane {
   underWay: number;
@@ -32,12 +32,12 @@ interface Lane {
   ready: Set<Delivery>;
   /** With `force_sorted_delivery`: the one that must be settled before the next may go. */
   head: Delivery | undefined;
-  /** A turn of the loop is booked for it: a thousand that become due at once need one. */
+  /** A turn of the loop is planned for it: a thousand that become due at once need one. */
   isPumpDue: boolean;
 }
 
 /**
- * Delivers events (spec 3.3 and 6.1). A delivery is *pending* until a 2XX makes it *delivered*, or 16 attempts make it
+ * Delivers events (platform 3.3 and 6.1). A delivery is *pending* until a 2XX makes it *delivered*, or 16 attempts make it
  * *failed*; a webhook that was disabled or deleted, or a spent quota, makes it *cancelled*. A resend starts the same
  * schedule again. Waiting takes no timer of its own: all hang on the sandbox's clock.
  */
@@ -54,12 +54,12 @@ export class DeliveryEngine {
     this.#ready(delivery);
   }
 
-  /** Starts the schedule again; those that are pending are left alone (beyond-the-spec). Says how many were started. */
+  /** Starts the schedule again; those that are pending are left alone (platform 10.4). Says how many were started. */
   resend(deliveries: readonly Delivery[]): number {
     let started = 0;
     for (const delivery of deliveries) {
       if (delivery.status === 'pending') continue;
-      this.#options.book.reopen(delivery);
+      this.#options.registry.reopen(delivery);
       this.#ready(delivery);
       started++;
     }
@@ -69,7 +69,7 @@ export class DeliveryEngine {
   /** Goes on with what a state file brought back, each delivery where its schedule stood. */
   resume(): void {
     const nowMs = this.#options.clock.wallMs();
-    for (const delivery of this.#options.book.deliveries()) {
+    for (const delivery of this.#options.registry.deliveries()) {
       if (delivery.status !== 'pending') continue;
       const leftMs = (delivery.nextMs ?? nowMs) - nowMs;
       if (leftMs > 0) this.#options.clock.after(leftMs, () => this.#ready(delivery));
@@ -93,7 +93,7 @@ export class DeliveryEngine {
     lane.ready.add(delivery);
     if (lane.isPumpDue) return;
     lane.isPumpDue = true;
-    // Asynchronous (spec 6.1): never inside the request that caused it.
+    // Asynchronous (platform 6.1): never inside the request that caused it.
     setImmediate(() => {
       lane.isPumpDue = false;
       this.#pump(delivery.webhook);
@@ -112,9 +112,9 @@ export class DeliveryEngine {
     if (this.#stopped) return;
     const lane = this.#lane(id);
     for (;;) {
-      const webhook = this.#options.book.webhooks.get(id);
+      const webhook = this.#options.registry.webhooks.get(id);
       const sorted = webhook?.force_sorted_delivery === true;
-      if (lane.underWay >= (sorted ? 1 : MOST_AT_ONCE)) return;
+      if (lane.underWay >= (sorted ? 1 : MAX_AT_ONCE)) return;
       if (sorted && lane.head !== undefined && !lane.ready.has(lane.head)) return;
       const delivery = (sorted ? lane.head : undefined) ?? lane.ready.values().next().value;
       if (!delivery) return;
@@ -125,7 +125,7 @@ export class DeliveryEngine {
         webhook.disabled ||
         !this.#options.spend(webhook.application, Buffer.byteLength(delivery.payload))
       ) {
-        this.#options.book.settle(delivery, 'cancelled');
+        this.#options.registry.settle(delivery, 'cancelled');
         lane.head = undefined;
         continue;
       }
@@ -138,7 +138,7 @@ export class DeliveryEngine {
   }
 
   async #attempt(delivery: Delivery, webhook: WebhookRecord): Promise<void> {
-    const { book, clock, report } = this.#options;
+    const { registry, clock, report } = this.#options;
     const body = Buffer.from(delivery.payload, 'utf8');
     delivery.lastSendMs = clock.wallMs();
     delivery.attempts++;
@@ -153,7 +153,7 @@ export class DeliveryEngine {
     delivery.lastAnswer = answer;
     const lane = this.#lane(delivery.webhook);
     if (typeof answer === 'number' && answer >= 200 && answer < 300) {
-      book.settle(delivery, 'delivered');
+      registry.settle(delivery, 'delivered');
       webhook.failingSinceMs = undefined;
       lane.head = undefined;
       report({ delivery, webhook, answer, nextInMs: undefined });
@@ -164,7 +164,7 @@ export class DeliveryEngine {
     const nextInMs = retryDelayMs(delivery.attempts, () => clock.random());
     report({ delivery, webhook, answer, nextInMs });
     if (nextInMs === undefined) {
-      book.settle(delivery, 'failed');
+      registry.settle(delivery, 'failed');
       lane.head = undefined;
     } else {
       delivery.nextMs = nowMs + nextInMs;

@@ -10,7 +10,7 @@ export const FIRST_DELAY_MS = DAYS_3_MS / SUM_OF_DOUBLINGS;
 
 /**
  * The delay before the attempt that follows `attempts` (1 to 15) failed ones, in milliseconds; `undefined` when 16 are
- * spent. Spec 6.1: "up to 16 attempts, exponentially increasing random delay, about 3 days in total". A quarter either
+ * spent. Platform 6.1: "up to 16 attempts, exponentially increasing random delay, about 3 days in total". A quarter either
  * way keeps each delay longer than the one before: 1.25 × d < 0.75 × 2d.
  */
 export function retryDelayMs(attempts: number, random: () => number): number | undefined {

@@ -1,8 +1,8 @@
 import { createHmac } from 'node:crypto';
 import { request as httpsRequest } from 'node:https';
+import { codeOf, messageOf } from '../../base/errors.ts';
+import { request as httpRequest } from '../../base/node-http.ts';
 import { SIGNATURE_SHA1_HEADER, SIGNATURE_SHA256_HEADER } from '../../contract/webhooks.ts';
-import { codeOf, messageOf } from '../../errors.ts';
-import { request as httpRequest } from '../../node-http.ts';
 
 export interface WebhookPost {
   url: string;
@@ -13,7 +13,7 @@ export interface WebhookPost {
 /** One attempt: the status that the receiver answered, or why there was none. Never throws. */
 export type SendWebhook = (post: WebhookPost) => Promise<number | string>;
 
-/** Spec 6.1: both headers, hex HMAC of the raw body. */
+/** Platform 6.1: both headers, hex HMAC of the raw body. */
 export function signatureHeaders(body: Buffer, secret: string): Record<string, string> {
   return {
     [SIGNATURE_SHA256_HEADER]: `sha256=${createHmac('sha256', secret).update(body).digest('hex')}`,

@@ -1,7 +1,9 @@
+import { BlockList, isIP } from 'node:net';
 import { EVENT_TYPES } from '../../contract/events.ts';
 import { isObject } from '../http/call.ts';
 import { refusal } from '../http/refusal.ts';
-import type { WebhookRecord } from './webhook-book.ts';
+import type { Strictness } from '../strictness.ts';
+import type { WebhookRecord } from './webhook-registry.ts';
 
 export type WebhookChange = Partial<
   Pick<WebhookRecord, 'url' | 'event_types' | 'properties' | 'disabled' | 'force_sorted_delivery'>
@@ -9,14 +11,18 @@ export type WebhookChange = Partial<
 
 const MEMBERS = ['url', 'event_types', 'properties', 'disabled', 'force_sorted_delivery'];
 
-/** The members of a create or change body (spec 2.4 and 6.3), checked; 400 for what cannot be. */
-export function readWebhookBody(body: Record<string, unknown>): WebhookChange {
+/** The members of a create or change body (platform 2.4 and 6.3), checked; 400 for what cannot be. */
+export function readWebhookBody(body: Record<string, unknown>, strict: Strictness): WebhookChange {
   const change: WebhookChange = {};
   const names = Object.keys(body);
   if (names.length > 0 && !names.some((name) => MEMBERS.includes(name))) {
     throw refusal(400, `is none of ${MEMBERS.join(', ')}`, names[0]!.slice(0, 60));
   }
-  if (body.url !== undefined) change.url = readUrl(body.url);
+  const unknown = names.find((name) => !MEMBERS.includes(name));
+  if (unknown !== undefined && strict.has('webhook-members')) {
+    throw refusal(400, `is none of ${MEMBERS.join(', ')}`, unknown.slice(0, 60));
+  }
+  if (body.url !== undefined) change.url = readUrl(body.url, strict);
   if (body.event_types !== undefined) change.event_types = readEventTypes(body.event_types);
   if (body.properties !== undefined && body.properties !== null) change.properties = readProperties(body.properties);
   for (const flag of ['disabled', 'force_sorted_delivery'] as const) {
@@ -28,13 +34,46 @@ export function readWebhookBody(body: Record<string, unknown>): WebhookChange {
   return change;
 }
 
-/** Spec 2.4: a public https address. On loopback the sandbox takes http as well: that is where it lives. */
-function readUrl(value: unknown): string {
+/** Platform 2.4: a public https address. On loopback the sandbox takes http as well: that is where it lives. */
+function readUrl(value: unknown, strict: Strictness): string {
   const url = typeof value === 'string' && URL.canParse(value) ? new URL(value) : undefined;
   if (!url) throw refusal(400, 'is no address', 'url');
+  if (strict.has('webhook-address')) {
+    if (url.protocol === 'https:' && isPublicHost(url.hostname)) return url.href;
+    throw refusal(400, 'must be a public https address', 'url');
+  }
   const isLoopback = /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(url.hostname);
   if (url.protocol === 'https:' || (url.protocol === 'http:' && isLoopback)) return url.href;
   throw refusal(400, 'must be an https address', 'url');
+}
+
+/** Addresses that only a private network, this machine or a link reaches (RFC 1918, 3927, 4193, 4291, 6598, 6762, 8375). */
+const NOT_PUBLIC = new BlockList();
+for (const [network, bits] of [
+  ['0.0.0.0', 8],
+  ['10.0.0.0', 8],
+  ['100.64.0.0', 10],
+  ['127.0.0.0', 8],
+  ['169.254.0.0', 16],
+  ['172.16.0.0', 12],
+  ['192.168.0.0', 16],
+] as const) {
+  NOT_PUBLIC.addSubnet(network, bits, 'ipv4');
+}
+for (const [network, bits] of [
+  ['::', 127],
+  ['fc00::', 7],
+  ['fe80::', 10],
+] as const) {
+  NOT_PUBLIC.addSubnet(network, bits, 'ipv6');
+}
+
+function isPublicHost(hostname: string): boolean {
+  const address = hostname.replace(/^\[|\]$/g, '');
+  const family = isIP(address);
+  if (family !== 0) return !NOT_PUBLIC.check(address, family === 4 ? 'ipv4' : 'ipv6');
+  const name = hostname.replace(/\.$/, '');
+  return name.includes('.') && !/(^|\.)(localhost|local|internal|home\.arpa)$/i.test(name);
 }
 
 function readEventTypes(value: unknown): string[] {

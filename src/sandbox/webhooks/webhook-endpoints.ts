@@ -3,34 +3,38 @@ import { type Answer, type Call, idParam, isObject, objectBody } from '../http/c
 import { page } from '../http/paging.ts';
 import { notFound, refusal } from '../http/refusal.ts';
 import type { Router } from '../http/router.ts';
+import type { Strictness } from '../strictness.ts';
 import { readTimestamp } from '../values/values-body.ts';
 import type { DeliveryEngine } from './delivery-engine.ts';
 import { readWebhookBody } from './webhook-body.ts';
-import type { Delivery, WebhookBook, WebhookRecord } from './webhook-book.ts';
+import type { Delivery, WebhookRecord, WebhookRegistry } from './webhook-registry.ts';
 
-export interface WebhookRoom {
-  book: WebhookBook;
+export interface WebhookContext {
+  registry: WebhookRegistry;
   engine: DeliveryEngine;
   makeSecret(): string;
   /** Which member holds the deliveries list: not shown, and seen both ways. */
   deliveriesUnder: 'events' | 'webhook_events';
+  strict: Strictness;
+  /** The technical user of a client application. */
+  technicalUser(application: number): number | undefined;
 }
 
 const BASE = '/v1/client_applications/:application/webhooks';
 
-/** Webhooks of a client application (spec 4.5; the operations it does not show follow beyond-the-spec). */
-export function addWebhookEndpoints(router: Router, room: WebhookRoom): void {
-  router.add('GET', BASE, (call) => list(call, room));
-  router.add('POST', BASE, (call) => create(call, room));
+/** Webhooks of a client application (platform 4.5; the operations it does not show follow platform 10.4). */
+export function addWebhookEndpoints(router: Router, context: WebhookContext): void {
+  router.add('GET', BASE, (call) => list(call, context));
+  router.add('POST', BASE, (call) => create(call, context));
   router.add('GET', `${BASE}/:webhook`, (call) => {
-    const webhook = found(call, room);
+    const webhook = found(call, context);
     return { status: 200, body: shown(webhook), story: `webhook ${webhook.id} is looked at` };
   });
-  router.add('PATCH', `${BASE}/:webhook`, (call) => change(call, room));
-  router.add('DELETE', `${BASE}/:webhook`, (call) => remove(call, room));
-  router.add('POST', `${BASE}/:webhook/reset_secret`, (call) => resetSecret(call, room));
-  router.add('GET', `${BASE}/:webhook/events`, (call) => listDeliveries(call, room));
-  router.add('POST', `${BASE}/:webhook/events`, (call) => resend(call, room));
+  router.add('PATCH', `${BASE}/:webhook`, (call) => change(call, context));
+  router.add('DELETE', `${BASE}/:webhook`, (call) => remove(call, context));
+  router.add('POST', `${BASE}/:webhook/reset_secret`, (call) => resetSecret(call, context));
+  router.add('GET', `${BASE}/:webhook/events`, (call) => listDeliveries(call, context));
+  router.add('POST', `${BASE}/:webhook/events`, (call) => resend(call, context));
 }
 
 /** Only the client application that the token was issued to is known to its bearer. */
@@ -40,10 +44,23 @@ export function ownApplication(call: Call, param: string): number {
   return id;
 }
 
-function found(call: Call, room: WebhookRoom): WebhookRecord {
+/** Who may change webhooks and secrets is not shown (platform 5.9); strictly it is the subscription's technical user alone. */
+function changeable(call: Call, context: WebhookContext): WebhookRecord {
+  const webhook = found(call, context);
+  mustBeTechnical(call, context);
+  return webhook;
+}
+
+function mustBeTechnical(call: Call, context: WebhookContext): void {
+  const { user, application } = call.caller;
+  if (!context.strict.has('changers') || context.technicalUser(application) === user) return;
+  throw refusal(403, 'webhooks are changed by the technical user of the subscription');
+}
+
+function found(call: Call, context: WebhookContext): WebhookRecord {
   const application = ownApplication(call, 'application');
   const id = idParam(call, 'webhook');
-  const webhook = room.book.webhooks.get(id);
+  const webhook = context.registry.webhooks.get(id);
   if (webhook?.application !== application) throw notFound(`webhook ${id}`);
   return webhook;
 }
@@ -60,25 +77,26 @@ function shown(webhook: WebhookRecord): Webhook {
   };
 }
 
-function list(call: Call, room: WebhookRoom): Answer {
+function list(call: Call, context: WebhookContext): Answer {
   const application = ownApplication(call, 'application');
-  const own = [...room.book.webhooks.values()].filter((webhook) => webhook.application === application);
+  const own = [...context.registry.webhooks.values()].filter((webhook) => webhook.application === application);
   const { items, pagination } = page(call, own.map(shown));
   return { status: 200, body: { webhooks: items, pagination }, story: `${own.length} webhooks are looked at` };
 }
 
-function create(call: Call, room: WebhookRoom): Answer {
+function create(call: Call, context: WebhookContext): Answer {
   const application = ownApplication(call, 'application');
-  const { url, event_types, ...rest } = readWebhookBody(objectBody(call));
+  mustBeTechnical(call, context);
+  const { url, event_types, ...rest } = readWebhookBody(objectBody(call), context.strict);
   if (url === undefined) throw refusal(400, 'is missing', 'url');
   if (event_types === undefined) throw refusal(400, 'is missing', 'event_types');
-  const webhook = room.book.add({
+  const webhook = context.registry.add({
     ...rest,
     application,
     url,
     event_types,
     disabled: rest.disabled ?? false,
-    secret: room.makeSecret(),
+    secret: context.makeSecret(),
   });
   return {
     status: 201,
@@ -88,33 +106,42 @@ function create(call: Call, room: WebhookRoom): Answer {
   };
 }
 
-function change(call: Call, room: WebhookRoom): Answer {
-  const webhook = found(call, room);
-  const wanted = readWebhookBody(objectBody(call));
+function change(call: Call, context: WebhookContext): Answer {
+  const webhook = changeable(call, context);
+  const wanted = readWebhookBody(objectBody(call), context.strict);
   // Enabled again, the two weeks begin anew.
   if (wanted.disabled === false) webhook.failingSinceMs = undefined;
   Object.assign(webhook, wanted);
   return { status: 204, story: `webhook ${webhook.id} is changed (${Object.keys(wanted).join(', ')})` };
 }
 
-function remove(call: Call, room: WebhookRoom): Answer {
-  const webhook = found(call, room);
-  room.book.remove(webhook.id);
+function remove(call: Call, context: WebhookContext): Answer {
+  const webhook = changeable(call, context);
+  context.registry.remove(webhook.id);
   return { status: 204, story: `webhook ${webhook.id} is deleted` };
 }
 
-function resetSecret(call: Call, room: WebhookRoom): Answer {
-  const webhook = found(call, room);
-  webhook.secret = room.makeSecret();
+function resetSecret(call: Call, context: WebhookContext): Answer {
+  const webhook = changeable(call, context);
+  webhook.secret = context.makeSecret();
   return { status: 200, body: { secret: webhook.secret }, story: `webhook ${webhook.id} gets a new secret` };
 }
 
-function listDeliveries(call: Call, room: WebhookRoom): Answer {
-  const webhook = found(call, room);
-  const chosen = inOrder(call, room.book.deliveries(webhook.id).filter(filterOf(call)));
+const DELIVERY_FILTERS: readonly string[] = [
+  ...['status', 'event_type', 'occurred_at', 'occurred_at_from', 'occurred_at_to', 'order_by'],
+  ...['page', 'per_page'],
+];
+
+function listDeliveries(call: Call, context: WebhookContext): Answer {
+  const webhook = found(call, context);
+  const unknown = [...call.query.keys()].find((name) => !DELIVERY_FILTERS.includes(name));
+  if (unknown !== undefined && context.strict.has('webhook-members')) {
+    throw refusal(400, `is none of ${DELIVERY_FILTERS.join(', ')}`, unknown.slice(0, 60));
+  }
+  const chosen = inOrder(call, context.registry.deliveries(webhook.id).filter(filterOf(call)));
   const { items, pagination } = page(call, chosen);
   const story = `${items.length} of ${chosen.length} deliveries of webhook ${webhook.id} are looked at`;
-  return { status: 200, body: { [room.deliveriesUnder]: items.map(shownDelivery), pagination }, story };
+  return { status: 200, body: { [context.deliveriesUnder]: items.map(shownDelivery), pagination }, story };
 }
 
 function filterOf(call: Call): (delivery: Delivery) => boolean {
@@ -164,17 +191,17 @@ function shownDelivery(delivery: Delivery) {
   };
 }
 
-function resend(call: Call, room: WebhookRoom): Answer {
-  const webhook = found(call, room);
+function resend(call: Call, context: WebhookContext): Answer {
+  const webhook = changeable(call, context);
   const list = objectBody(call).webhook_events;
   if (!Array.isArray(list) || list.some((one) => !isObject(one) || !Number.isInteger(one.id))) {
     throw refusal(400, 'is no list of {"id": number}', 'webhook_events');
   }
   const deliveries = list.map(({ id }) => {
-    const delivery = room.book.delivery(id as number);
+    const delivery = context.registry.delivery(id as number);
     if (delivery?.webhook !== webhook.id) throw notFound(`webhook event ${id}`);
     return delivery;
   });
-  const started = room.engine.resend(deliveries);
+  const started = context.engine.resend(deliveries);
   return { status: 204, story: `${started} event${started === 1 ? '' : 's'} asked for again` };
 }

@@ -11,10 +11,8 @@ export function factsOf(eventType: string, content?: unknown, id = 1) {
     id,
     eventType,
     occurredAtMs: Date.UTC(2026, 10, 21),
-    receivedAtMs: Date.UTC(2026, 10, 21),
     payload: JSON.stringify(envelope),
-    state: 'received',
-    attempts: 0,
-    unrecognised: false,
+    envelope,
+    progress: [],
   });
 }

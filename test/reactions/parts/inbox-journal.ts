@@ -1,6 +1,7 @@
-import type { Clock } from '../../../src/clock.ts';
-import { openDatabase } from '../../../src/database.ts';
+import type { Clock } from '../../../src/base/clock.ts';
+import { openDatabase } from '../../../src/base/database.ts';
 import type { Journal } from '../../../src/reactions/journal.ts';
+import { EventFeed, type FeedInbox } from '../../../src/webhook/event-feed.ts';
 import { Inbox } from '../../../src/webhook/inbox.ts';
 import { readEvent } from '../../../src/webhook/received-event.ts';
 
@@ -9,11 +10,16 @@ export function openJournal(file: string, clock: Clock): { inbox: Inbox; journal
   const database = openDatabase(file);
   const inbox = new Inbox(database, clock);
   inbox.open('boot');
-  const journal = new Proxy({} as Journal, {
+  const answering = new Proxy({} as Journal & FeedInbox, {
     get:
       (_, method: keyof Inbox) =>
       async (...args: unknown[]) =>
         (inbox[method] as (...args: unknown[]) => unknown).apply(inbox, args),
+  });
+  const feed = new EventFeed(answering);
+  const journal = new Proxy(answering, {
+    get: (target, method: keyof Journal) =>
+      method === 'runnable' ? (limit: number, afterId: number) => feed.runnable(limit, afterId) : target[method],
   });
   return { inbox, journal, close: () => database.close() };
 }

@@ -1,5 +1,5 @@
-import { systemClock } from '../../../src/clock.ts';
-import { silentLogger } from '../../../src/logger.ts';
+import { systemClock } from '../../../src/base/clock.ts';
+import { silentLogger } from '../../../src/base/logger.ts';
 import { createPerformer } from '../../../src/reactions/perform.ts';
 import { endOrphans } from '../../../src/reactions/process-family.ts';
 import { ReactionRunner } from '../../../src/reactions/runner.ts';
@@ -32,7 +32,7 @@ const runner = new ReactionRunner({
   }),
   clock: systemClock,
   logger: silentLogger(),
-  trustedNowMs: () => systemClock.wallMs(),
+  nowMs: () => systemClock.wallMs(),
 });
 runner.start();
 process.on('SIGTERM', () => void runner.stop(20_000).then(() => process.exit(0)));

@@ -1,6 +1,6 @@
-import { systemClock } from '../../../src/clock.ts';
-import { openDatabase } from '../../../src/database.ts';
-import { silentLogger } from '../../../src/logger.ts';
+import { systemClock } from '../../../src/base/clock.ts';
+import { openDatabase } from '../../../src/base/database.ts';
+import { silentLogger } from '../../../src/base/logger.ts';
 import { Inbox } from '../../../src/webhook/inbox.ts';
 import { WebhookListener } from '../../../src/webhook/listener.ts';
 
@@ -17,7 +17,7 @@ const listener = new WebhookListener(
     log: silentLogger(),
     // As a runner would: events are under way when the process dies.
     inserted: () => {
-      for (const event of inbox.runnable(3, systemClock.wallMs())) inbox.markRunning(event.id);
+      for (const event of inbox.runnable(3)) inbox.markRunning(event.id);
     },
   },
 );

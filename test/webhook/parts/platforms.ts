@@ -1,16 +1,18 @@
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { PlatformError } from '../../../src/errors.ts';
+import { PlatformError } from '../../../src/base/errors.ts';
+import { ApiCalls, type PlatformCall } from '../../../src/platform/client.ts';
+import type { PlatformAnswer } from '../../../src/platform/http-boundary.ts';
 import { SANDBOX_CREDENTIALS, type Sandbox } from '../../../src/sandbox/sandbox.ts';
-import type { PlatformAnswer, PlatformCall, PlatformPort } from '../../../src/webhook/platform-port.ts';
 
 /** The narrow client of the tests: real HTTP, no session of its own. */
-export class TestPlatform implements PlatformPort {
+export class TestPlatform extends ApiCalls {
   readonly calls: PlatformCall[] = [];
   token = '';
   #base: () => string;
 
   constructor(base: () => string) {
+    super();
     this.#base = base;
   }
 
@@ -35,7 +37,8 @@ export class TestPlatform implements PlatformPort {
   async request(call: PlatformCall): Promise<PlatformAnswer> {
     this.calls.push(call);
     const url = new URL(this.#base() + call.path);
-    for (const [name, value] of Object.entries(call.query ?? {})) url.searchParams.set(name, value);
+    for (const [name, value] of Object.entries(call.query ?? {}))
+      if (value !== undefined) url.searchParams.set(name, String(value));
     try {
       const answer = await fetch(url, {
         method: call.method,

@@ -1,0 +1,112 @@
+/**
+ * Reads of 100 registers over one connection: bare modbus-serial, and the agent's whole way (queue, plan, decoding of each register, gate,
+ * one append a read) into a sink that keeps nothing. The device is a process of its own that answers at once. Rounds take turns.
+ */
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
+import modbus from 'modbus-serial';
+import { systemClock } from '../../../src/base/clock.ts';
+import { silentLogger } from '../../../src/base/logger.ts';
+import { AS_IT_COMES } from '../../../src/config/tags.ts';
+import { Gate } from '../../../src/sources/gate.ts';
+import { ModbusLines } from '../../../src/sources/modbus/lines.ts';
+import type { ModbusValue } from '../../../src/sources/modbus/modbus-spec.ts';
+import { type ModbusRegister, readRegister } from '../../../src/sources/modbus/register.ts';
+import { UnitReader } from '../../../src/sources/modbus/unit-reader.ts';
+import type { Point } from '../../../src/sources/points.ts';
+import { Stamps } from '../../../src/sources/stamps.ts';
+import { type Cost, costOf, machine, median, table } from '../measure.ts';
+
+const REGISTERS = 100;
+const READS = 3_000;
+const ROUNDS = 5;
+
+if (process.argv[2] === 'device') device();
+else await bench();
+
+/** Answers each read of registers at once. */
+function device(): void {
+  const server = createServer((socket) => {
+    socket.setNoDelay();
+    socket.on('data', (request) => {
+      const length = request.readUInt16BE(10) * 2;
+      const answer = Buffer.alloc(9 + length, 7);
+      request.copy(answer, 0, 0, 4);
+      answer.writeUInt16BE(3 + length, 4);
+      answer[6] = request[6]!;
+      answer[7] = request[7]!;
+      answer[8] = length;
+      socket.write(answer);
+    });
+  });
+  server.listen(0, '127.0.0.1', () => process.send!((server.address() as { port: number }).port));
+}
+
+async function bench(): Promise<void> {
+  const child = fork(import.meta.filename, ['device']);
+  const [port] = (await once(child, 'message')) as [number];
+  const bare = await bareReader(port);
+  const own = await ownReader(port);
+  const costs: Record<'bare' | 'own', Cost[]> = { bare: [], own: [] };
+  for (let round = 0; round <= ROUNDS; round++) {
+    for (const [name, read] of [
+      ['bare', bare],
+      ['own', own],
+    ] as const) {
+      const cost = await costOf(async () => {
+        for (let at = 0; at < READS; at++) await read();
+      });
+      // The first round warms up.
+      if (round > 0) costs[name].push(cost);
+    }
+  }
+  const of = (name: 'bare' | 'own') => ({
+    rate: median(costs[name].map(({ seconds }) => READS / seconds)),
+    cpu: median(costs[name].map(({ cpuSeconds }) => (cpuSeconds / READS) * 1e6)),
+  });
+  const rows = (['bare', 'own'] as const).map((name) => {
+    const { rate, cpu } = of(name);
+    const words = name === 'bare' ? 'modbus-serial' : 'tagferry to the gate';
+    return [words, rate.toFixed(0), ((rate * REGISTERS) / 1e3).toFixed(0), cpu.toFixed(0)];
+  });
+  console.log(`${machine()}\n${READS} reads of ${REGISTERS} registers, medians of ${ROUNDS} rounds\n`);
+  console.log(table(['', 'reads/s', 'thousand values/s', 'CPU us a read'], rows));
+  console.log(`\nratio of the rates: ${(of('own').rate / of('bare').rate).toFixed(2)}`);
+  child.kill();
+  process.exit();
+}
+
+async function bareReader(port: number): Promise<() => Promise<unknown>> {
+  const client = new modbus.default();
+  await client.connectTCP('127.0.0.1', { port });
+  client.setTimeout(3_000);
+  client.setID(1);
+  return () => client.readHoldingRegisters(0, REGISTERS);
+}
+
+async function ownReader(port: number): Promise<() => Promise<unknown>> {
+  const [clock, log] = [systemClock, silentLogger()];
+  const sink = { append: () => Promise.resolve() };
+  const gate = new Gate({ source: 'plc', timeFrom: 'source', sink, stamps: new Stamps(), clock, log });
+  const address = { transport: 'tcp', host: '127.0.0.1', port } as const;
+  const { line } = new ModbusLines(clock, log).join({ source: 'plc', address, unit: 1, connections: 1 });
+  const reader = new UnitReader<Point<ModbusValue>>({
+    clock,
+    ask: (request, signal) => line.read(1, request, 3_000, signal),
+  });
+  const points = Array.from({ length: REGISTERS }, (_, at) => ({
+    name: `T ${at}`,
+    series: at + 1,
+    everyMs: 1_000,
+    shaping: AS_IT_COMES,
+    spec: { register: readRegister({ register: `holding ${at}` }) as ModbusRegister },
+  })) as Point<ModbusValue>[];
+  const readings = {
+    value: (point: Point<ModbusValue>, raw: number) => void gate.take(point, raw),
+    failed: (point: Point<ModbusValue>) => void gate.fail(point),
+    skipped: (point: Point<ModbusValue>) => void gate.fail(point),
+  };
+  const { signal } = new AbortController();
+  return () => reader.read(points, readings, signal);
+}

@@ -1,0 +1,12 @@
+import { readFileSync } from 'node:fs';
+
+/** The folder that holds package.json: two above this file in the source, one above what is built, where every file lies flat in `dist/`. */
+const ROOT = new URL(import.meta.url.endsWith('.ts') ? '../../' : '../', import.meta.url);
+
+/** Configuration as it is shipped: what `setup` starts from. */
+export const SHIPPED_CONFIGURATION = new URL('config/', ROOT);
+
+/** Of package.json, by semver. */
+export function version(): string {
+  return (JSON.parse(readFileSync(new URL('package.json', ROOT), 'utf8')) as { version: string }).version;
+}

@@ -1,0 +1,105 @@
+import { chmodSync, lstatSync, unlinkSync } from 'node:fs';
+import { createConnection, type Server } from 'node:net';
+import pRetry from 'p-retry';
+import { codeOf, TagferryError } from './errors.ts';
+
+/** Where a server listens: a TCP address or a Unix socket. */
+export type ListenAddress = { host: string; port: number } | { path: string };
+
+export interface ListenOptions {
+  /** The key that a person changes, for the hint. */
+  setting: string;
+  /** Of the `TagferryError` that is thrown. */
+  code: string;
+  /** Permissions of a Unix socket; owner and group unless told: the proxy in front runs as another user of the group. */
+  mode?: number;
+  /** How often an address in use is tried again, a second apart: a predecessor may be on its way out. */
+  retries?: number;
+}
+
+const RETRY_MS = 1_000;
+
+const HINTS: Readonly<Record<string, string>> = {
+  EADDRINUSE: 'another program listens there: stop it (`ss -ltnp` shows it), or choose another address',
+  EACCES: 'this user may not listen there: choose a port above 1023, or a folder that this user may write',
+  EADDRNOTAVAIL: 'this machine has no such address: correct it',
+  ENOENT: 'the folder of the socket does not exist: create it, or correct the path',
+};
+
+/**
+ * Listens. A socket file that a crash left behind is taken away, one that somebody answers on is not.
+ * Throws a `TagferryError` with the code that was asked for, naming the setting to change.
+ */
+export async function listen(server: Server, address: ListenAddress, options: ListenOptions): Promise<void> {
+  try {
+    await pRetry(() => listenOnce(server, address), {
+      retries: options.retries ?? 0,
+      minTimeout: RETRY_MS,
+      factor: 1,
+      shouldRetry: ({ error }) => codeOf(error) === 'EADDRINUSE',
+    });
+  } catch (error) {
+    throw listenError(error, address, options);
+  }
+  if ('path' in address) chmodSync(address.path, options.mode ?? 0o660);
+}
+
+async function listenOnce(server: Server, address: ListenAddress): Promise<void> {
+  if ('path' in address && (await isStale(address.path))) unlinkSync(address.path);
+  await new Promise<void>((resolve, reject) => {
+    const over = (error?: Error) => {
+      server.off('error', over).off('listening', over);
+      if (error) reject(error);
+      else resolve();
+    };
+    server.once('error', over).once('listening', over).listen(address);
+  });
+}
+
+/** A socket that refuses connections: nobody listens there any more. */
+function isStale(path: string): Promise<boolean> {
+  if (!lstatSync(path, { throwIfNoEntry: false })?.isSocket()) return Promise.resolve(false);
+  return new Promise((resolve) => {
+    const probe = createConnection(path);
+    probe.once('connect', () => {
+      probe.destroy();
+      resolve(false);
+    });
+    probe.once('error', (error) => resolve(codeOf(error) === 'ECONNREFUSED'));
+  });
+}
+
+function listenError(cause: unknown, address: ListenAddress, { setting, code }: ListenOptions): TagferryError {
+  const why = codeOf(cause) ?? 'unknown';
+  return new TagferryError(`${setting}: cannot listen on ${formatListenAddress(address)} (${why})`, {
+    code,
+    hint: `${setting}: ${HINTS[why] ?? 'choose another address, or leave it empty'}.`,
+    cause,
+  });
+}
+
+/** An address as settings write it: `127.0.0.1:8470`, `[::1]:8470`, `unix:/run/…`. */
+export function formatListenAddress(address: ListenAddress): string {
+  if ('path' in address) return `unix:${address.path}`;
+  return address.host.includes(':') ? `[${address.host}]:${address.port}` : `${address.host}:${address.port}`;
+}
+
+/** Where a server listens now, as settings write it; `undefined` where it does not. */
+export function listeningAt(server: Server): string | undefined {
+  const address = server.address();
+  if (address === null) return undefined;
+  return formatListenAddress(
+    typeof address === 'string' ? { path: address } : { host: address.address, port: address.port },
+  );
+}
+
+/** Whether only this machine can reach the host. */
+export function isLoopbackHost(host: string): boolean {
+  const bare = host.replace(/^\[|\]$/g, '').toLowerCase();
+  return bare === 'localhost' || bare === '::1' || /^(::ffff:)?127(\.\d{1,3}){3}$/.test(bare);
+}
+
+/** Whether only this machine can reach a listener there. */
+export function isLocalAddress(address: ListenAddress): boolean {
+  return 'path' in address || isLoopbackHost(address.host);
+}

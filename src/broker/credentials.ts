@@ -1,0 +1,71 @@
+import { X509Certificate } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { rootCertificates } from 'node:tls';
+import { codeOf } from '../base/errors.ts';
+import { BrokerError } from './broker-error.ts';
+import type { BrokerSpec } from './broker-spec.ts';
+
+/** What a connection needs beside the address, read anew for each: a renewed certificate or password counts at once. */
+export interface Credentials {
+  username?: string;
+  password?: string;
+  /** PEM. */
+  ca?: string | string[];
+  cert?: string;
+  key?: string;
+  /** When the first of our certificates ends, by the wall clock. */
+  endsMs?: number;
+}
+
+/** `platformCaFile`: PLATFORM_CA, beside the public authorities, where the source names no `ca` of its own. Throws `broker.file`. */
+export async function readCredentials(
+  name: string,
+  spec: BrokerSpec,
+  platformCaFile: string | undefined,
+): Promise<Credentials> {
+  const read = (file: string | undefined) => (file === undefined ? undefined : readText(name, file));
+  const [password, own, cert, key] = await Promise.all([
+    read(spec.passwordFile),
+    read(spec.caFile),
+    read(spec.certFile),
+    read(spec.keyFile),
+  ]);
+  const shared = own === undefined ? await read(platformCaFile) : undefined;
+  const ca = own ?? (shared === undefined ? undefined : [...rootCertificates, shared]);
+  const endsMs = endOf([own, shared, cert]);
+  return {
+    ...(spec.username === undefined ? {} : { username: spec.username }),
+    // An editor ends the file with a line.
+    ...(password === undefined ? {} : { password: password.replace(/\r?\n$/, '') }),
+    ...(ca === undefined ? {} : { ca }),
+    ...(cert === undefined ? {} : { cert }),
+    ...(key === undefined ? {} : { key }),
+    ...(endsMs === undefined ? {} : { endsMs }),
+  };
+}
+
+async function readText(name: string, file: string): Promise<string> {
+  try {
+    return await readFile(file, 'utf8');
+  } catch (error) {
+    throw new BrokerError(`${file} of the broker ${name} cannot be read (${codeOf(error)})`, {
+      code: 'broker.file',
+      retryable: true,
+      hint: `Give the user of the service leave to read ${file}, or name another file in tags.yaml.`,
+      cause: error,
+    });
+  }
+}
+
+/** The earliest end of the first certificate of each text. */
+function endOf(texts: readonly (string | undefined)[]): number | undefined {
+  const ends = texts.flatMap((text) => {
+    try {
+      return text === undefined ? [] : [Date.parse(new X509Certificate(text).validTo)];
+    } catch {
+      return [];
+    }
+  });
+  const known = ends.filter((end) => Number.isFinite(end));
+  return known.length === 0 ? undefined : Math.min(...known);
+}

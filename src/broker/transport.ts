@@ -1,0 +1,75 @@
+import { connect as connectTcp, isIP } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { connect as connectTls } from 'node:tls';
+import type { BrokerAddress } from './broker-address.ts';
+import type { Credentials } from './credentials.ts';
+
+/** A connected stream of bytes to a broker. Rejects with the system's error, or the signal's reason. */
+export async function openTransport(
+  address: BrokerAddress,
+  credentials: Credentials,
+  signal: AbortSignal,
+): Promise<Duplex> {
+  signal.throwIfAborted();
+  const { host, port, protocol } = address;
+  const { ca, cert, key } = credentials;
+  const tls = { ...(ca && { ca }), ...(cert && { cert }), ...(key && { key }) };
+  if (protocol === 'ws' || protocol === 'wss') return openWebSocket(address, tls, signal);
+  const servername = isIP(host) === 0 ? { servername: host } : {};
+  const stream = protocol === 'mqtt' ? connectTcp({ host, port }) : connectTls({ host, port, ...servername, ...tls });
+  stream.setNoDelay(true);
+  await until(stream, protocol === 'mqtt' ? 'connect' : 'secureConnect', signal);
+  return stream;
+}
+
+async function openWebSocket(
+  { protocol, host, port, path }: BrokerAddress,
+  tls: Pick<Credentials, 'ca' | 'cert' | 'key'>,
+  signal: AbortSignal,
+): Promise<Duplex> {
+  // Only here: a broker without WebSockets does not load it.
+  const { createWebSocketStream, WebSocket } = await import('ws');
+  const name = isIP(host) === 6 ? `[${host}]` : host;
+  const socket = new WebSocket(`${protocol}://${name}:${port}${path}`, 'mqtt', tls);
+  const stream = createWebSocketStream(socket);
+  await new Promise<void>((resolve, reject) => {
+    const fail = (error: unknown) => {
+      signal.removeEventListener('abort', onAbort);
+      stream.on('error', () => {});
+      stream.destroy();
+      reject(error);
+    };
+    const onAbort = () => fail(signal.reason);
+    signal.addEventListener('abort', onAbort, { once: true });
+    stream.once('error', fail);
+    socket.once('open', () => {
+      signal.removeEventListener('abort', onAbort);
+      stream.removeListener('error', fail);
+      resolve();
+    });
+  });
+  return stream;
+}
+
+function until(stream: Duplex, event: string, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const over = (settle: () => void) => {
+      signal.removeEventListener('abort', onAbort);
+      stream.removeListener(event, onEvent);
+      stream.removeListener('error', onError);
+      settle();
+    };
+    const onEvent = () => over(resolve);
+    const onError = (error: unknown) => over(() => fail(error));
+    const onAbort = () => over(() => fail(signal.reason));
+    const fail = (error: unknown) => {
+      // Late errors of a stream that is over have nobody to tell.
+      stream.on('error', () => {});
+      stream.destroy();
+      reject(error);
+    };
+    signal.addEventListener('abort', onAbort, { once: true });
+    stream.once(event, onEvent);
+    stream.once('error', onError);
+  });
+}

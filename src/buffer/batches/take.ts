@@ -1,0 +1,316 @@
+/**
+ * Makes batches: chooses values of one asset, writes their body, marks them as under way.
+ *
+ * Within a series the order of acceptance is kept: the backlog before the live values, and nothing of a series behind
+ * something of it that is still under way. A full post gives each series its share of the room.
+ */
+
+import type { Batch, TakeRequest } from '../client/lanes.ts';
+import { openRun } from '../format/settled-ranges.ts';
+import type { Span } from '../span.ts';
+import type { AssetState, BatchState, Part, SeriesState, StoreState } from '../state.ts';
+import { sendEntry, sliceOfPart } from './batch-slices.ts';
+import type { BodyWriter } from './body-writer.ts';
+import type { SegmentReader } from './segment-reader.ts';
+
+/** `undefined` where the asset has nothing to take in that lane. */
+export function takeBatch(
+  state: StoreState,
+  segments: SegmentReader,
+  body: BodyWriter,
+  request: TakeRequest,
+): { batch: BatchState; answer: Batch } | undefined {
+  const asset = state.assets.get(request.asset);
+  if (!asset || (request.lane === 'live' ? asset.liveUnderWay : asset.backlogUnderWay) > 0) return undefined;
+  const only = request.onlySeries && new Set(request.onlySeries);
+  const wanted = (series: SeriesState) => (only ? only.has(series.series.id) : !series.held);
+  const { live, old } = request.oneInstrumentation
+    ? chooseOfOneTarget(state, segments, asset, wanted, request)
+    : choose(state, segments, asset, wanted, request);
+  if (live.length + old.length === 0) return undefined;
+  const stamped = restamp(state, [...old, ...live], request.trustedOffsetMs);
+  const parts = writeBody(body, stamped.parts, request.maxBytes);
+  if (parts.length === 0) return undefined;
+  const batch: BatchState = { id: state.nextBatch++, asset, lane: request.lane, along: old.length > 0, parts };
+  for (const part of parts) send(part);
+  enterLanes(batch);
+  state.batches.set(batch.id, batch);
+  state.touched.add(asset);
+  const { corrected, doubtful } = stamped;
+  return { batch, answer: { ...describe(batch, body.end()), corrected, doubtful } };
+}
+
+interface Chosen {
+  live: Part[];
+  old: Part[];
+}
+
+/** What the lane has: of the live lane nothing but with live values, beside which as much of the backlog as is asked for. */
+function choose(
+  state: StoreState,
+  segments: SegmentReader,
+  asset: AssetState,
+  wanted: (series: SeriesState) => boolean,
+  { lane, maxValues, alongValues }: TakeRequest,
+): Chosen {
+  if (lane === 'backlog') return { live: [], old: chooseBacklog(state, segments, asset, wanted, maxValues) };
+  const live = chooseLive(asset, wanted, maxValues);
+  const liveCount = live.reduce((sum, part) => sum + part.count, 0);
+  const room = asset.backlogUnderWay > 0 || liveCount === 0 ? 0 : Math.min(alongValues ?? 0, maxValues - liveCount);
+  return { live, old: room > 0 ? chooseBacklog(state, segments, asset, wanted, room) : [] };
+}
+
+/** Each target in turn, so that one that is not taken does not stand before the asset's others. */
+function chooseOfOneTarget(
+  state: StoreState,
+  segments: SegmentReader,
+  asset: AssetState,
+  wanted: (series: SeriesState) => boolean,
+  request: TakeRequest,
+): Chosen {
+  const targets = [...targetsWaiting(state, asset, wanted, request.lane)].sort((one, other) => one - other);
+  const { lastTarget } = asset;
+  const next = lastTarget === undefined ? -1 : targets.findIndex((target) => target > lastTarget);
+  const first = Math.max(0, next);
+  for (let i = 0; i < targets.length; i++) {
+    const target = targets[(first + i) % targets.length]!;
+    const chosen = choose(state, segments, asset, (series) => targetOf(series) === target && wanted(series), request);
+    if (chosen.live.length + chosen.old.length === 0) continue;
+    asset.lastTarget = target;
+    return chosen;
+  }
+  return { live: [], old: [] };
+}
+
+function targetsWaiting(
+  state: StoreState,
+  asset: AssetState,
+  wanted: (series: SeriesState) => boolean,
+  lane: TakeRequest['lane'],
+): Set<number> {
+  const waiting = new Set<SeriesState>();
+  if (lane === 'live') for (const series of asset.series) if (series.queue.waiting > 0) waiting.add(series);
+  for (const { span, from, to } of lane === 'backlog' ? asset.places : []) {
+    for (let entry = from; entry < to; entry++) {
+      if (!span.gone[entry] && !span.underWay.has(entry)) waiting.add(state.seriesOf(span.series[entry]!));
+    }
+  }
+  return new Set([...waiting].filter(wanted).map(targetOf));
+}
+
+/** What goes to one address has the same number: an instrumentation, or a series that was accepted without one. */
+const targetOf = ({ series }: SeriesState): number => series.instrumentation ?? -series.id;
+
+/** Gives times that were stamped before the clock was trusted their true value, as far as it is known. */
+function restamp(state: StoreState, parts: readonly Part[], trustedOffsetMs: number | undefined) {
+  let corrected = 0;
+  let doubtful = 0;
+  const result = parts.map((part) => {
+    const run = 'position' in part.at ? state.rowOf(part.series.queue.seqAt(part.at.position))?.run : part.at.span.run;
+    const times = state.stamps.correct(part, run ?? 0, trustedOffsetMs);
+    corrected += times.corrected;
+    doubtful += times.left;
+    return times.corrected > 0 ? { ...part, timeMs: times.timeMs } : part;
+  });
+  return { parts: result, corrected, doubtful };
+}
+
+function enterLanes(batch: BatchState): void {
+  if (batch.lane === 'live') batch.asset.liveUnderWay++;
+  if (batch.lane === 'backlog' || batch.along) batch.asset.backlogUnderWay++;
+}
+
+/** The batch is over; its lanes are free unless its sisters by division are under way. */
+export function leaveLanes(batch: BatchState): void {
+  if (batch.lane === 'live') batch.asset.liveUnderWay--;
+  if (batch.lane === 'backlog' || batch.along) batch.asset.backlogUnderWay--;
+}
+
+/** Divides a batch into batches of its own, which take its place; `[]` where it cannot be divided. */
+export function divideBatch(state: StoreState, body: BodyWriter, whole: BatchState): Batch[] {
+  const groups = divideParts(whole.parts);
+  if (groups.length === 0) return [];
+  // The parts stay under way; only who has them changes. A segment cut in two is held by both.
+  const recount = ({ at }: Part, by: number) => {
+    if (!('position' in at)) at.span.underWay.set(at.entry, (at.span.underWay.get(at.entry) ?? 0) + by);
+  };
+  for (const part of whole.parts) recount(part, -1);
+  for (const part of groups.flat()) recount(part, 1);
+  const batches = groups.map((parts) => batchOfParts(state, body, whole, parts).answer);
+  leaveLanes(whole);
+  state.batches.delete(whole.id);
+  return batches;
+}
+
+/** A batch made of parts of another, which are under way already. */
+function batchOfParts(
+  state: StoreState,
+  body: BodyWriter,
+  from: BatchState,
+  parts: Part[],
+): { batch: BatchState; answer: Batch } {
+  const batch: BatchState = { id: state.nextBatch++, asset: from.asset, lane: from.lane, along: from.along, parts };
+  // Parts of what has been one body fit into one.
+  writeBody(body, parts, Number.POSITIVE_INFINITY);
+  enterLanes(batch);
+  state.batches.set(batch.id, batch);
+  return { batch, answer: describe(batch, body.end()) };
+}
+
+function describe(batch: BatchState, body: Uint8Array): Batch {
+  let values = 0;
+  let liveValues = 0;
+  for (const part of batch.parts) {
+    values += part.count;
+    if ('position' in part.at) liveValues += part.count;
+  }
+  const series = [...new Set(batch.parts.map((part) => part.series.series.id))];
+  const { instrumentation } = batch.parts[0]!.series.series;
+  return {
+    id: batch.id,
+    asset: batch.asset.asset,
+    series,
+    ...(instrumentation === undefined ? {} : { instrumentation }),
+    values,
+    liveValues,
+    backlogValues: values - liveValues,
+    body,
+  };
+}
+
+function send(part: Part): void {
+  if ('position' in part.at) part.series.queue.send(part.at.position, part.count);
+  else sendEntry(part.series.asset, part.at.span, part.at.entry, part.series.held);
+}
+
+/** Each waiting series' oldest run, its share of the room in proportion to what waits. */
+function chooseLive(asset: AssetState, wanted: (series: SeriesState) => boolean, max: number): Part[] {
+  const waiting = asset.series.filter((series) => series.queue.waiting > 0 && wanted(series));
+  const total = waiting.reduce((sum, series) => sum + series.queue.waiting, 0);
+  const parts: Part[] = [];
+  let room = max;
+  const first = asset.nextSeries++ % Math.max(1, waiting.length);
+  for (let i = 0; i < waiting.length && room > 0; i++) {
+    const series = waiting[(first + i) % waiting.length]!;
+    const share = total <= max ? series.queue.waiting : Math.ceil((max * series.queue.waiting) / total);
+    const position = series.queue.firstWaiting();
+    const count = series.queue.runOfWaiting(position, Math.min(share, room));
+    if (count === 0) continue;
+    parts.push({ series, at: { position }, count, ...series.queue.copy(position, count) });
+    room -= count;
+  }
+  return parts;
+}
+
+interface OpenEntry {
+  span: Span;
+  entry: number;
+  run: { from: number; to: number };
+  series: SeriesState;
+}
+
+/** The oldest segments of the asset, span by span; where a span has more than fits, a share of each of its series. */
+function chooseBacklog(
+  state: StoreState,
+  segments: SegmentReader,
+  asset: AssetState,
+  wanted: (series: SeriesState) => boolean,
+  max: number,
+): Part[] {
+  const parts: Part[] = [];
+  const blocked = new Set<SeriesState>();
+  let room = max;
+  for (const { span, from, to } of [...asset.places]) {
+    if (room <= 0) break;
+    const open: OpenEntry[] = [];
+    for (let entry = from; entry < to; entry++) {
+      if (span.gone[entry]) continue;
+      const series = state.seriesOf(span.series[entry]!);
+      if (!wanted(series) || blocked.has(series)) continue;
+      const run = openRun(span.progress.get(entry) ?? [], span.count[entry]!);
+      // What is under way, or has a part under way before it, bars the way for its series.
+      if (!run || span.underWay.has(entry)) blocked.add(series);
+      else open.push({ span, entry, run, series });
+    }
+    const sizes = new Map<SeriesState, number>();
+    for (const { series, run } of open) sizes.set(series, (sizes.get(series) ?? 0) + run.to - run.from);
+    const total = open.reduce((sum, { run }) => sum + run.to - run.from, 0);
+    const fits = total <= room;
+    // By series, not by segment: a large backlog has many segments of each in a span.
+    const shareOf = (size: number) => (fits ? size : Math.ceil((room * size) / total));
+    const shares = new Map([...sizes].map(([series, size]) => [series, shareOf(size)]));
+    let left = room;
+    for (const { entry, run, series } of open) {
+      if (left <= 0) break;
+      // A span may hold several segments of a series: none behind one that is not taken to its end.
+      if (blocked.has(series)) continue;
+      const size = run.to - run.from;
+      const share = shares.get(series)!;
+      const count = Math.min(left, size, share);
+      shares.set(series, share - count);
+      // A later run of the same segment, or a later span, must not overtake what is left of this one.
+      if (count < size || run.to < span.count[entry]!) blocked.add(series);
+      if (count === 0) continue;
+      const values = segments.read(span, entry);
+      if (!values) continue;
+      parts.push({
+        series,
+        at: { span, entry, from: run.from },
+        count,
+        timeMs: values.timeMs.subarray(run.from, run.from + count),
+        value: values.value.subarray(run.from, run.from + count),
+        flags: values.flags.subarray(run.from, run.from + count),
+      });
+      left -= count;
+    }
+    room = left;
+    if (!fits) break;
+  }
+  return parts;
+}
+
+/** Writes the parts, the values of a series together; gives those that fitted, the last one cut where it had to be. */
+function writeBody(body: BodyWriter, parts: readonly Part[], maxBytes: number): Part[] {
+  const bySeries = new Map<SeriesState, Part[]>();
+  for (const part of parts) {
+    const list = bySeries.get(part.series);
+    if (list) list.push(part);
+    else bySeries.set(part.series, [part]);
+  }
+  const written: Part[] = [];
+  body.begin(maxBytes);
+  for (const [series, list] of bySeries) {
+    if (!body.openKey(series.series)) break;
+    let full = false;
+    for (const part of list) {
+      let count = 0;
+      while (count < part.count && body.point(part.timeMs[count]!, part.value[count]!, part.flags[count]!)) count++;
+      full = count < part.count;
+      if (count > 0) written.push(full ? sliceOfPart(part, 0, count) : part);
+      if (full) break;
+    }
+    body.closeKey();
+    if (full) break;
+  }
+  return written;
+}
+
+/** By series where there are several, else by halves; a lone value stays whole: `[]`. */
+function divideParts(parts: readonly Part[]): Part[][] {
+  const series = [...new Set(parts.map((part) => part.series))];
+  if (series.length > 1) {
+    const first = new Set(series.slice(0, series.length >> 1));
+    return [parts.filter((part) => first.has(part.series)), parts.filter((part) => !first.has(part.series))];
+  }
+  const total = parts.reduce((sum, part) => sum + part.count, 0);
+  if (total < 2) return [];
+  const halves: [Part[], Part[]] = [[], []];
+  let left = total >> 1;
+  for (const part of parts) {
+    const count = Math.min(left, part.count);
+    if (count > 0) halves[0].push(sliceOfPart(part, 0, count));
+    if (count < part.count) halves[1].push(sliceOfPart(part, count, part.count));
+    left -= count;
+  }
+  return halves;
+}

@@ -1,0 +1,186 @@
+/**
+ * One row of the log: what one commit took in, and what was settled since the commit before.
+ *
+ *   crc32(4) version run monotonic first-seq count settled-count | settled runs | values
+ *
+ * A value is: series as a difference to the value before, with a low bit that says "same form as the value before";
+ * the form byte where it changed (digits behind the point or "raw double", and the flags); the time as a difference;
+ * the whole number, as a difference to the same series' last one in this row where that has the same digits.
+ * A row is read by itself: nothing in it refers to another row, because rows fall away from the front.
+ */
+import { ByteReader, ByteWriter, damaged } from './bytes.ts';
+import { digitsOf, POWERS_OF_TEN, wholeOf } from './decimal.ts';
+import { type Columns, ValueColumns } from './value-columns.ts';
+
+const VERSION = 1;
+/** No agent carries so many series; what is larger is garbage that must not become an allocation. */
+const MAX_SERIES = 2 ** 22;
+/** Form byte: digits in the low four bits (15: a raw double), flags in the next three. */
+const RAW = 15;
+
+/** Values of one series that the platform has taken, or that stand in quarantine: `first` to `last` in order of acceptance. */
+export interface SettledRun {
+  series: number;
+  firstSeq: number;
+  lastSeq: number;
+}
+
+export interface LogRowHead {
+  /** Which run of the agent took them in. */
+  run: number;
+  /** Monotonic milliseconds of the machine at the commit, whole. */
+  monotonicMs: number;
+  /** Order of acceptance of the first value; the others follow by one. */
+  firstSeq: number;
+}
+
+export interface LogRow extends LogRowHead {
+  values: ValueColumns;
+  settled: SettledRun[];
+}
+
+/**
+ * The last whole number of each series in the row at hand. Writer and reader go through the same steps, so that a
+ * difference means the same to both. "In which row" stands beside each entry, so that nothing is cleared between rows.
+ */
+class LastWholes {
+  #row = 0;
+  #seenIn = new Uint32Array(1024);
+  #digits = new Uint8Array(1024);
+  #whole = new Float64Array(1024);
+
+  nextRow(): void {
+    this.#row++;
+  }
+
+  /** What the difference is to: 0 where the series has no number with these digits in this row. */
+  base(series: number, digits: number): number {
+    return this.#seenIn[series] === this.#row && this.#digits[series] === digits ? this.#whole[series]! : 0;
+  }
+
+  remember(series: number, digits: number, whole: number): void {
+    if (series >= this.#seenIn.length) this.#grow(series);
+    this.#seenIn[series] = this.#row;
+    this.#digits[series] = digits;
+    this.#whole[series] = whole;
+  }
+
+  #grow(series: number): void {
+    const room = Math.max(series + 1, this.#seenIn.length * 2);
+    this.#seenIn = grown(this.#seenIn, new Uint32Array(room));
+    this.#digits = grown(this.#digits, new Uint8Array(room));
+    this.#whole = grown(this.#whole, new Float64Array(room));
+  }
+}
+
+function grown<Column extends Uint8Array | Uint32Array | Float64Array>(from: Column, to: Column): Column {
+  to.set(from);
+  return to;
+}
+
+/** Writes rows. Keeps, for each series, the digits that fitted last: a series seldom changes them. */
+export class LogRowWriter {
+  readonly #writer = new ByteWriter(64 * 1024);
+  readonly #last = new LastWholes();
+  #digits = new Uint8Array(1024);
+
+  /** The bytes are a view that the next call overwrites. */
+  write(head: LogRowHead, values: Columns, settled: readonly SettledRun[]): Uint8Array {
+    const writer = this.#writer;
+    writer.reset(4);
+    writer.byte(VERSION);
+    writer.varint(head.run);
+    writer.varint(head.monotonicMs);
+    writer.varint(head.firstSeq);
+    writer.varint(values.length);
+    writer.varint(settled.length);
+    for (const run of settled) {
+      writer.varint(run.series);
+      writer.varint(run.firstSeq);
+      writer.varint(run.lastSeq - run.firstSeq);
+    }
+    this.#writeValues(values);
+    return writer.seal();
+  }
+
+  #writeValues(values: Columns): void {
+    const writer = this.#writer;
+    this.#last.nextRow();
+    let lastSeries = 0;
+    let lastForm = -1;
+    let lastTime = 0;
+    for (let i = 0; i < values.length; i++) {
+      const series = values.series[i]!;
+      if (series >= this.#digits.length) this.#digits = grown(this.#digits, new Uint8Array(series * 2));
+      const value = values.value[i]!;
+      let digits = this.#digits[series]!;
+      let whole = wholeOf(value, digits);
+      if (Number.isNaN(whole)) {
+        digits = digitsOf(value);
+        if (digits >= 0) {
+          whole = wholeOf(value, digits);
+          this.#digits[series] = digits;
+        }
+      }
+      const raw = digits < 0;
+      const form = (raw ? RAW : digits) | (values.flags[i]! << 4);
+      const same = form === lastForm;
+      const step = series - lastSeries;
+      writer.varint((step < 0 ? -2 * step - 1 : 2 * step) * 2 + (same ? 1 : 0));
+      if (!same) writer.byte(form);
+      const time = values.timeMs[i]!;
+      writer.zigzag(time - lastTime);
+      if (raw) writer.double(value);
+      else {
+        writer.zigzag(whole - this.#last.base(series, digits));
+        this.#last.remember(series, digits, whole);
+      }
+      lastSeries = series;
+      lastForm = form;
+      lastTime = time;
+    }
+  }
+}
+
+const readerLast = new LastWholes();
+
+/** Reads a row back. Throws `store.damaged` where checksum, version or shape is not what was written. */
+export function readLogRow(bytes: Uint8Array): LogRow {
+  const reader = ByteReader.unseal(bytes, 'a row of the log');
+  if (reader.byte() !== VERSION) throw damaged('the version of a log row');
+  const head = { run: reader.varint(), monotonicMs: reader.varint(), firstSeq: reader.varint() };
+  const count = reader.varint();
+  const runs = reader.varint();
+  // Every value takes three bytes at the least: a count that cannot be true is not an allocation.
+  if (count * 3 > reader.left || runs * 3 > reader.left) throw damaged('the head of a log row');
+  const settled: SettledRun[] = [];
+  for (let i = 0; i < runs; i++) {
+    const series = reader.varint();
+    const firstSeq = reader.varint();
+    settled.push({ series, firstSeq, lastSeq: firstSeq + reader.varint() });
+  }
+  const values = new ValueColumns();
+  readerLast.nextRow();
+  let series = 0;
+  let form = 0;
+  let time = 0;
+  for (let i = 0; i < count; i++) {
+    const first = reader.varint();
+    const step = Math.floor(first / 2);
+    series += step % 2 === 1 ? -(step + 1) / 2 : step / 2;
+    if (series < 0 || series > MAX_SERIES) throw damaged('a series of a log row');
+    if (first % 2 === 0) form = reader.byte();
+    time += reader.zigzag();
+    const digits = form & 15;
+    let value: number;
+    if (digits === RAW) value = reader.double();
+    else {
+      const whole = reader.zigzag() + readerLast.base(series, digits);
+      readerLast.remember(series, digits, whole);
+      value = whole / POWERS_OF_TEN[digits]!;
+    }
+    values.add(series, time, value, form >> 4);
+  }
+  if (reader.left !== 0) throw damaged('the end of a log row');
+  return { ...head, values, settled };
+}

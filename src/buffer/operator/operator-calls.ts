@@ -1,0 +1,115 @@
+/** What operators ask of the store: to look into it, to take values out of it, to give them to others, to drop them. */
+
+import type { SegmentReader } from '../batches/segment-reader.ts';
+import type { Maintenance } from '../compaction/maintenance.ts';
+import type { Pending } from '../pending.ts';
+import type { DropForecast, Dropping } from '../space/dropping.ts';
+import type { StoreState } from '../state.ts';
+import type { StoreFacts } from '../store-facts.ts';
+import type { Statements } from '../tables.ts';
+import { type ExportPage, type ExportRequest, Exports } from './exporting.ts';
+import { listSeries, type SeriesListing } from './listing.ts';
+import { type QuarantinedValues, type Requeueing, type RequeueStep, requeue, showQuarantine } from './requeueing.ts';
+import { type Retargeting, type Withdrawal, type WithdrawalStep, withdraw } from './withdrawing.ts';
+
+export interface OperatorParts {
+  state: StoreState;
+  pending: Pending;
+  segments: SegmentReader;
+  statements: Statements;
+  maintenance: Maintenance;
+  dropping: Dropping;
+  facts(): StoreFacts;
+  nowMs(): number;
+  /** For series that values move to. */
+  nextSince(): number;
+  /** Values left quarantine. */
+  leftQuarantine(values: number): void;
+  /** Measures the disk, and says what would fall. */
+  forecastDrops(bounds: { maxBytes: number }): DropForecast;
+}
+
+export class OperatorCalls {
+  readonly #parts: OperatorParts;
+  readonly #exports: Exports;
+
+  constructor(parts: OperatorParts) {
+    this.#parts = parts;
+    this.#exports = new Exports(parts.state, parts.segments, parts.maintenance);
+  }
+
+  /** What stands in quarantine, oldest first: a few values of each row. */
+  showQuarantine(page: { after: number; limit: number }): QuarantinedValues[] {
+    return showQuarantine(this.#parts.statements, page);
+  }
+
+  /** Values in quarantine by series, and the number of the last row. */
+  countQuarantine(): { last: number; series: { series: number; count: number }[] } {
+    const { lastQuarantine, quarantineBySeries } = this.#parts.statements;
+    return { last: lastQuarantine.get() ?? 0, series: quarantineBySeries.all() };
+  }
+
+  /** A page of the known series, by number, with what stands of each. */
+  list(page: { after: number; limit: number }): SeriesListing[] {
+    const { state, pending, statements } = this.#parts;
+    state.distribute();
+    return listSeries(state, (id) => pending.segments.get(id) ?? statements.getSegment.get(id), page);
+  }
+
+  /** What would fall under another bound on bytes, about. */
+  forecastDrops(bounds: { maxBytes: number }): DropForecast {
+    return this.#parts.forecastDrops(bounds);
+  }
+
+  /** Begins to copy values out (all, or those of some series); gives the number to ask for pages with. */
+  beginExport(request: ExportRequest): number {
+    return this.#exports.begin(request, this.#parts.nowMs());
+  }
+
+  /** The next page. Throws `store.export_gone` where others have begun to export since, too many of them. */
+  exportPage(id: number): ExportPage {
+    return this.#exports.page(id, this.#parts.nowMs());
+  }
+
+  endExport(id: number): void {
+    this.#exports.end(id);
+  }
+
+  /** Drops values by an operator's word, a step at a time; counted as dropped by `purge`. On disk with the next commit. */
+  purge(request: Withdrawal): WithdrawalStep & { facts: StoreFacts } {
+    const { state, pending, segments, dropping, maintenance } = this.#parts;
+    state.distribute();
+    const step = withdraw(state, pending, segments, request);
+    dropping.count('purge', step.values);
+    maintenance.dropSettledRows();
+    return { ...step, facts: this.#parts.facts() };
+  }
+
+  /** Gives values to other series, a step at a time. On disk with the next commit, both sides in one. */
+  retarget(request: Retargeting): WithdrawalStep & { facts: StoreFacts } {
+    const { state, pending, segments, maintenance } = this.#parts;
+    state.distribute();
+    const target = new Map(request.pairs.map(({ from, to }) => [from, to.id]));
+    const { moved, newSeries } = pending;
+    const since = this.#parts.nextSince();
+    for (const { to } of request.pairs) {
+      state.addSeries(Object.assign(to, { since }));
+      newSeries.set(to.id, to);
+    }
+    const wanted = { ...request, series: [...target.keys()] };
+    const step = withdraw(state, pending, segments, wanted, ({ series }, values, from, to) => {
+      const id = target.get(series.id)!;
+      for (let i = from; i < to; i++) moved.add(id, values.timeMs[i]!, values.value[i]!, values.flags[i]!);
+    });
+    maintenance.dropSettledRows();
+    return { ...step, facts: this.#parts.facts() };
+  }
+
+  /** Sends quarantined values again, a step at a time. On disk with the next commit, both sides in one. */
+  requeue(request: Requeueing): RequeueStep & { facts: StoreFacts } {
+    const { statements, state, pending } = this.#parts;
+    const step = requeue(statements, state, pending, request);
+    this.#parts.leftQuarantine(step.values);
+    return { ...step, facts: this.#parts.facts() };
+  }
+}

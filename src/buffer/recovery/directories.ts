@@ -1,0 +1,72 @@
+/**
+ * A directory that does not read must not cost the segments of its span, which stand elsewhere: each says itself whose values
+ * it holds and where in the order of acceptance. What cannot be known any more is when they were accepted; their neighbours
+ * in that order tell it nearly enough.
+ */
+import type { Database } from '../../base/database.ts';
+import { StoreError } from '../../base/errors.ts';
+import { lastTimeOf, unpackSegment } from '../format/segment.ts';
+import { MAX_ENTRIES, newSpan, packDirectory, packGone } from '../span.ts';
+import { type Statements, spanSum } from '../tables.ts';
+
+interface Found {
+  entry: number;
+  series: number;
+  place: number;
+  count: number;
+  lastTimeMs: number;
+}
+
+/** Makes a directory for every span of which there are segments and none. */
+export function remakeDirectories(database: Database, statements: Statements): void {
+  const spanOf = `id >> ${Math.log2(MAX_ENTRIES)}`;
+  const orphaned = database
+    .prepare<[], number>(`SELECT DISTINCT ${spanOf} FROM segment WHERE ${spanOf} NOT IN (SELECT id FROM span)`)
+    .pluck()
+    .all();
+  const segments = database
+    .prepare<[number, number], [number, Buffer]>('SELECT id, packed FROM segment WHERE id BETWEEN ? AND ? ORDER BY id')
+    .raw();
+  for (const id of orphaned) {
+    const first = id * MAX_ENTRIES;
+    const found: Found[] = [];
+    for (const [segment, packed] of segments.iterate(first, first + MAX_ENTRIES - 1)) {
+      const one = describe(segment - first, packed);
+      if (one) found.push(one);
+    }
+    if (found.length > 0) writeSpan(database, statements, id, found);
+  }
+}
+
+function describe(entry: number, packed: Buffer): Found | undefined {
+  try {
+    const values = unpackSegment(packed);
+    const { series, place, count } = values;
+    return { entry, series, place, count, lastTimeMs: lastTimeOf(values) };
+  } catch (error) {
+    if (error instanceof StoreError) return undefined;
+    throw error;
+  }
+}
+
+function writeSpan(database: Database, statements: Statements, id: number, found: readonly Found[]): void {
+  const place = found[0]!.place;
+  const neighbour = database
+    .prepare<[number], { run: number; accepted_ms: number }>(
+      'SELECT run, accepted_ms FROM span ORDER BY abs(place - ?) LIMIT 1',
+    )
+    .get(place);
+  const run = neighbour?.run ?? 0;
+  const acceptedMs = neighbour?.accepted_ms ?? 0;
+  // Entries that are gone, or lost, have no segment: they stand here as gone, each beside its neighbour's asset.
+  const entries: { series: number; count: number; lastTimeMs: number }[] = [];
+  for (const one of found) {
+    while (entries.length < one.entry) entries.push({ series: one.series, count: 0, lastTimeMs: 0 });
+    entries.push(one);
+  }
+  const span = newSpan({ id, place, run, acceptedMs }, entries);
+  span.gone.fill(1);
+  for (const { entry } of found) span.gone[entry] = 0;
+  statements.addSpan.run(id, place, run, acceptedMs, packDirectory(span), spanSum(id, place, run, acceptedMs));
+  statements.setGone.run(id, packGone(span));
+}

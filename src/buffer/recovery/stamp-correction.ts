@@ -1,0 +1,56 @@
+/**
+ * Times that the agent itself gave while the machine's clock could not be trusted (a boot in 1970, until NTP answers).
+ * Once a time can be trusted they are corrected as they leave: by how far wall clock and monotonic clock lay apart when
+ * the run began, and by how far they truly lie apart. That holds for runs since the machine's last start; what an earlier
+ * start stamped cannot be known any more, and leaves as it is, counted.
+ */
+import { STAMPED_HERE } from '../format/value-columns.ts';
+
+/** No build of tagferry existed before: a time of our own before this is not to be believed. */
+export const EARLIEST_TRUSTED_MS = Date.UTC(2026, 0, 1);
+
+export interface StampedValues {
+  count: number;
+  timeMs: Float64Array;
+  flags: Uint8Array;
+}
+
+export class StampCorrection {
+  /** Wall clock minus monotonic clock at the beginning of each run since the machine's start. */
+  readonly #offsets = new Map<number, number>();
+
+  noteRun(run: number, wallMs: number, monotonicMs: number): void {
+    this.#offsets.set(run, wallMs - monotonicMs);
+  }
+
+  /**
+   * The times of values as they should leave: the same array where nothing is to correct. `trustedOffsetMs` is the
+   * trusted time minus the monotonic clock now; `undefined` leaves everything as it is.
+   */
+  correct(
+    values: StampedValues,
+    run: number,
+    trustedOffsetMs: number | undefined,
+  ): { timeMs: Float64Array; corrected: number; left: number } {
+    const doubtful = doubtfulStamps(values);
+    if (doubtful === 0) return { timeMs: values.timeMs, corrected: 0, left: 0 };
+    const offset = this.#offsets.get(run);
+    if (offset === undefined || trustedOffsetMs === undefined)
+      return { timeMs: values.timeMs, corrected: 0, left: doubtful };
+    const timeMs = values.timeMs.slice(0, values.count);
+    for (let i = 0; i < values.count; i++) {
+      if (isDoubtful(values, i)) timeMs[i] = Math.round(timeMs[i]! + trustedOffsetMs - offset);
+    }
+    return { timeMs, corrected: doubtful, left: 0 };
+  }
+}
+
+function isDoubtful({ timeMs, flags }: StampedValues, i: number): boolean {
+  return (flags[i]! & STAMPED_HERE) !== 0 && timeMs[i]! < EARLIEST_TRUSTED_MS;
+}
+
+function doubtfulStamps(values: StampedValues): number {
+  let count = 0;
+  for (let i = 0; i < values.count; i++) if (isDoubtful(values, i)) count++;
+  return count;
+}

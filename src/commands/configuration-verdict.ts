@@ -1,0 +1,77 @@
+import { checkConfiguration } from '../config/configuration.ts';
+import type { Problem } from '../config/problem.ts';
+import { SOURCE_KINDS } from '../sources/kinds.ts';
+import { decommissioned } from '../store/decommission-mark.ts';
+import { isSecretElsewhere, isServiceFolder, serviceEnvironment } from './service-folder.ts';
+import { isServiceView, runInServiceView, wantsServiceView } from './service-view.ts';
+
+/** What `check` prints, and what `setup` and `doctor` go by. */
+export interface ConfigurationVerdict {
+  directory: string;
+  ok: boolean;
+  problems: readonly Problem[];
+  warnings: readonly Problem[];
+  tags: number;
+  sources: number;
+  reactions: number;
+  /** Whose eyes it was judged with, where that matters: `own` may see less or more than the service does. */
+  eyes: 'service' | 'own';
+}
+
+/** Judges the configuration as whoever runs with it would: the service's folder with the service's eyes, where this user may. */
+export async function judgeConfiguration(
+  directory: string,
+  environment: NodeJS.ProcessEnv,
+): Promise<ConfigurationVerdict> {
+  if (wantsServiceView(directory, environment)) {
+    const seen = await runInServiceView(['check', '--json'], directory);
+    const verdict = seen && parsed(seen.stdout);
+    if (verdict) return verdict;
+  }
+  const checked = checkConfiguration({
+    directory,
+    environment: serviceEnvironment(directory, environment),
+    kinds: SOURCE_KINDS,
+  });
+  const isOwn = isServiceFolder(directory) && !isServiceView(environment);
+  const problems = [
+    ...(isOwn ? withOwnEyes(checked.problems, directory) : checked.problems),
+    ...outOfService(checked.stateDir),
+  ];
+  const errors = problems.filter(({ severity }) => severity === 'error');
+  const { configuration } = checked;
+  return {
+    directory,
+    ok: errors.length === 0,
+    problems: errors,
+    warnings: problems.filter(({ severity }) => severity === 'warning'),
+    tags: configuration?.tags.tags.size ?? 0,
+    sources: configuration?.tags.sources.size ?? 0,
+    reactions: configuration?.reactions.length ?? 0,
+    eyes: isOwn ? 'own' : 'service',
+  };
+}
+
+/** What passes `check` starts: a folder that `decommission` marked does not. */
+function outOfService(stateDir: string | undefined): Problem[] {
+  if (stateDir === undefined || !decommissioned(stateDir)) return [];
+  const reason = 'this gateway was decommissioned';
+  const instead = 'run `tagferry setup` to take it into service again';
+  return [{ file: stateDir, line: null, column: null, text: '', reason, instead, severity: 'error' }];
+}
+
+/** What is left of the problems where another user runs with the configuration: what this one may not see is a doubt. */
+export function withOwnEyes(problems: readonly Problem[], directory: string): Problem[] {
+  return problems
+    .filter((problem) => !isSecretElsewhere(problem, directory))
+    .map((problem) => (problem.ownEyes ? { ...problem, severity: 'warning' } : problem));
+}
+
+function parsed(text: string): ConfigurationVerdict | undefined {
+  try {
+    const verdict = JSON.parse(text) as ConfigurationVerdict;
+    return Array.isArray(verdict.problems) ? verdict : undefined;
+  } catch {
+    return undefined;
+  }
+}

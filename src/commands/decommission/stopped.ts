@@ -1,0 +1,109 @@
+/** `tagferry decommission` without a daemon: nothing can drain, so only an empty buffer, or one that may be lost. */
+import { join } from 'node:path';
+import { counted } from '../../base/amounts.ts';
+import { systemClock } from '../../base/clock.ts';
+import { codeOf, messageOf, TagferryError } from '../../base/errors.ts';
+import { jsonText } from '../../base/foreign-text.ts';
+import { version } from '../../base/installation.ts';
+import { createLogger } from '../../base/logger.ts';
+import { configurationDirectory, readSettingsLeniently } from '../../config/configuration.ts';
+import type { Settings } from '../../config/settings.ts';
+import { readStoppedInbox } from '../../control/stopped-inbox.ts';
+import { markDecommissioned } from '../../store/decommission-mark.ts';
+import { WebhookRegistration } from '../../webhook/registration.ts';
+import { RegistrationFile } from '../../webhook/registration-file.ts';
+import { openBufferConnection } from '../buffer-connection.ts';
+import type { DaemonPlace } from '../control-client.ts';
+import { logIn } from '../doctor/own-login.ts';
+import { lossesOf, lossText, tellOutcome } from './outcome.ts';
+
+const MAX_EVENTS_COUNTED = 1_000;
+
+/** The folder's lock is held throughout: no daemon starts in the middle. */
+export async function endStopped(
+  config: string | undefined,
+  place: DaemonPlace,
+  flags: { loseValues?: boolean; json?: boolean },
+  confirm: (question: string) => Promise<boolean>,
+  tell: (text: string) => void,
+): Promise<void> {
+  const { stateDir } = place;
+  const connection = await openBufferConnection(config, process.env);
+  try {
+    const losses = await lossesOf(connection);
+    const left = losses.values + losses.quarantined;
+    if (left > 0 && !flags.loseValues) {
+      throw new TagferryError(
+        `${counted(left, 'value')} wait in ${stateDir}, and no daemon runs that could deliver them`,
+        {
+          code: 'decommission.needs_daemon',
+          hint: 'Start the service (`systemctl start tagferry`), then decommission again; or give them up with --lose-values.',
+        },
+      );
+    }
+    tell(lossText(losses, await openEvents(stateDir)));
+    if (!(await confirm('Take this gateway out of service?'))) {
+      process.stdout.write('Nothing was changed.\n');
+      process.exitCode = 1;
+      return;
+    }
+    const gone = await deleteWebhook(config, stateDir, flags.loseValues === true);
+    await markDecommissioned(stateDir, systemClock.wallMs());
+    const outcome = { decommissioned: true, waiting: losses.values, quarantined: losses.quarantined, ...gone };
+    if (flags.json) process.stdout.write(`${jsonText(outcome)}\n`);
+    tellOutcome(outcome, stateDir, tell);
+  } finally {
+    await connection.close();
+  }
+}
+
+async function openEvents(stateDir: string): Promise<number> {
+  try {
+    return await readStoppedInbox(stateDir, async (inbox) => {
+      let open = 0;
+      for (const state of ['received', 'running', 'failed'] as const) {
+        open += (await inbox.list({ limit: MAX_EVENTS_COUNTED, state })).length;
+      }
+      return open;
+    });
+  } catch (error) {
+    if (codeOf(error) === 'inbox.absent') return 0;
+    throw error;
+  }
+}
+
+/** By a login of its own. Throws where it fails, unless values may be lost too. */
+async function deleteWebhook(
+  config: string | undefined,
+  stateDir: string,
+  loseValues: boolean,
+): Promise<{ webhook?: number; webhook_problem?: string }> {
+  const directory = configurationDirectory(config, process.env);
+  const settings = readSettingsLeniently({ directory, environment: process.env }).settings as Settings;
+  const file = new RegistrationFile(join(stateDir, 'webhook.json'));
+  const webhook = (await file.read()).record?.webhook;
+  if (webhook === undefined || !settings.webhookUrl) return {};
+  if (settings.webhookSecret) return { webhook_problem: 'it was registered by hand (WEBHOOK_SECRET): delete it there' };
+  try {
+    const login = await logIn(settings, { clock: systemClock, version: version() });
+    try {
+      const { webhookUrl: url, webhookEvents: eventTypes, clientApplication: application } = settings;
+      const log = createLogger({ level: 'silent', format: 'json', fd: 2 });
+      const parts = { platform: login.client, file, clock: systemClock, log };
+      const registration = new WebhookRegistration({ url, secret: undefined, eventTypes, application }, parts);
+      await registration.load();
+      if ((await registration.list()).some((one) => one.own)) await registration.delete();
+      return { webhook };
+    } finally {
+      await login.revoke().catch(() => {});
+      await login.close();
+    }
+  } catch (error) {
+    if (loseValues) return { webhook_problem: messageOf(error) };
+    throw new TagferryError(`webhook ${webhook} could not be deleted: ${messageOf(error)}`, {
+      code: 'decommission.webhook',
+      hint: 'Nothing was changed. Start the service and decommission again, or leave the webhook there with --lose-values.',
+      cause: error,
+    });
+  }
+}

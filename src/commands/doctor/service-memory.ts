@@ -1,0 +1,33 @@
+import type { Configuration } from '../../config/configuration.ts';
+import { type CheckLine, ok, warning } from './finding.ts';
+
+/** What the agent alone needs beside its cache: `systemd/examples/bounds.conf` is for it. */
+const FOR_COMMANDS_BYTES = 300 * 2 ** 20;
+const MB = 2 ** 20;
+
+/** Commands of sources and reactions share the memory of the service: bounds that are meant for the agent alone are too small for both. */
+export function checkServiceMemory(
+  unit: Readonly<Record<string, string>>,
+  configuration: Configuration | undefined,
+): CheckLine[] {
+  // Without a bound systemd says `infinity`.
+  const bounds = [unit.MemoryMax, unit.MemoryHigh].map(Number).filter((bytes) => bytes > 0 && Number.isFinite(bytes));
+  if (bounds.length === 0) return [];
+  const bound = Math.min(...bounds);
+  const text = `the service may take ${Math.round(bound / MB)} MB`;
+  const commands = configuration ? commandsOf(configuration) : [];
+  if (bound >= FOR_COMMANDS_BYTES || commands.length === 0) return [ok('memory', text)];
+  return [
+    warning(
+      'memory',
+      `${text}, which commands share: ${commands.slice(0, 3).join(', ')}${commands.length > 3 ? ' and others' : ''}`,
+      'Take bounds-with-commands.conf of /usr/share/doc/tagferry/examples in place of bounds.conf, with what they need.',
+    ),
+  ];
+}
+
+function commandsOf({ tags, reactions }: Configuration): string[] {
+  const sources = [...tags.sources.values()].filter(({ kind }) => kind === 'exec').map(({ name }) => `source ${name}`);
+  const runs = reactions.filter(({ actions }) => actions.some(({ kind }) => kind === 'run'));
+  return [...sources, ...runs.map(({ name }) => `reaction ${name}`)];
+}

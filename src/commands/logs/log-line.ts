@@ -1,0 +1,116 @@
+/** A line of the log as `tagferry logs` reads, chooses and shows it. */
+import { timeText } from '../../base/amounts.ts';
+import { plain } from '../../base/foreign-text.ts';
+import type { Paint } from '../../base/table.ts';
+
+export const LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal'] as const;
+export type Level = (typeof LEVELS)[number];
+
+/** Its members, as the agent wrote them; of what others wrote (systemd about the service) time, level, `from` and `msg`. */
+export interface LogLine {
+  level: Level;
+  time?: string;
+  event?: string;
+  msg?: string;
+  [member: string]: unknown;
+}
+
+/** syslog(3) priorities, as the journal has them. */
+const OF_PRIORITY: readonly Level[] = ['fatal', 'fatal', 'fatal', 'error', 'warn', 'info', 'info', 'debug'];
+
+/** A line of the agent's. What is no JSON of its own (a warning of Node's) is the message of a line at `info`. */
+export function readLine(text: string): LogLine {
+  const found = ownLine(text);
+  return found ?? { level: 'info', msg: text };
+}
+
+function ownLine(text: string): LogLine | undefined {
+  if (!text.startsWith('{')) return undefined;
+  try {
+    const line = JSON.parse(text) as Record<string, unknown>;
+    const level = LEVELS.find((one) => one === line.level) ?? 'info';
+    return { ...line, level };
+  } catch {
+    return undefined;
+  }
+}
+
+/** An entry of `journalctl -o json`. `undefined` where it is none. */
+export function readEntry(text: string): { line: LogLine; cursor: string } | undefined {
+  let entry: Record<string, unknown>;
+  try {
+    entry = JSON.parse(text) as Record<string, unknown>;
+  } catch {
+    return undefined;
+  }
+  const message = messageIn(entry.MESSAGE);
+  const own = ownLine(message);
+  const cursor = String(entry.__CURSOR ?? '');
+  if (own) return { line: own, cursor };
+  const atMs = Number(entry.__REALTIME_TIMESTAMP) / 1_000;
+  const time = Number.isFinite(atMs) ? new Date(Math.round(atMs)).toISOString() : undefined;
+  const level = OF_PRIORITY[Number(entry.PRIORITY ?? 6)] ?? 'info';
+  const from = String(entry.SYSLOG_IDENTIFIER ?? '');
+  const line = { level, ...(time ? { time } : {}), ...(from === '' || from === 'tagferry' ? {} : { from }) };
+  return { line: { ...line, msg: message }, cursor };
+}
+
+/** The journal gives what is no clean text as its bytes. */
+function messageIn(value: unknown): string {
+  if (typeof value === 'string') return value;
+  return Array.isArray(value) ? Buffer.from(value as number[]).toString('utf8') : '';
+}
+
+/** What is asked for. `tags` and `assets` name things: a line about any of them counts. */
+export interface Choice {
+  level?: Level | undefined;
+  events: readonly string[];
+  tags: readonly string[];
+  assets: readonly number[];
+  sinceMs?: number | undefined;
+}
+
+export function chooser({ level, events, tags, assets, sinceMs }: Choice): (line: LogLine) => boolean {
+  const rank = level === undefined ? 0 : LEVELS.indexOf(level);
+  const patterns = events.map(patternOf);
+  return (line) => {
+    if (LEVELS.indexOf(line.level) < rank) return false;
+    if (sinceMs !== undefined && !(Date.parse(line.time ?? '') >= sinceMs)) return false;
+    if (patterns.length > 0 && !patterns.some((pattern) => pattern.test(line.event ?? ''))) return false;
+    if (tags.length + assets.length === 0) return true;
+    return tags.some((tag) => namesTag(line, tag)) || assets.some((asset) => namesAsset(line, asset));
+  };
+}
+
+/** `*` stands for anything. */
+function patternOf(text: string): RegExp {
+  const parts = text.split('*').map((part) => part.replaceAll(/[^\w]/g, '\\$&'));
+  return new RegExp(`^${parts.join('.*')}$`);
+}
+
+/** Values are named `FT-101 flow`. */
+function namesTag({ tag, tags, value }: LogLine, name: string): boolean {
+  if (tag === name || (Array.isArray(tags) && tags.includes(name))) return true;
+  return typeof value === 'string' && value.startsWith(`${name} `);
+}
+
+function namesAsset({ asset, assets, kind, id }: LogLine, number: number): boolean {
+  if (asset === number || (Array.isArray(assets) && assets.includes(number))) return true;
+  return kind === 'asset' && id === number;
+}
+
+const COLOURS = { fatal: 'red', error: 'red', warn: 'yellow', info: 'bold', debug: 'dim', trace: 'dim' } as const;
+
+/** One line for people: time (UTC), level, event, what it says, then its members. Nothing in it can steer a terminal. */
+export function lineText(line: LogLine, paint: Paint): string {
+  const { level, time, event, msg, from, ...members } = line;
+  const shown = Object.entries(members).map(([name, value]) => `${plain(name)}=${memberText(value)}`);
+  const head = [timeText(time), paint(level.toUpperCase().padEnd(5), COLOURS[level])].join(' ');
+  const what = [event ?? from, msg].flatMap((part) => (typeof part === 'string' ? [plain(part)] : [])).join('  ');
+  return [head, what, ...(shown.length === 0 ? [] : [paint(shown.join(' '), 'dim')])].join('  ');
+}
+
+function memberText(value: unknown): string {
+  if (typeof value === 'string' && /^[\w.:/@+-]+$/.test(value)) return value;
+  return plain(JSON.stringify(value) ?? '');
+}

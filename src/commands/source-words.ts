@@ -1,0 +1,107 @@
+/** Sources for a person: the words of `sources ls`, `sources test` and `status`. */
+import { counted, countText, durationText } from '../base/amounts.ts';
+import { plain } from '../base/foreign-text.ts';
+import { type Paint, table } from '../base/table.ts';
+import type { ScannedValue } from '../sources/source-kind.ts';
+import type { SourceReport } from '../sources/source-report.ts';
+import type { TestedReport } from '../sources/source-test.ts';
+
+const MAX_PROBLEMS_SHOWN = 4;
+
+/** One or two words for how a source does. */
+export function stateWords({ silent, connected, problem }: SourceReport): string {
+  if (silent) return 'silent';
+  if (connected === false) return 'not connected';
+  if (problem !== null) return 'in part';
+  return connected === null ? 'reads' : 'connected';
+}
+
+function lastWords({ last_value_seconds_ago: last }: SourceReport): string {
+  return last === null ? 'none yet' : `${durationText(last)} ago`;
+}
+
+/** Lines of `status`: how many there are, and those that somebody has to look at. */
+export function sourceLines(sources: readonly SourceReport[]): { text: string; bad: boolean }[] {
+  if (sources.length === 0) return [];
+  const troubled = sources.filter((source) => !['connected', 'reads'].includes(stateWords(source)));
+  const well = `${counted(sources.length, 'source')}, ${troubled.length === 0 ? 'all well' : `${troubled.length} not well`}`;
+  const lines = troubled.slice(0, MAX_PROBLEMS_SHOWN).map((source) => {
+    const problem = source.problem === null ? '' : `: ${plain(source.problem)}`;
+    const since = source.silent ? source.silent_seconds : source.since_seconds;
+    return { text: `${plain(source.name)} ${stateWords(source)} for ${durationText(since)}${problem}`, bad: true };
+  });
+  const more = troubled.length - lines.length;
+  return [
+    { text: well, bad: troubled.length > 0 },
+    ...lines,
+    ...(more > 0 ? [{ text: `and ${more} more: tagferry sources ls`, bad: true }] : []),
+  ];
+}
+
+export function sourcesTable(sources: readonly SourceReport[], width: number, paint: Paint): string {
+  if (sources.length === 0) return 'tags.yaml names no sources: values are pushed.';
+  const rows = sources.map((source) => [
+    plain(source.name),
+    source.kind,
+    stateWords(source),
+    durationText(source.silent ? source.silent_seconds : source.since_seconds),
+    lastWords(source),
+    countText(source.values),
+    countText(source.errors),
+    countText(source.polls_late),
+  ]);
+  const lines = table([['source', 'kind', 'state', 'for', 'last value', 'values', 'errors', 'late'], ...rows], width);
+  const notes = sources.flatMap((source) => notesOf(source));
+  return [lines, ...notes.map((note) => paint(note, 'yellow'))].join('\n');
+}
+
+function notesOf(source: SourceReport): string[] {
+  const { name, problem, hint, window, certificate_days_left: days } = source;
+  const notes: string[] = [];
+  if (problem !== null) notes.push(`${plain(name)}: ${plain(problem)}`);
+  if (problem !== null && hint !== null) notes.push(`  ${plain(hint)}`);
+  if (window && window.size !== null && window.used >= window.size) {
+    notes.push(`${plain(name)}: its window of ${window.size} messages is full, it waits for the disk`);
+  }
+  if (days !== null && days < 30) notes.push(`${plain(name)}: a certificate ends in ${counted(days, 'day')}`);
+  return notes;
+}
+
+export function testedTable(values: readonly TestedReport[], width: number, paint: Paint): string {
+  if (values.length === 0) return 'No value of tags.yaml comes from these sources.';
+  const read = values.filter((value) => value.problem === null);
+  const rows = read.map(({ tag, key, raw, value, timestamp, quality, source, address }) => [
+    plain(tag),
+    key,
+    String(raw),
+    String(value),
+    timestamp?.slice(11, 23) ?? '',
+    quality ?? '',
+    `${plain(source)} ${plain(address ?? '')}`,
+  ]);
+  const head = ['tag', 'key', 'raw', 'value', 'time (UTC)', 'quality', 'read at'];
+  const unread = values.filter((value) => value.problem !== null).flatMap((value) => unreadLines(value));
+  return [
+    ...(rows.length > 0 ? [table([head, ...rows], width)] : []),
+    ...unread.map((line) => paint(line, 'red')),
+    `${read.length} of ${counted(values.length, 'value')} read`,
+  ].join('\n');
+}
+
+function unreadLines({ tag, key, source, address, problem, hint }: TestedReport): string[] {
+  const where = `${plain(source)}${address === null ? '' : ` ${plain(address)}`}`;
+  return [`${plain(tag)} ${key} (${where}): ${plain(problem ?? '')}`, ...(hint === null ? [] : [`  ${plain(hint)}`])];
+}
+
+/** Ready for tags.yaml: below a tag's `values:`, or a block of their own that many tags may share. */
+export function scannedLines(source: string, found: readonly ScannedValue[], isLike: boolean): string {
+  if (found.length === 0) return '# nothing answered in what was named';
+  const lines = found.map(({ key, members, sample }) => {
+    const rest = Object.entries(members).map(([name, value]) => `${name}: ${value}`);
+    return { text: `${key}: { ${[`from: ${plain(source)}`, ...rest].join(', ')} }`, sample };
+  });
+  const width = Math.max(...lines.map(({ text }) => text.length));
+  const indent = isLike ? '    ' : '      ';
+  const body = lines.map(({ text, sample }) => `${indent}${text.padEnd(width)}  # ${plain(sample)}`);
+  return [isLike ? `like:\n  ${plain(source)}:` : '    values:', ...body].join('\n');
+}

@@ -1,0 +1,61 @@
+import { systemClock } from '../base/clock.ts';
+import { UsageError } from '../base/errors.ts';
+import { silentLogger } from '../base/logger.ts';
+import { configurationDirectory, readTagsLeniently } from '../config/configuration.ts';
+import type { Source } from '../config/tags.ts';
+import { SOURCE_KINDS } from '../sources/kinds.ts';
+import { type Point, pointsOf } from '../sources/points.ts';
+import type { ScanStep, TestedValue } from '../sources/source-kind.ts';
+import { type TestedReport, testedReport } from '../sources/source-test.ts';
+
+/** Opens what tags.yaml reads from in this process, reads every value once, and closes it. */
+export async function testAlone(
+  config: string | undefined,
+  environment: NodeJS.ProcessEnv,
+  names: readonly string[],
+  waitMs: number,
+): Promise<TestedReport[]> {
+  const directory = configurationDirectory(config, environment);
+  const tags = readTagsLeniently({ directory, environment, kinds: SOURCE_KINDS });
+  for (const name of names) {
+    if (!tags.sources.has(name)) throw new UsageError(`tags.yaml has no source "${name}"`);
+  }
+  let series = 0;
+  const opener = { seriesOf: () => ++series };
+  const reports: TestedReport[] = [];
+  // One after the other: two of them may be on one serial line.
+  for (const source of tags.sources.values()) {
+    if (names.length > 0 && !names.includes(source.name)) continue;
+    const kind = SOURCE_KINDS.find((one) => one.kind === source.kind)!;
+    const tested = await testOne(source, pointsOf(tags.tags, source.name, opener), waitMs);
+    reports.push(...tested.map((value) => testedReport(source, kind, value, systemClock)));
+  }
+  return reports;
+}
+
+/** What a source offers of what was named: opens it in this process. */
+export async function* scanAlone(
+  config: string | undefined,
+  environment: NodeJS.ProcessEnv,
+  name: string,
+  what: readonly string[],
+): AsyncGenerator<ScanStep> {
+  const directory = configurationDirectory(config, environment);
+  const source = readTagsLeniently({ directory, environment, kinds: SOURCE_KINDS }).sources.get(name);
+  if (source === undefined) throw new UsageError(`tags.yaml has no source "${name}"`);
+  const kind = SOURCE_KINDS.find((one) => one.kind === source.kind)!;
+  if (kind.scan === undefined) throw new UsageError(`a ${source.kind} source cannot be scanned`);
+  const { signal } = new AbortController();
+  yield* kind.scan({ source, clock: systemClock, log: silentLogger(), signal }, what);
+}
+
+async function testOne(source: Source, points: readonly Point[], waitMs: number): Promise<TestedValue[]> {
+  const kind = SOURCE_KINDS.find((one) => one.kind === source.kind)!;
+  if (points.length === 0) return [];
+  if (kind.test === undefined) {
+    const problem = 'no daemon runs, which alone listens to it';
+    return points.map((point) => ({ point, problem, hint: 'systemctl start tagferry' }));
+  }
+  const { signal } = new AbortController();
+  return await kind.test({ source, points, clock: systemClock, log: silentLogger(), waitMs, signal });
+}

@@ -1,0 +1,137 @@
+import { type Command, InvalidArgumentError } from 'commander';
+import { systemClock } from '../base/clock.ts';
+import { TagferryError } from '../base/errors.ts';
+import { readDuration } from '../base/quantity.ts';
+import { painter, widthOf } from '../base/table.ts';
+import type { ScannedValue, ScanStep } from '../sources/source-kind.ts';
+import type { SourceReport } from '../sources/source-report.ts';
+import type { TestedReport } from '../sources/source-test.ts';
+import { confirm } from './asking.ts';
+import { askDaemon, daemonPlace, NoDaemonError, streamFromDaemon } from './control-client.ts';
+import { ProgressBar } from './progress-bar.ts';
+import { scannedLines, sourcesTable, testedTable } from './source-words.ts';
+import { scanAlone, testAlone } from './sources-alone.ts';
+
+interface Flags {
+  json?: boolean;
+  wait: number;
+}
+
+/** Adds `tagferry sources`: what tags.yaml reads from, how each does, and every value of it read once. */
+export function define(program: Command): void {
+  const sources = program.command('sources').description('what tags.yaml reads from: how each source does, try it out');
+  const config = () => program.opts<{ config?: string }>().config;
+  const print = (text: string) => process.stdout.write(`${text}\n`);
+  const paint = () => painter(process.stdout, process.env);
+  const width = () => (process.stdout.isTTY ? widthOf(process.stdout) : Number.POSITIVE_INFINITY);
+
+  sources
+    .command('ls')
+    .description("each source's state: connected, last value, errors, polls that were late")
+    .option('--json', 'print them as JSON')
+    .action(async (flags: Flags) => {
+      const { sources: found } = await askDaemon<{ sources: SourceReport[] }>(
+        daemonPlace(config(), process.env),
+        'sources/ls',
+      );
+      print(flags.json ? JSON.stringify(found, null, 2) : sourcesTable(found, width(), paint()));
+    });
+
+  sources
+    .command('test')
+    .description('read every configured value once: tag, raw, scaled, time, quality, where it was read')
+    .argument('[source...]', 'only these')
+    .option('--wait <duration>', 'how long to wait for what a broker says by itself', durationMs, 10_000)
+    .option('--json', 'print them as JSON')
+    .addHelpText(
+      'after',
+      '\nThe running daemon reads them over its own connections, without storing anything more. Without one the devices are opened' +
+        '\nhere. Exit status 1 where a value could not be read.',
+    )
+    .action(async (names: string[], flags: Flags) => {
+      const values = await test(config(), names, flags.wait);
+      print(flags.json ? JSON.stringify(values, null, 2) : testedTable(values, width(), paint()));
+      if (values.some(({ problem }) => problem !== null)) process.exitCode = 1;
+    });
+
+  sources
+    .command('scan')
+    .description('what a device offers of the ranges that are named, as lines ready for tags.yaml; Modbus so far')
+    .argument('<source>', 'of tags.yaml')
+    .argument('<what...>', 'for Modbus: "holding 0-199", "input 0-49", "coil 0-15", "discrete 7"')
+    .option('--like', 'as a block under like:')
+    .option('--yes', 'do not ask')
+    .option('--json', 'print what was found as JSON')
+    .addHelpText('after', '\nTen requests a second at most, reading functions alone, nothing but what is named.')
+    .action(async (name: string, what: string[], flags: ScanFlags) => {
+      const question = `Read ${what.join(', ')} of ${name}, slowly? Even reading can disturb a device.`;
+      if (!(await confirm(question, flags.yes))) {
+        process.exitCode = 1;
+        return;
+      }
+      const found = await scan(config(), name, what);
+      print(flags.json ? JSON.stringify(found, null, 2) : scannedLines(name, found, flags.like === true));
+      if (found.length === 0) process.exitCode = 1;
+    });
+}
+
+interface ScanFlags extends Flags {
+  like?: boolean;
+  yes?: boolean;
+}
+
+/** An answer that breaks off is an error, and no end. */
+async function* linesOf(answer: AsyncIterable<Buffer>): AsyncGenerator<string> {
+  let rest = '';
+  for await (const chunk of answer) {
+    const lines = (rest + chunk.toString('utf8')).split('\n');
+    rest = lines.pop()!;
+    yield* lines;
+  }
+}
+
+function stepOf(line: string): ScanStep {
+  const step = JSON.parse(line) as ScanStep | { failed: string; hint?: string };
+  if (!('failed' in step)) return step;
+  throw new TagferryError(step.failed, { code: 'source.scan', ...(step.hint ? { hint: step.hint } : {}) });
+}
+
+/** By whoever has the device. */
+async function scan(config: string | undefined, name: string, what: readonly string[]): Promise<ScannedValue[]> {
+  const found: ScannedValue[] = [];
+  let bar: ProgressBar | undefined;
+  let done = 0;
+  const take = (step: ScanStep) => {
+    if ('found' in step) return void found.push(step.found);
+    bar ??= new ProgressBar(step.total, systemClock);
+    done = step.done;
+    bar.show(done);
+  };
+  try {
+    const answer = await streamFromDaemon(daemonPlace(config, process.env), 'sources/scan', { source: name, what });
+    for await (const line of linesOf(answer)) take(stepOf(line));
+  } catch (error) {
+    if (!(error instanceof NoDaemonError)) throw error;
+    for await (const step of scanAlone(config, process.env, name, what)) take(step);
+  }
+  bar?.end(done);
+  return found;
+}
+
+/** By whoever has the devices: a second process would fight over a serial line, or over the one connection. */
+async function test(config: string | undefined, names: readonly string[], waitMs: number): Promise<TestedReport[]> {
+  try {
+    const asked = { sources: names, wait_ms: waitMs };
+    const answer = await askDaemon<{ values: TestedReport[] }>(daemonPlace(config, process.env), 'sources/test', asked);
+    return answer.values;
+  } catch (error) {
+    if (!(error instanceof NoDaemonError)) throw error;
+    return await testAlone(config, process.env, names, waitMs);
+  }
+}
+
+function durationMs(text: string): number {
+  const reading = readDuration(text);
+  if ('value' in reading && reading.value <= 3_600_000) return reading.value;
+  throw new InvalidArgumentError('Write for example 10s, an hour at most.');
+}

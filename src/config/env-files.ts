@@ -1,0 +1,82 @@
+import {
+  readConfigurationFile,
+  reportUnread,
+  warnIfReadableByOthers,
+  warnIfWritableByAll,
+} from './configuration-file.ts';
+import { type NamedFile, withDropIns } from './drop-in-files.ts';
+import { type EnvFile, type EnvLine, parseEnvFile } from './env-file.ts';
+import { fillPlaceholders, hasPlaceholder, type PlaceholderValues } from './placeholders.ts';
+import { Problems } from './problem.ts';
+import { AGENT_ENV_KEYS, KEY_NAMES, type KeyName, settingKey } from './setting-keys.ts';
+
+const MAX_ENV_BYTES = 1_000_000;
+
+/** agent.env and agent.env.d as one: a later file's key replaces an earlier one's. Placeholders are filled in, but in no secret. */
+export function readEnvFiles(directory: string, values: PlaceholderValues, problems: Problems): EnvFile {
+  const [first, ...dropIns] = withDropIns(directory, 'agent.env', 'agent.env.d', problems);
+  const main = readEnvFile(first!, problems);
+  const lines = new Map(main.lines);
+  let unreadable = main.unreadable === true;
+  for (const name of dropIns) {
+    const file = readEnvFile(name, problems);
+    unreadable ||= file.unreadable === true;
+    for (const [key, line] of file.lines) lines.set(key, line);
+  }
+  for (const [key, line] of lines) lines.set(key, isSecret(key) ? line : filled(key, line, values, problems));
+  return {
+    lines,
+    placeFor: (key) => lines.get(key)?.place ?? main.placeFor(key),
+    ...(main.missing && dropIns.length === 0 ? { missing: true as const } : {}),
+    ...(unreadable ? { unreadable: true as const } : {}),
+  };
+}
+
+/** The lines that hold no secret, by key: what may be kept elsewhere. */
+export function linesWithoutSecrets(file: EnvFile): Record<string, string> {
+  const sound = [...file.lines].filter(([key, line]) => !isSecret(key) && line.broken !== true);
+  return Object.fromEntries(sound.map(([key, { value }]) => [key, value]));
+}
+
+/** Lines that were kept, with the secrets that the files hold or name now: those are kept nowhere else. */
+export function keptEnvFile(kept: Readonly<Record<string, string>>, name: string, now: EnvFile): EnvFile {
+  const place = { file: name, line: null, column: null };
+  const lines = new Map<string, EnvLine>();
+  for (const [key, value] of Object.entries(kept)) lines.set(key, { value, place, valuePlace: place });
+  for (const [key, line] of now.lines) {
+    const secret = key.replace(/_FILE$/, '');
+    if (!isSecret(secret) || line.broken || line.value === '') continue;
+    // Where it was kept that a file holds it, and now it stands here, or the other way round, now counts.
+    lines.delete(secret);
+    lines.delete(`${secret}_FILE`);
+    lines.set(key, line);
+  }
+  return { lines, placeFor: (key) => lines.get(key)?.place ?? place };
+}
+
+function isSecret(key: string): boolean {
+  return KEY_NAMES.includes(key as KeyName) && settingKey(key as KeyName).secret === true;
+}
+
+function filled(key: string, line: EnvLine, values: PlaceholderValues, problems: Problems): EnvLine {
+  if (line.broken || !hasPlaceholder(line.value)) return line;
+  const text = fillPlaceholders(line.value, values);
+  if ('text' in text) return { ...line, value: text.text };
+  problems.error(line.valuePlace, `${key}: ${text.reason}`, text.instead);
+  return { ...line, value: '', broken: true };
+}
+
+function readEnvFile({ path, name }: NamedFile, problems: Problems): EnvFile {
+  const found = readConfigurationFile(path, MAX_ENV_BYTES);
+  const nothing = () => parseEnvFile('', name, AGENT_ENV_KEYS, new Problems());
+  if ('missing' in found) return { ...nothing(), missing: true };
+  if ('reason' in found) {
+    reportUnread(name, found, problems);
+    return { ...nothing(), unreadable: true };
+  }
+  const file = parseEnvFile(found.text, name, AGENT_ENV_KEYS, problems);
+  const firstSecret = KEY_NAMES.find((key) => settingKey(key).secret && (file.lines.get(key)?.value ?? '') !== '');
+  if (firstSecret !== undefined) warnIfReadableByOthers(problems, file.lines.get(firstSecret)!.place, found.stats);
+  warnIfWritableByAll(problems, name, found.stats);
+  return file;
+}

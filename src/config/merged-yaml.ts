@@ -1,0 +1,111 @@
+import { escapePointer, type YamlFile } from './placed-yaml.ts';
+import { type Problems, placeName, printable, shown } from './problem.ts';
+
+/** What stands under a name of the top: entries that each file adds to, by name or one after another. */
+export type Section = { of: 'names'; what: string } | { of: 'entries' };
+
+/**
+ * Several YAML files as one: what the drop-in folders add to the file itself. An entry that stands in two of them is a problem with
+ * both places; everything else is read as if it stood in one file, and its problems name the file that it came from.
+ */
+export function mergeYaml(
+  files: readonly YamlFile[],
+  sections: Readonly<Record<string, Section>>,
+  problems: Problems,
+): YamlFile {
+  if (files.length === 1) return files[0]!;
+  const data: Record<string, unknown> = Object.create(null);
+  /** Of a pointer with what lies below it: the file, and where it stands there. */
+  const origins = new Map<string, { file: YamlFile; pointer: string }>();
+  const filled = new Set<string>();
+  const unfilled = new Set<string>();
+  const own = (pointer: string, file: YamlFile, there: string) => {
+    origins.set(pointer, { file, pointer: there });
+    for (const [from, to] of [
+      [file.filled, filled],
+      [file.unfilled, unfilled],
+    ] as const) {
+      for (const one of from ?? []) {
+        if (one === there || one.startsWith(`${there}/`)) to.add(pointer + one.slice(there.length));
+      }
+    }
+  };
+  for (const file of files) {
+    if (file.data === undefined || file.data === null) continue;
+    if (typeof file.data !== 'object' || Array.isArray(file.data)) {
+      const instead = `write ${Object.keys(sections)[0]}: and its entries below`;
+      problems.error(file.placeOf(''), `${shown(file.data)} stands here, not a mapping`, instead);
+      continue;
+    }
+    for (const [name, member] of Object.entries(file.data)) {
+      const at = `/${escapePointer(name)}`;
+      const section = sections[name];
+      const isEntries = Array.isArray(member);
+      const isNames = typeof member === 'object' && member !== null && !isEntries;
+      if (section === undefined || member === null || !(section.of === 'entries' ? isEntries : isNames)) {
+        // What the schema will have words for, unless another file has it right.
+        if (!(name in data) || (data[name] === null && member !== null)) {
+          data[name] = member;
+          own(at, file, at);
+        } else if (member !== null) {
+          const wanted = section?.of === 'entries' ? 'a list' : 'a mapping';
+          problems.error(
+            file.placeOf(at),
+            `"${printable(name)}" is not ${wanted}, as in other files`,
+            `write ${wanted}`,
+          );
+        }
+        continue;
+      }
+      if (data[name] === undefined || data[name] === null) {
+        data[name] = section.of === 'entries' ? [] : Object.create(null);
+        origins.set(at, { file, pointer: at });
+      }
+      if (Array.isArray(member) && Array.isArray(data[name])) {
+        const entries = data[name] as unknown[];
+        for (const [index, entry] of member.entries()) {
+          own(`${at}/${entries.length}`, file, `${at}/${index}`);
+          entries.push(entry);
+        }
+      } else if (isNames && typeof data[name] === 'object' && !Array.isArray(data[name])) {
+        addNames(data[name] as Record<string, unknown>, member, at, file, section);
+      }
+    }
+  }
+  function addNames(into: Record<string, unknown>, from: object, at: string, file: YamlFile, section: Section): void {
+    for (const [name, entry] of Object.entries(from)) {
+      const pointer = `${at}/${escapePointer(name)}`;
+      const earlier = origins.get(pointer);
+      if (earlier === undefined) {
+        into[name] = entry;
+        own(pointer, file, pointer);
+        continue;
+      }
+      const what = section.of === 'names' ? section.what : 'entry';
+      const first = placeName(earlier.file.placeOfName(earlier.pointer));
+      const reason = `${what} "${printable(name)}" stands already in ${first}`;
+      problems.error(file.placeOfName(pointer), reason, 'keep one of the two', name);
+    }
+  }
+  const found = (pointer: string): { file: YamlFile; pointer: string } => {
+    for (let part = pointer; part !== ''; part = part.slice(0, part.lastIndexOf('/'))) {
+      const origin = origins.get(part);
+      if (origin !== undefined) return { file: origin.file, pointer: origin.pointer + pointer.slice(part.length) };
+    }
+    return { file: files[0]!, pointer };
+  };
+  return {
+    name: files[0]!.name,
+    data: Object.keys(data).length === 0 ? undefined : data,
+    filled,
+    unfilled,
+    placeOf: (pointer) => {
+      const { file, pointer: there } = found(pointer);
+      return file.placeOf(there);
+    },
+    placeOfName: (pointer) => {
+      const { file, pointer: there } = found(pointer);
+      return file.placeOfName(there);
+    },
+  };
+}

@@ -1,0 +1,74 @@
+import { type NamedFile, withDropIns } from './drop-in-files.ts';
+import { fillYaml } from './filled-yaml.ts';
+import { mergeYaml, type Section } from './merged-yaml.ts';
+import type { YamlFile } from './placed-yaml.ts';
+import { hasPlaceholder, type PlaceholderValues } from './placeholders.ts';
+import type { Problems } from './problem.ts';
+import { parseYaml, readYamlFile } from './yaml-file.ts';
+
+/** What a part of the configuration is read from: a file, and the files of its drop-in folder. */
+const PARTS = {
+  tags: {
+    file: 'tags.yaml',
+    folder: 'tags.d',
+    sections: {
+      tags: { of: 'names', what: 'tag' },
+      sources: { of: 'names', what: 'source' },
+      like: { of: 'names', what: 'like' },
+    },
+  },
+  reactions: { file: 'reactions.yaml', folder: 'reactions.d', sections: { reactions: { of: 'entries' } } },
+} as const satisfies Record<string, { file: string; folder: string; sections: Record<string, Section> }>;
+
+export type YamlPartName = keyof typeof PARTS;
+
+/** The text of one file, as it was read. */
+export interface FileText {
+  name: string;
+  text: string;
+}
+
+export interface YamlPart {
+  /** All files as one; `undefined` where there is none, or none can be understood. */
+  file: YamlFile | undefined;
+  /** None of the files is there. */
+  missing: boolean;
+  /** A file is there and cannot be understood: names that seem unknown may be in it. */
+  unknown: boolean;
+  texts: readonly FileText[];
+}
+
+/** Reads a part from its files, or from their texts where those are `kept`. Never throws; what is wrong is reported. */
+export function readYamlPart(
+  part: YamlPartName,
+  directory: string,
+  values: PlaceholderValues,
+  problems: Problems,
+  kept?: readonly FileText[],
+): YamlPart {
+  const { file, folder, sections } = PARTS[part];
+  const files: YamlFile[] = [];
+  const texts: FileText[] = [];
+  let unknown = false;
+  const take = (read: { file: YamlFile; text: string }) => {
+    texts.push({ name: read.file.name, text: read.text });
+    files.push(hasPlaceholder(read.text) ? fillYaml(read.file, values, problems) : read.file);
+  };
+  const sources: readonly (NamedFile | FileText)[] = kept ?? withDropIns(directory, file, folder, problems);
+  for (const source of sources) {
+    const read = 'text' in source ? fromText(source, problems) : readYamlFile(source, problems);
+    if (read === undefined) unknown = true;
+    else if (read !== 'missing') take(read);
+  }
+  return {
+    file: files.length === 0 ? undefined : mergeYaml(files, sections, problems),
+    missing: files.length === 0 && !unknown,
+    unknown,
+    texts,
+  };
+}
+
+function fromText({ name, text }: FileText, problems: Problems): { file: YamlFile; text: string } | undefined {
+  const file = parseYaml(text, name, problems);
+  return file && { file, text };
+}

@@ -1,0 +1,121 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Clock } from '../base/clock.ts';
+import { messageOf, TagferryError, UsageError } from '../base/errors.ts';
+import { BodyError, readBody } from '../base/inbound/body.ts';
+import { InboundServer } from '../base/inbound/inbound-server.ts';
+import { MemoryBudget } from '../base/inbound/memory-budget.ts';
+import type { Logger } from '../base/logger.ts';
+
+/** One operation that a verb can ask of the running daemon. `write` sends pieces of a long answer as they come. */
+export type ControlHandler = (
+  params: Record<string, unknown>,
+  call: { signal: AbortSignal; write(chunk: string): Promise<void> },
+) => Promise<unknown>;
+
+export type ControlRoutes = Readonly<Record<string, ControlHandler>>;
+
+const MAX_BODY_BYTES = 64 * 1024 * 1024;
+/** An operator's pager may stand still for hours, and a call may wait as long as the step that it asks for. */
+const LIMITS = {
+  connections: 64,
+  requestMs: 600_000,
+  unreadMs: Number.POSITIVE_INFINITY,
+  keepAliveMs: 5_000,
+  listenRetries: 0,
+  stopMs: 0,
+};
+
+export interface ControlServerOptions {
+  /** Of the socket. */
+  path: string;
+  clock: Clock;
+  log: Logger;
+}
+
+/**
+ * The control socket: JSON over HTTP on a Unix socket that only the service's user and group may open. Verbs let the
+ * daemon answer through it, so that an operator's shell needs neither its environment nor its credentials.
+ */
+export class ControlServer {
+  readonly #routes: ControlRoutes;
+  readonly #server: InboundServer;
+  readonly #memory: MemoryBudget;
+  readonly path: string;
+
+  constructor(routes: ControlRoutes, { path, clock, log }: ControlServerOptions) {
+    this.#routes = routes;
+    this.path = path;
+    this.#server = new InboundServer({
+      name: 'control',
+      address: { path },
+      setting: 'STATE_DIR',
+      code: 'control.listen',
+      limits: LIMITS,
+      clock,
+      log,
+      serve: (request, response) => {
+        this.#answer(request, response).catch((error: unknown) => fail(response, error));
+      },
+    });
+    this.#memory = new MemoryBudget({ maxBytes: 2 * MAX_BODY_BYTES, bodies: this.#server.bodies });
+  }
+
+  start(): Promise<void> {
+    return this.#server.start();
+  }
+
+  stop(): Promise<void> {
+    return this.#server.stop();
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const route = this.#routes[(request.url ?? '/').slice(1)];
+    if (!route || request.method !== 'POST')
+      throw new UsageError(`the daemon does not know ${request.method} ${request.url}`);
+    const params = await this.#readParams(request);
+    const gone = new AbortController();
+    response.on('close', () => gone.abort(new UsageError('the caller is gone')));
+    const write = (chunk: string) =>
+      new Promise<void>((resolve, reject) => {
+        if (!response.headersSent) response.writeHead(200, { 'Content-Type': 'application/x-ndjson' });
+        if (gone.signal.aborted) return reject(gone.signal.reason);
+        if (response.write(chunk)) return resolve();
+        // Whichever comes first: the caller reads on, or it is gone.
+        const done = () => {
+          response.off('drain', done);
+          gone.signal.removeEventListener('abort', done);
+          if (gone.signal.aborted) reject(gone.signal.reason);
+          else resolve();
+        };
+        response.once('drain', done);
+        gone.signal.addEventListener('abort', done, { once: true });
+      });
+    const result = await route(params, { signal: gone.signal, write });
+    if (!response.headersSent) response.writeHead(200, { 'Content-Type': 'application/json' });
+    response.end(result === undefined ? '' : `${JSON.stringify(result)}\n`);
+  }
+
+  async #readParams(request: IncomingMessage): Promise<Record<string, unknown>> {
+    const memory = this.#memory.reserve();
+    try {
+      const text = (await readBody(request, MAX_BODY_BYTES, memory)).toString('utf8');
+      return text === '' ? {} : (JSON.parse(text) as Record<string, unknown>);
+    } catch (error) {
+      if (!(error instanceof BodyError)) throw new UsageError('the request is no JSON');
+      throw error.fault === 'too-large' ? new UsageError('the request is too large') : error;
+    } finally {
+      memory.set(0);
+    }
+  }
+}
+
+function fail(response: ServerResponse, error: unknown): void {
+  if (response.headersSent) {
+    response.destroy();
+    return;
+  }
+  const ours = error instanceof TagferryError ? error : undefined;
+  const body = { message: messageOf(error), code: ours?.code ?? 'failed', hint: ours?.hint };
+  response.writeHead(ours?.code === 'usage' ? 400 : 500, { 'Content-Type': 'application/json' });
+  response.end(JSON.stringify(body));
+}

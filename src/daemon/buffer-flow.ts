@@ -1,0 +1,272 @@
+/** The buffer as a whole: its thread, the door for values, the view of the uplink, and what it says in the log. */
+import type { Clock } from '../base/clock.ts';
+import { messageOf, type StoreError } from '../base/errors.ts';
+import type { Logger } from '../base/logger.ts';
+import { Committer } from '../buffer/client/committer.ts';
+import { SeriesKeeping } from '../buffer/client/series-keeping.ts';
+import { StoredValues } from '../buffer/client/stored-values.ts';
+import { SeriesCatalogue } from '../buffer/series.ts';
+import { minFreeBytes } from '../buffer/space/bounds.ts';
+import type { StoreFacts } from '../buffer/store-facts.ts';
+import type { Settings } from '../config/settings.ts';
+import type { Metrics } from '../ops/metrics.ts';
+import { Stamps } from '../sources/stamps.ts';
+import type { Holder } from '../store/state-lock.ts';
+import type { Remote } from '../store/store-api.ts';
+import { StoreClient, type StoreThread } from '../store/store-client.ts';
+import type { SetAside } from '../store/store-messages.ts';
+import { DropLog, tellDamaged, tellDropped } from './drop-log.ts';
+import { readStamps, stampNotes } from './kept-stamps.ts';
+import { commitPace, maxSeries, storeOptions, storeThreadOptions } from './pace.ts';
+import { type AgentStoreApi, agentStoreThread } from './store-worker.ts';
+
+/** Repeated trouble is said once, then summed up so often. */
+const TROUBLE_EVERY_MS = 60_000;
+
+/** A line of `/healthz`, `status` and `doctor`. */
+const DISK_FULL =
+  'new values are not taken in: the disk is full. What was taken is safe. Free space on the file system of STATE_DIR, ' +
+  'or delete values with `tagferry buffer purge`';
+
+export class BufferFlow {
+  readonly client: StoreClient<AgentStoreApi>;
+  readonly #clock: Clock;
+  readonly #log: Logger;
+  #settings: Settings;
+  readonly #metrics: Metrics;
+  readonly #trustedNowMs: (() => number | undefined) | undefined;
+  #facts!: StoreFacts;
+  #lastRefusedMs = Number.NEGATIVE_INFINITY;
+  #failures = 0;
+  /** The last failure was a refusal by a bound or for want of space. */
+  #isRefused = false;
+  readonly #drops: DropLog;
+  #saidFailureMs = Number.NEGATIVE_INFINITY;
+  #lastProgressMs = 0;
+  setAside = 0;
+  catalogue!: SeriesCatalogue;
+  /** The one gate that gives times of arrival. */
+  stamps!: Stamps;
+  committer!: Committer;
+  outgoing!: StoredValues;
+  #series!: SeriesKeeping;
+  /** Whether a series is kept though nothing stands of it: those that tags.yaml names. */
+  isKept: (series: number) => boolean = () => true;
+  readonly values: Remote<AgentStoreApi['values']>;
+  readonly operator: Remote<AgentStoreApi['operator']>;
+  readonly inbox: Remote<AgentStoreApi['inbox']>;
+  readonly holds: Remote<AgentStoreApi['holds']>;
+
+  constructor(options: {
+    settings: Settings;
+    clock: Clock;
+    log: Logger;
+    metrics: Metrics;
+    onDeath: (error: Error) => void;
+    /** Time as far as it can be trusted: corrects what was stamped before. Left out: times leave as they are. */
+    trustedNowMs?: () => number | undefined;
+    /** Left out: the daemon. */
+    holder?: Holder;
+    /** Where the store thread was launched before. */
+    storeThread?: StoreThread | undefined;
+  }) {
+    const { settings } = options;
+    this.#settings = settings;
+    this.#clock = options.clock;
+    this.#drops = new DropLog(options.clock);
+    this.#log = options.log;
+    this.#metrics = options.metrics;
+    this.#trustedNowMs = options.trustedNowMs;
+    this.client = new StoreClient(
+      storeThreadOptions(settings, options.holder),
+      { onDeath: options.onDeath, onSetAside: (store) => this.#tellSetAside(store) },
+      options.storeThread ?? agentStoreThread(),
+    );
+    this.values = this.client.service('values');
+    this.operator = this.client.service('operator');
+    this.inbox = this.client.service('inbox');
+    this.holds = this.client.service('holds');
+  }
+
+  /**
+   * Opens the stores. Throws `store.locked` where another daemon has the state folder, and `store.unavailable` where the disk
+   * does not take writes now: then it may be called again, and `stop` must be otherwise.
+   */
+  async start(): Promise<void> {
+    const opened = await this.client.start();
+    for (const store of opened.setAside) this.#tellSetAside(store);
+    if (opened.folderNarrowedFrom !== undefined) {
+      this.#log.warn(
+        { event: 'store.folder_narrowed', mode: opened.folderNarrowedFrom },
+        "others could write in the state folder: it is now its owner's alone (0700)",
+      );
+    }
+    this.catalogue = new SeriesCatalogue(opened.series);
+    this.stamps = new Stamps(await readStamps(this.values));
+    this.committer = new Committer(this.values, {
+      clock: this.#clock,
+      catalogue: this.catalogue,
+      ...commitPace(this.#settings),
+      onFacts: (facts) => this.#note(facts),
+      onFailure: (error) => this.#noteFailure(error),
+      onCommit: (values) => this.#noteCommit(values),
+      onEarly: () => this.#metrics.earlyCommits.inc({}),
+      notesOf: stampNotes(this.stamps),
+    });
+    this.#series = new SeriesKeeping({
+      port: this.values,
+      catalogue: this.catalogue,
+      committer: this.committer,
+      clock: this.#clock,
+      isKept: (series) => this.isKept(series),
+      onForgotten: (series) => this.stamps.forget(series),
+    });
+    this.outgoing = new StoredValues(this.values, this.#clock, (facts) => this.committer.note(facts), {
+      ...(this.#trustedNowMs && this.#settings.clockUntrusted === 'correct' ? { nowMs: this.#trustedNowMs } : {}),
+      restamped: (corrected, doubtful) => {
+        this.#metrics.restamped.inc({ outcome: 'corrected' }, corrected);
+        this.#metrics.restamped.inc({ outcome: 'doubtful' }, doubtful);
+      },
+    });
+    this.#lastProgressMs = this.#clock.monotonicMs();
+    this.committer.note(opened.facts);
+    this.#warnOfBounds(opened.facts);
+    this.#log.info(
+      {
+        event: 'store.opened',
+        values: this.bufferedValues,
+        bytes: opened.facts.disk.bytes,
+        series: opened.series.length,
+      },
+      'the buffer is open',
+    );
+  }
+
+  #tellSetAside({ store, file, salvaged }: SetAside): void {
+    this.setAside++;
+    this.#log.error(
+      { event: 'store.corrupt', store, setAsideAs: file, ...salvaged },
+      'a corrupt store was set aside, what could be read was carried over',
+    );
+  }
+
+  /** After a reload: the pace of commits, and the bounds. */
+  async reload(settings: Settings): Promise<void> {
+    this.#settings = settings;
+    this.committer.setPace(commitPace(settings));
+    const facts = await this.values.configure(storeOptions(settings));
+    this.committer.note(facts);
+    this.#warnOfBounds(facts);
+  }
+
+  /** The store's latest word. */
+  get facts(): StoreFacts {
+    return this.#facts;
+  }
+
+  get bufferedValues(): number {
+    return this.#facts.logValues + this.#facts.segmentValues;
+  }
+
+  /** BUFFER_MIN_FREE in bytes of the file system of STATE_DIR. */
+  get minFreeBytes(): number {
+    return minFreeBytes(this.#facts.disk, storeOptions(this.#settings).bounds);
+  }
+
+  /** Sentences for `/healthz`; empty where values can be taken in. */
+  get problems(): string[] {
+    const problems: string[] = [];
+    const { failure } = this.committer;
+    if (failure) problems.push(`new values are not taken in: ${failure.message}`);
+    else if (this.#facts.full) problems.push(DISK_FULL);
+    else if (this.#clock.monotonicMs() - this.#lastRefusedMs < TROUBLE_EVERY_MS) {
+      problems.push('new values are refused: the buffer is full or the file system too small');
+    }
+    return problems;
+  }
+
+  /** Whether the store answers and what waits is committed: a slow disk is no dead thread, but one without an answer for minutes is. */
+  isAlive(nowMs: number, patienceMs: number): boolean {
+    if (this.client.pending === 0) this.#lastProgressMs = nowMs;
+    return nowMs - this.#lastProgressMs < patienceMs && this.committer.isAlive(nowMs, patienceMs);
+  }
+
+  #note(facts: StoreFacts): void {
+    this.#lastProgressMs = this.#clock.monotonicMs();
+    this.#facts = facts;
+    for (const { reason, values } of facts.dropped) {
+      this.#metrics.dropped.inc({ reason }, values);
+      this.#drops.note(`dropped ${reason}`, values, tellDropped(this.#log, reason));
+    }
+    for (const { what, values, file, salvaged } of facts.damaged) {
+      this.setAside++;
+      if (file === undefined) {
+        this.#drops.note(`damaged ${what}`, values, tellDamaged(this.#log, what));
+      } else {
+        const words = 'the buffer was found corrupt: it was set aside, what could be read was carried over';
+        this.#log.error({ event: 'store.corrupt', store: 'buffer.db', setAsideAs: file, ...salvaged }, words);
+      }
+    }
+    this.#drops.settle(this.#lastProgressMs);
+    this.outgoing?.update(facts.lanes);
+    this.#keepSeries();
+  }
+
+  #keepSeries(): void {
+    if (!this.catalogue || this.catalogue.size <= maxSeries(this.#settings) / 2) return;
+    this.#series.keep().then(
+      (forgotten) => {
+        if (forgotten === 0) return;
+        const facts = { event: 'buffer.series_forgotten', forgotten, series: this.catalogue.size };
+        this.#log.debug(facts, 'series without values were forgotten');
+      },
+      // A store that does not answer says so by itself.
+      () => {},
+    );
+  }
+
+  #noteCommit(values: number): void {
+    this.#metrics.commits.inc({ outcome: 'ok' });
+    // What was settled or deleted is written while values are refused: that ends nothing.
+    if (this.#failures === 0 || (values === 0 && this.#isRefused)) return;
+    this.#log.info({ event: 'store.writable', failures: this.#failures }, 'the disk takes writes again');
+    this.#failures = 0;
+    this.#saidFailureMs = Number.NEGATIVE_INFINITY;
+  }
+
+  #noteFailure(error: StoreError): void {
+    this.#metrics.commits.inc({ outcome: 'failed' });
+    const nowMs = this.#clock.monotonicMs();
+    this.#isRefused = error.code.startsWith('buffer.');
+    // A full disk is told by the store itself, until there is room again.
+    if (this.#isRefused && error.code !== 'buffer.disk-full') this.#lastRefusedMs = nowMs;
+    this.#failures++;
+    if (nowMs - this.#saidFailureMs < TROUBLE_EVERY_MS) return;
+    this.#saidFailureMs = nowMs;
+    this.#log.error(
+      { event: 'store.refused', code: error.code, error: error.message, failures: this.#failures, hint: error.hint },
+      'new values are not taken in',
+    );
+  }
+
+  #warnOfBounds(facts: StoreFacts): void {
+    const { bufferMaxBytes } = this.#settings;
+    const { freeBytes, bytes, totalBytes } = facts.disk;
+    // A file system that does not say how large it is does not say what is free either.
+    const room = Math.max(0, Math.floor(freeBytes + bytes - this.minFreeBytes));
+    if (bufferMaxBytes <= room || totalBytes === 0) return;
+    this.#log.warn(
+      { event: 'buffer.bound_beyond_disk', bufferMaxBytes, availableBytes: room },
+      'BUFFER_MAX_BYTES does not fit on the file system of STATE_DIR beside what BUFFER_MIN_FREE keeps free',
+    );
+  }
+
+  /** Commits what waits, then closes the files. */
+  async stop(): Promise<void> {
+    await this.committer?.close().catch((error: unknown) => {
+      this.#log.error({ event: 'store.last_commit_failed', error: messageOf(error) }, 'the last commit failed');
+    });
+    this.#drops.settle(Number.POSITIVE_INFINITY);
+    await this.client.stop();
+  }
+}

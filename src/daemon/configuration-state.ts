@@ -1,0 +1,120 @@
+import type { Clock } from '../base/clock.ts';
+import { ConfigurationError, messageOf } from '../base/errors.ts';
+import type { Logger } from '../base/logger.ts';
+import type { ReadConfiguration } from '../config/configuration.ts';
+import type { ConfigurationReport } from '../config/configuration-report.ts';
+import type { Refusal } from '../config/last-good.ts';
+import type { KeyName } from '../config/setting-keys.ts';
+import type { Settings } from '../config/settings.ts';
+import { CredentialWatch } from './credential-watch.ts';
+import { type ReloadingParts, reloadConfiguration } from './reloading.ts';
+
+const NO_PROBLEMS: readonly string[] = [];
+
+export interface FilesOptions {
+  clock: Clock;
+  log: Logger;
+  environment: NodeJS.ProcessEnv;
+  /** Why the configuration of the start is not that of the files. */
+  refusal?: Refusal;
+  /** Keeps what was read for a start with files that are refused. */
+  keepConfiguration?(configuration: ReadConfiguration): Promise<void>;
+  /** The configuration folder: beside it are the files of the unit's credentials. */
+  directory?: string;
+}
+
+/**
+ * What became of the last reading of the files. In force: those of now are. Refused: those of before are, since the first refusal. A
+ * restart forgets all of it and reads them anew.
+ */
+export class ConfigurationState {
+  readonly #options: FilesOptions;
+  readonly #credentials: CredentialWatch;
+  #refused: { sinceMs: number; problems: readonly string[]; parts?: readonly string[] } | undefined;
+  #restartNeeded: readonly KeyName[] = [];
+  #turn: Promise<unknown> = Promise.resolve();
+
+  constructor(options: FilesOptions) {
+    const { clock, refusal } = options;
+    this.#options = options;
+    this.#credentials = new CredentialWatch(options.directory, options.environment);
+    if (refusal) this.#refused = { sinceMs: clock.wallMs(), problems: refusal.problems, parts: refusal.parts };
+  }
+
+  /** One reload after the other: half of one and half of another would be in force. */
+  inTurn(reload: () => Promise<void>): Promise<void> {
+    const turn = this.#turn.then(reload);
+    this.#turn = turn.catch(() => {});
+    return turn;
+  }
+
+  /** The state folder takes writes: what works is kept, and a start that goes on without the files of now is said loudly. */
+  async started(configuration: ReadConfiguration): Promise<void> {
+    const { log, refusal } = this.#options;
+    if (refusal === undefined) return this.#keep(configuration);
+    const fields = { event: 'config.refused', parts: refusal.parts, problems: refusal.problems };
+    log.error(fields, 'the files are refused, the last good ones are in force, and no reaction of a refused file');
+  }
+
+  /** Throws where the files are refused. */
+  async reload(parts: Omit<ReloadingParts, 'log'>): Promise<void> {
+    const { log, clock } = this.#options;
+    const before = parts.inForce.settings;
+    try {
+      const { configuration, needRestart } = await reloadConfiguration({ ...parts, log });
+      this.#refused = undefined;
+      this.#restartNeeded = needRestart;
+      if (secretsOf(before) !== secretsOf(configuration.settings)) this.#credentials.taken();
+      await this.#keep(configuration);
+    } catch (error) {
+      const problems = error instanceof ConfigurationError ? error.problems : [messageOf(error)];
+      this.#refused = { sinceMs: this.#refused?.sinceMs ?? clock.wallMs(), problems };
+      throw error;
+    }
+    const changed = this.#credentials.changed();
+    if (changed.length === 0) return;
+    const fields = { event: 'config.credentials_changed', credentials: changed };
+    log.warn(fields, 'systemd hands over credentials at a start alone: these take effect with a restart');
+  }
+
+  async #keep(configuration: ReadConfiguration): Promise<void> {
+    const { log, keepConfiguration } = this.#options;
+    await keepConfiguration?.(configuration).catch((error: unknown) => {
+      const fields = { event: 'config.not_kept', error: messageOf(error) };
+      log.warn(fields, 'the configuration could not be kept for a start with files that are refused');
+    });
+  }
+
+  /** What the service manager shows behind its line. */
+  get statusWords(): string {
+    return this.#refused ? ', files refused' : '';
+  }
+
+  /** Seconds since 1970; 0 where the files are in force. */
+  get refusedSinceSeconds(): number {
+    return (this.#refused?.sinceMs ?? 0) / 1000;
+  }
+
+  /** For `/healthz`: what a restart does not mend. */
+  get notes(): string[] {
+    const { refused } = this.report();
+    if (refused === null) return [];
+    return [
+      `files refused since ${refused.since}, running on those of before: ${refused.problems[0] ?? 'see the log'}`,
+    ];
+  }
+
+  report(): ConfigurationReport {
+    const refused = this.#refused;
+    const { sinceMs, ...rest } = refused ?? { sinceMs: 0, problems: NO_PROBLEMS };
+    return {
+      refused: refused ? { since: new Date(sinceMs).toISOString(), ...rest } : null,
+      restart_needed: this.#restartNeeded,
+      changed_credentials: this.#credentials.changed(),
+    };
+  }
+}
+
+function secretsOf({ clientSecret, technicalPassword }: Settings): string {
+  return JSON.stringify([clientSecret, technicalPassword]);
+}

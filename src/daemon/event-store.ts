@@ -1,0 +1,68 @@
+/** What lives in `inbox.db`: the inbox of events and the table of holds. Opened at the start, and begun anew where it is corrupt. */
+import { join } from 'node:path';
+import { HoldTable } from '../access/hold-table.ts';
+import { systemClock } from '../base/clock.ts';
+import { type Database, openDatabase } from '../base/database.ts';
+import type { EventStoreKind, OpenedEvents } from '../store/store-api.ts';
+import { Inbox } from '../webhook/inbox.ts';
+import { copyReadableRows } from '../webhook/inbox-salvage.ts';
+import { prepareTables } from '../webhook/inbox-tables.ts';
+import { WATERMARK_NOTE } from '../webhook/watermark.ts';
+
+/** What of it the main thread asks. */
+export interface EventServices {
+  inbox: Inbox;
+  holds: HoldTable;
+}
+
+type EventStore = OpenedEvents<EventServices>;
+
+function open(database: Database, boot: string): EventStore {
+  const inbox = new Inbox(database, systemClock);
+  inbox.open(boot);
+  const holds = new HoldTable(database);
+  holds.open();
+  return { database, services: { inbox, holds } };
+}
+
+/**
+ * Carries what reads of a corrupt one into a new one, before it opens. That events were seen is most of it: none of them
+ * runs again. What is missing the platform still has, so everything that it lists is read again. Gives the rows.
+ */
+function carryOver(from: string, into: Database): number {
+  prepareTables(into);
+  const holds = new HoldTable(into);
+  holds.open();
+  const rows = copyReadableRows(from, into);
+  // Numbers of lost events may be given again.
+  holds.forgetCursor();
+  into.prepare('DELETE FROM inbox_note WHERE name = ?').run(WATERMARK_NOTE);
+  return rows;
+}
+
+/** Numbers of events that are under way are not given again. */
+function begin(path: string, from: string, boot: string, before: EventServices): { opened: EventStore; rows: number } {
+  const database = openDatabase(path);
+  try {
+    const rows = carryOver(from, database);
+    const opened = open(database, boot);
+    opened.services.inbox.startAfter(before.inbox.lastId);
+    return { opened, rows };
+  } catch (error) {
+    database.close();
+    throw error;
+  }
+}
+
+/** For the store thread. */
+export const eventStore: EventStoreKind<EventServices> = {
+  path: (stateDir) => join(stateDir, 'inbox.db'),
+  open(database, boot, hasLostCommits) {
+    const opened = open(database, boot);
+    // The platform has them still, and those that are here are known.
+    if (hasLostCommits) opened.services.inbox.setNote(WATERMARK_NOTE, '');
+    return opened;
+  },
+  carryOver,
+  begin,
+};

@@ -1,0 +1,299 @@
+/** Events from the platform: listener and catch-up into the inbox, from there to holds and reactions. */
+import { createHash, randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import { AccessFollower } from '../access/follower.ts';
+import { Holds } from '../access/holds.ts';
+import type { Clock } from '../base/clock.ts';
+import { webhookBudgetBytes } from '../base/inbound/memory-budget.ts';
+import type { Logger } from '../base/logger.ts';
+import { memoryLimitBytes } from '../base/memory-limit.ts';
+import type { BrokerSpec } from '../broker/broker-spec.ts';
+import { Brokers } from '../broker/brokers.ts';
+import type { SeriesCatalogue } from '../buffer/series.ts';
+import type { Reaction } from '../config/reactions.ts';
+import type { Settings } from '../config/settings.ts';
+import type { Source, Tag, Tags } from '../config/tags.ts';
+import type { Metrics } from '../ops/metrics.ts';
+import type { PlatformClient } from '../platform/client.ts';
+import type { Journal } from '../reactions/journal.ts';
+import { createPerformer } from '../reactions/perform.ts';
+import { endOrphans } from '../reactions/process-family.ts';
+import { ReactionRunner } from '../reactions/runner.ts';
+import { tagNames } from '../reactions/tag-names.ts';
+import type { Remote } from '../store/store-api.ts';
+import { CatchUp } from '../webhook/catch-up.ts';
+import { EventFeed } from '../webhook/event-feed.ts';
+import { filtersFor } from '../webhook/filters.ts';
+import type { Inbox } from '../webhook/inbox.ts';
+import { pathOf, WebhookListener } from '../webhook/listener.ts';
+import { WebhookRegistration } from '../webhook/registration.ts';
+import { RegistrationFile } from '../webhook/registration-file.ts';
+import {
+  type SelfTestLine,
+  type SelfTestTarget,
+  type SendTest,
+  sendToListener,
+  testWebhook,
+} from '../webhook/self-test.ts';
+import type { BufferFlow } from './buffer-flow.ts';
+import { certificateFiles } from './certificate-files.ts';
+
+export interface EventsFlowOptions {
+  settings: Settings;
+  tags: Tags;
+  reactions: readonly Reaction[];
+  buffer: BufferFlow;
+  client: PlatformClient;
+  /** Posts to WEBHOOK_URL as the platform would, for the self-test. */
+  sendToPublic(url: string): SendTest;
+  clock: Clock;
+  log: Logger;
+  metrics: Metrics;
+  /** What the ages of events are judged by: see `eventNowMs`. */
+  nowMs(): number | undefined;
+}
+
+/** Retention of the inbox is worked off in small steps between other calls. */
+const PRUNE_EVERY_MS = 60_000;
+/** Share of the request budget that probes of held assets may take. */
+const PROBE_SHARE = 10;
+
+/** What this technical user may not see now, of the series of a buffer that is open. */
+export function makeHolds(parts: {
+  settings: Settings;
+  tags: Iterable<Tag>;
+  buffer: BufferFlow;
+  clock: Clock;
+  log: Logger;
+}): Holds {
+  const { settings, tags, buffer, clock, log } = parts;
+  return new Holds({
+    store: buffer.holds,
+    tags,
+    series: buffer.catalogue satisfies SeriesCatalogue,
+    clock,
+    logger: log,
+    probesPerMinute: () =>
+      settings.requestsPerMinute > 0 ? settings.requestsPerMinute / PROBE_SHARE : Number.POSITIVE_INFINITY,
+  });
+}
+
+export class EventsFlow {
+  readonly #options: EventsFlowOptions;
+  readonly #inbox: Remote<Inbox>;
+  readonly #instance: string;
+  readonly #selfTestMark = randomUUID();
+  readonly holds: Holds;
+  readonly brokers: Brokers;
+  readonly registration: WebhookRegistration;
+  readonly catchUp: CatchUp;
+  readonly runner: ReactionRunner;
+  readonly #follower: AccessFollower;
+  readonly #stopping = new AbortController();
+  #listener: WebhookListener | undefined;
+  #cancelPrune: () => void = () => {};
+  /** Of the events found damaged since the start. */
+  #saidDamaged = 0;
+
+  constructor(options: EventsFlowOptions) {
+    const { settings, tags, reactions, buffer, client, clock, log, metrics } = options;
+    this.#options = options;
+    this.#inbox = buffer.inbox;
+    this.#instance = clientId(settings.stateDir, 'reactions');
+    const received = (eventType: string) => metrics.eventsReceived.inc({ event_type: eventType });
+    const feed = new EventFeed(this.#inbox);
+    const inserted = () => {
+      this.#follower.wake();
+      this.runner.wake();
+    };
+    this.holds = makeHolds({ settings, tags: tags.tags.values(), buffer, clock, log });
+    this.#follower = new AccessFollower({ feed, holds: this.holds, clock, logger: log });
+    this.brokers = new Brokers({
+      clock,
+      logger: log,
+      platformCaFile: settings.platformCa,
+      clientId: (name) => clientId(settings.stateDir, name),
+    });
+    this.registration = new WebhookRegistration(
+      {
+        url: settings.webhookUrl,
+        secret: settings.webhookSecret,
+        eventTypes: settings.webhookEvents,
+        properties: filtersFor(reactions, settings.webhookEvents),
+        application: settings.clientApplication,
+      },
+      {
+        platform: client,
+        file: new RegistrationFile(join(settings.stateDir, 'webhook.json')),
+        clock,
+        log,
+        registered: () => this.catchUp.nowRegistered(),
+      },
+    );
+    this.catchUp = new CatchUp(
+      { pollMs: settings.webhookPollMs, listening: settings.webhookListen !== undefined },
+      {
+        platform: client,
+        inbox: this.#inbox,
+        registered: () => this.registration.current(),
+        lost: () => this.registration.checkSoon(),
+        clock,
+        log,
+        received,
+        inserted,
+      },
+    );
+    this.runner = new ReactionRunner({
+      journal: journalOf(this.#inbox, feed),
+      reactions,
+      tagOf: tagNames(tags.tags.values()),
+      perform: createPerformer({
+        clock,
+        logger: log,
+        instance: this.#instance,
+        publish: (broker, topic, payload, publishing) => this.brokers.publish(broker, topic, payload, publishing),
+      }),
+      clock,
+      logger: log,
+      nowMs: () => options.nowMs(),
+      onOutcome: (name, outcome) => metrics.reactions.inc({ name, outcome }),
+    });
+    if (settings.webhookListen) {
+      this.#listener = new WebhookListener(
+        {
+          listen: settings.webhookListen,
+          path: pathOf(settings.webhookUrl),
+          acceptSha1: settings.webhookAcceptSha1,
+          tls: certificateFiles(settings, 'webhook'),
+          limits: { bytesUnderWay: webhookBudgetBytes(memoryLimitBytes()) },
+        },
+        {
+          insertMany: (events) => this.#inbox.insertMany(events),
+          secrets: () => this.registration.secrets(),
+          clock,
+          log,
+          received,
+          rejected: (reason) => metrics.eventsRejected.inc({ reason }),
+          inserted,
+          isSelfTest: (mark) => mark === this.#selfTestMark,
+        },
+      );
+    }
+  }
+
+  /** Holds first: a post of something that is held must not go out because the table was not read yet. */
+  async start(): Promise<void> {
+    await this.holds.start();
+    await this.#followBrokers(this.#options.tags);
+    // The secret is read before the listener opens: a delivery must not be refused for that.
+    await this.registration.load();
+    await this.#listener?.start();
+    // What a killed daemon left running is ended before its reaction runs again.
+    await endOrphans(this.#instance);
+    this.#follower.start();
+    this.runner.start();
+    await this.registration.start(this.#stopping.signal);
+    this.catchUp.start(this.#stopping.signal);
+    this.#prune();
+  }
+
+  async #followBrokers(tags: Tags): Promise<string[]> {
+    const sources = [...tags.sources.values()].filter((source) => source.kind === 'mqtt');
+    return this.brokers.set(sources as Source<BrokerSpec>[]);
+  }
+
+  /** New rules, tags and brokers. Gives the brokers whose subscriptions have to be made anew. */
+  async reload(tags: Tags, reactions: readonly Reaction[]): Promise<string[]> {
+    this.runner.setReactions(reactions, tagNames(tags.tags.values()));
+    this.registration.setFilters(filtersFor(reactions, this.#options.settings.webhookEvents));
+    this.holds.setTags(tags.tags.values());
+    return this.#followBrokers(tags);
+  }
+
+  /** Where the listener is, for `status`; `undefined` where it is off. */
+  get listening(): string | undefined {
+    const address = this.#listener?.address();
+    if (!address) return undefined;
+    return typeof address === 'string' ? `unix:${address}` : `${address.address}:${address.port}`;
+  }
+
+  /** `webhook test`: the listener as it stands here, then through WEBHOOK_URL. */
+  testWebhook(): Promise<SelfTestLine[]> {
+    const { webhookUrl, webhookTlsCert } = this.#options.settings;
+    const address = this.#listener?.address();
+    const targets: SelfTestTarget[] = [];
+    if (address) {
+      const send = sendToListener(address, pathOf(webhookUrl), webhookTlsCert !== undefined);
+      targets.push({ name: 'listener', address: this.listening ?? '', send });
+    }
+    if (webhookUrl) targets.push({ name: 'public', address: webhookUrl, send: this.#options.sendToPublic(webhookUrl) });
+    return testWebhook(targets, this.registration.secrets()[0], this.#selfTestMark);
+  }
+
+  #prune(): void {
+    this.#cancelPrune = this.#options.clock.after(PRUNE_EVERY_MS, () => {
+      const pruned = this.#inbox.prune().then(() => this.#sayDamaged());
+      void pruned.catch(() => {}).finally(() => this.#prune());
+    });
+  }
+
+  async #sayDamaged(): Promise<void> {
+    const { damaged } = await this.#inbox.stats();
+    if (damaged <= this.#saidDamaged) return;
+    this.#saidDamaged = damaged;
+    const fields = { event: 'inbox.damaged', events: damaged };
+    this.#options.log.error(
+      fields,
+      'events did not fit their checksums and do not run; the platform is asked for them again',
+    );
+  }
+
+  /** Takes no more deliveries. */
+  async stopListening(): Promise<void> {
+    await this.#listener?.stop();
+  }
+
+  /** Lets reactions that run finish within the budget; the others run at the next start. */
+  async stop(budgetMs: number): Promise<void> {
+    this.#cancelPrune();
+    this.#stopping.abort(new Error('the agent stops'));
+    await Promise.all([
+      this.#listener?.stop(),
+      this.catchUp.stop(),
+      this.registration.stop(),
+      this.runner.stop(budgetMs),
+      this.#follower.stop(),
+    ]);
+    await this.brokers.stop();
+    await this.holds.stop();
+  }
+}
+
+/** Events come parsed, by the feed; everything else is the inbox's own. */
+function journalOf(inbox: Remote<Inbox>, feed: EventFeed): Journal {
+  return {
+    runnable: (limit, afterId) => feed.runnable(limit, afterId),
+    markRunning: (id) => inbox.markRunning(id),
+    record: (id, progress, attempt) => inbox.record(id, progress, attempt),
+    finish: (id, state, retryInMs) => inbox.finish(id, state, retryInMs),
+    replay: (id) => inbox.replay(id),
+    cooldown: (reaction, object) => inbox.cooldown(reaction, object),
+    setCooldown: (reaction, object, restMs) => inbox.setCooldown(reaction, object, restMs),
+  };
+}
+
+/** A name that stays the same at every start and differs from gateway to gateway. */
+function clientId(stateDir: string, name: string): string {
+  const place = [machineId(), stateDir, name].join('\0');
+  return `tagferry-${createHash('sha256').update(place).digest('hex').slice(0, 16)}`;
+}
+
+function machineId(): string {
+  try {
+    return readFileSync('/etc/machine-id', 'utf8').trim();
+  } catch {
+    return hostname();
+  }
+}

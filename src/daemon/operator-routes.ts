@@ -1,0 +1,55 @@
+/** Everything that verbs can ask of this daemon, one set of routes a subject. */
+import type { Clock } from '../base/clock.ts';
+import type { Settings } from '../config/settings.ts';
+import type { Tag } from '../config/tags.ts';
+import { bufferRoutes } from '../control/buffer-routes.ts';
+import { type ControlParts, controlRoutes } from '../control/control-routes.ts';
+import type { ControlRoutes } from '../control/control-server.ts';
+import { decommissionRoutes } from '../control/decommission-routes.ts';
+import { sourceRoutes } from '../control/source-routes.ts';
+import type { BufferFlow } from './buffer-flow.ts';
+import type { EventsFlow } from './events-flow.ts';
+import type { SourcesFlow } from './sources-flow.ts';
+
+export interface OperatorParts extends Omit<ControlParts, 'inbox' | 'events'> {
+  buffer: BufferFlow;
+  events: EventsFlow;
+  settings: Settings;
+  sources: SourcesFlow;
+  tags(): ReadonlyMap<string, Tag>;
+  /** Stops the daemon with exit status 78. */
+  leave(): void;
+  clock: Clock;
+}
+
+export function operatorRoutes(parts: OperatorParts): ControlRoutes {
+  const { buffer, clock, events, log, settings, sources } = parts;
+  const ofBuffer = bufferRoutes({
+    flow: buffer,
+    tags: () => parts.tags(),
+    intake: sources.intake,
+    clock,
+    isHeld: (asset) => events.holds.isHeld(asset),
+  });
+  return {
+    ...controlRoutes({ ...parts, inbox: buffer.inbox }),
+    ...sourceRoutes(sources),
+    ...ofBuffer,
+    'buffer/import': async (params, call) => {
+      sources.demandOpen();
+      return ofBuffer['buffer/import']!(params, call);
+    },
+    ...decommissionRoutes({
+      buffer,
+      inbox: buffer.inbox,
+      registration: events.registration,
+      sources,
+      webhook: { url: settings.webhookUrl, byHand: Boolean(settings.webhookSecret) },
+      stateDir: settings.stateDir,
+      tryPosting: () => parts.tryPosting(),
+      leave: () => parts.leave(),
+      clock,
+      log,
+    }),
+  };
+}

@@ -1,0 +1,127 @@
+/** The way to the platform: sockets, session, request budget, client. */
+import { readFileSync } from 'node:fs';
+import type { Clock } from '../base/clock.ts';
+import { ConfigurationError, codeOf } from '../base/errors.ts';
+import type { Logger } from '../base/logger.ts';
+import type { Settings } from '../config/settings.ts';
+import { PlatformClient } from '../platform/client.ts';
+import { createDispatcher, type Sockets } from '../platform/dispatcher.ts';
+import { HttpBoundary } from '../platform/http-boundary.ts';
+import { RequestBudget } from '../platform/request-budget.ts';
+import { Session } from '../platform/session/session.ts';
+import { SessionFile } from '../platform/session/session-file.ts';
+import { sessionReport } from '../platform/session/session-report.ts';
+import type { SessionCredentials } from '../platform/session/token-requests.ts';
+
+/** Sockets beside those for posts: the session and the webhook's calls must not wait for a slow post. */
+const OTHER_SOCKETS = 3;
+/** A person waits for it. */
+const TEST_DEADLINE_MS = 15_000;
+
+export interface PlatformFlowOptions {
+  settings: Settings;
+  version: string;
+  clock: Clock;
+  log: Logger;
+  onRenewal(grant: string): void;
+  /** Whether no agent ever had the state folder. */
+  neverRan: boolean;
+}
+
+export class PlatformFlow {
+  readonly #sockets: Sockets;
+  readonly session: Session;
+  readonly budget: RequestBudget;
+  readonly client: PlatformClient;
+  readonly boundary: HttpBoundary;
+
+  /** Read at each token request: a reload may bring new ones. */
+  #credentials: SessionCredentials;
+
+  /** Throws `ConfigurationError` where PLATFORM_CA cannot be read. */
+  constructor(options: PlatformFlowOptions) {
+    const { settings, clock, log } = options;
+    this.#credentials = credentialsOf(settings);
+    this.#sockets = createDispatcher({
+      connections: settings.postConcurrency + OTHER_SOCKETS,
+      caPem: settings.platformCa === undefined ? undefined : readAuthority(settings.platformCa),
+      httpsProxy: settings.httpsProxy,
+      noProxy: settings.noProxy,
+    });
+    this.boundary = new HttpBoundary({ sockets: this.#sockets, clock, userAgent: `tagferry/${options.version}` });
+    this.session = new Session({
+      // Its answers tell the platform's time before the first call of the API can.
+      boundary: {
+        send: async (request) => {
+          const answer = await this.boundary.send(request);
+          this.client.platformClock.observe(answer);
+          return answer;
+        },
+      },
+      baseUrl: settings.platformUrl,
+      credentials: () => this.#credentials,
+      file: new SessionFile(settings.stateDir),
+      clock,
+      log,
+      onRenewal: (grant) => options.onRenewal(grant),
+    });
+    this.budget = new RequestBudget(clock, {
+      requestsPerMinute: settings.requestsPerMinute,
+      requestsPerDay: settings.requestsPerDay,
+      // Where nothing ever ran, nothing can have been posted a moment ago.
+      ...(options.neverRan ? { quietSinceMs: Number.NEGATIVE_INFINITY } : {}),
+    });
+    this.client = new PlatformClient({
+      boundary: this.boundary,
+      baseUrl: settings.platformUrl,
+      tokens: this.session,
+      budget: this.budget,
+      apiKey: settings.apiKeyHeader ? { header: settings.apiKeyHeader, clientId: settings.clientId } : undefined,
+      clock,
+      log,
+    });
+  }
+
+  /** Posts to an address that is no API: whether the webhook's is reachable. No token goes with it. */
+  senderTo(url: string): (headers: Readonly<Record<string, string>>, body: Uint8Array) => Promise<number> {
+    return async (headers, body) => {
+      const request = { method: 'POST', url: new URL(url), headers, body, deadlineMs: TEST_DEADLINE_MS } as const;
+      return (await this.boundary.send(request)).status;
+    };
+  }
+
+  /** For health, `status` and `session show`. */
+  sessionReport() {
+    return sessionReport(this.session);
+  }
+
+  /** New credentials, and a session that was refused tries at once. */
+  reload(settings: Settings): void {
+    this.#credentials = credentialsOf(settings);
+    this.session.tryNow();
+  }
+
+  /** Revokes the tokens within the budget, then closes the sockets. */
+  async stop(budgetMs: number): Promise<void> {
+    await this.session.stop(budgetMs);
+    await this.#sockets.destroy();
+  }
+}
+
+function credentialsOf(settings: Settings): SessionCredentials {
+  const { clientId, clientSecret, clientAuth, technicalUsername, technicalPassword } = settings;
+  return {
+    client: { clientId, clientSecret, clientAuth },
+    user: { username: technicalUsername, password: technicalPassword },
+  };
+}
+
+function readAuthority(path: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    throw new ConfigurationError([
+      `PLATFORM_CA: ${path} cannot be read (${codeOf(error)}), name a PEM file that this user may read`,
+    ]);
+  }
+}

@@ -1,0 +1,31 @@
+/** What health, status and metrics read of the buffer and of the events; the daemon hands it over. */
+import type { Holds } from '../access/holds.ts';
+import type { SeriesCatalogue } from '../buffer/series.ts';
+import type { StoreFacts } from '../buffer/store-facts.ts';
+import type { InboxEvent } from '../webhook/inbox-event.ts';
+import type { WebhookRegistration } from '../webhook/registration.ts';
+
+export interface ShownBuffer {
+  readonly facts: StoreFacts;
+  readonly catalogue: SeriesCatalogue;
+  /** Values that are not delivered, without quarantine. */
+  readonly bufferedValues: number;
+  readonly committer: { readonly waitingValues: number };
+  /** Corrupt stores and rows since the start. */
+  readonly setAside: number;
+  /** Sentences; empty where values can be taken in. */
+  readonly problems: readonly string[];
+  /** BUFFER_MIN_FREE in bytes of the file system. */
+  readonly minFreeBytes: number;
+}
+
+export interface InboxLook {
+  readonly inbox: { list(query: { limit: number }): Promise<InboxEvent[]> };
+}
+
+export interface ShownEvents {
+  readonly holds: Pick<Holds, 'heldCount' | 'list' | 'lostNodes'>;
+  readonly registration: Pick<WebhookRegistration, 'current' | 'isSecretKnown'>;
+  /** Where the webhook listener is; `undefined` where it is off. */
+  readonly listening: string | undefined;
+}

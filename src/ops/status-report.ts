@@ -1,0 +1,206 @@
+/** What `tagferry status` and `/status` show: the daemon's whole state in one JSON object, nothing secret in it. */
+import type { Clock } from '../base/clock.ts';
+import type { ConfigurationReport } from '../config/configuration-report.ts';
+import type { Tags } from '../config/tags.ts';
+import type { RequestBudget } from '../platform/request-budget.ts';
+import type { Session } from '../platform/session/session.ts';
+import { sessionReport } from '../platform/session/session-report.ts';
+import { SeriesNames, unitText } from '../sources/series-names.ts';
+import type { SourceReport } from '../sources/source-report.ts';
+import type { Uplink } from '../uplink/uplink.ts';
+import { describeEvent } from '../webhook/inbox-event.ts';
+import type { QuotaReport } from './quota.ts';
+import { drainSeconds, type RatesNow } from './rates.ts';
+import type { InboxLook, ShownBuffer, ShownEvents } from './shown-parts.ts';
+
+export interface StatusParts {
+  version: string;
+  clock: Clock;
+  startedWallMs: number;
+  startedMonotonicMs: number;
+  tags: () => Tags;
+  stateDir: string;
+  platformUrl: string;
+  webhookUrl: string | undefined;
+  configuration: ConfigurationReport;
+  buffer: ShownBuffer & InboxLook;
+  session: Session;
+  budget: RequestBudget;
+  uplink: Uplink;
+  events: ShownEvents;
+  rates: RatesNow;
+  quota: QuotaReport | undefined;
+  addresses: () => Record<string, string | undefined>;
+  sources: readonly SourceReport[];
+}
+
+const LAST_EVENTS = 5;
+/** What the platform says of a post's content, its sender or its asset: whoever says that is there. */
+const REFUSALS: ReadonlySet<string> = new Set(['400', '401', '403', '404', '413', '422']);
+
+/** One word for the whole: what STATUS tells systemd and an operator reads first. */
+export function overallState(parts: Pick<StatusParts, 'session' | 'uplink' | 'buffer'>): string {
+  if (parts.buffer.problems.length > 0) return 'refusing values';
+  if (!parts.session.snapshot().usable) return 'signed out';
+  const { away, restsForMs } = parts.uplink.snapshot();
+  if (away && !away.isForeign) {
+    if (away.code === '402') return 'quota spent';
+    if (REFUSALS.has(away.code)) return 'posts refused';
+  }
+  if (away) return 'platform away';
+  return restsForMs === undefined ? 'online' : 'resting';
+}
+
+export async function statusReport(parts: StatusParts) {
+  const { buffer, clock, events, session, uplink, budget, rates } = parts;
+  const { facts } = buffer;
+  const nowMs = clock.monotonicMs();
+  const request = budget.stats();
+  return {
+    version: parts.version,
+    pid: process.pid,
+    state: overallState(parts),
+    started_at: new Date(parts.startedWallMs).toISOString(),
+    uptime_seconds: Math.round((nowMs - parts.startedMonotonicMs) / 1000),
+    platform: parts.platformUrl,
+    configuration: parts.configuration,
+    session: sessionReport(session),
+    buffer: {
+      values: buffer.bufferedValues,
+      live: facts.logValues,
+      backlog: facts.segmentValues,
+      quarantined: facts.quarantined,
+      waiting_for_commit: buffer.committer.waitingValues,
+      bytes: facts.disk.bytes,
+      free_bytes: facts.disk.freeBytes,
+      oldest_age_seconds: Math.round(facts.oldestAgeMs / 1000),
+      series: buffer.catalogue.size,
+      set_aside: buffer.setAside,
+      problems: buffer.problems,
+    },
+    rates: {
+      ingested_per_minute: rates.ingestedPerMinute,
+      delivered_per_minute: rates.deliveredPerMinute,
+      // Nobody knows while the platform is away.
+      drained_in_seconds: drainedInSeconds(parts),
+    },
+    uplink: uplinkReport(uplink, clock, seriesNames(parts)),
+    requests: {
+      minute: request.minuteUsed,
+      minute_limit: request.minuteLimit,
+      day: request.dayUsed,
+      day_limit: request.dayLimit,
+      day_projected: Math.round(request.dayProjected),
+      quota: parts.quota ?? null,
+      resting_seconds:
+        request.restingUntilMs === undefined ? 0 : Math.max(0, Math.ceil((request.restingUntilMs - nowMs) / 1000)),
+    },
+    listener: {
+      ...parts.addresses(),
+      webhook: events.listening,
+      webhook_url: parts.webhookUrl,
+      registered: events.registration.current()?.webhook,
+      secret_known: events.registration.isSecretKnown,
+    },
+    sources: parts.sources,
+    holds: events.holds.list(),
+    lost_nodes: events.holds.lostNodes(),
+    events: await lastEvents(buffer),
+    tags: parts.tags().tags.size,
+    state_dir: parts.stateDir,
+  };
+}
+
+function drainedInSeconds({ buffer, uplink, rates }: StatusParts): number | null {
+  const { state, intervalMs } = uplink.snapshot();
+  if (state === 'away') return null;
+  return drainSeconds({ values: buffer.bufferedValues, oldestAgeMs: buffer.facts.oldestAgeMs, intervalMs }, rates);
+}
+
+export type StatusReport = Awaited<ReturnType<typeof statusReport>>;
+
+/** What a reload or `session renew` ends early. */
+const QUOTA_SPENT = 'the quota of API calls is spent, all posts pause';
+
+function awayMessage({ code, words, isForeign }: { code: string; words: string; isForeign: boolean }): string {
+  if (isForeign) return `something answers in the platform's place: ${words}`;
+  return code === '402' ? `${QUOTA_SPENT}: ${words}` : words;
+}
+
+/** A series in the words of tags.yaml. */
+interface NamedSeries {
+  key?: string;
+  group?: string | undefined;
+  /** Its number, or its code. */
+  unit?: string | undefined;
+  tag?: string | undefined;
+}
+
+function seriesNames({ buffer, tags }: StatusParts): (series: number) => NamedSeries {
+  let names: SeriesNames | undefined;
+  return (id) => {
+    const series = buffer.catalogue.get(id);
+    if (series === undefined) return {};
+    // Built for a report that has something to name, which most have not.
+    names ??= new SeriesNames(tags().tags);
+    const { key, group, unit } = series;
+    return { key, group, unit: unit && unitText(unit), tag: names.tagOf(series) };
+  };
+}
+
+/** Posts: how they go, when the last went, what waits for the platform's word. */
+function uplinkReport(uplink: Uplink, clock: Clock, name: (series: number) => NamedSeries) {
+  const now = uplink.snapshot();
+  const seconds = (ms: number) => Math.round(ms / 1000);
+  // By the wall clock at the time: a jump since shows as an odd age, which is better than a hidden one.
+  const ago = (atMs: number | undefined) => (atMs === undefined ? null : Math.max(0, seconds(clock.wallMs() - atMs)));
+  const text = (atMs: number | undefined) => (atMs === undefined ? null : new Date(atMs).toISOString());
+  const until = (forMs: number) => new Date(clock.wallMs() + forMs).toISOString();
+  return {
+    state: now.state,
+    away: now.away
+      ? {
+          since_seconds: seconds(now.away.forMs),
+          code: now.away.code,
+          message: awayMessage(now.away),
+          foreign_answer: now.away.isForeign,
+          attempts: now.away.attempts,
+          next_try_in_seconds: Math.round(now.away.nextTryInMs / 100) / 10,
+          next_try_at: until(now.away.nextTryInMs),
+        }
+      : null,
+    resting:
+      now.restsForMs === undefined
+        ? null
+        : { code: '429', for_seconds: seconds(now.restsForMs), until: until(now.restsForMs) },
+    last_post_at: text(now.lastPostAtMs),
+    last_post_seconds_ago: ago(now.lastPostAtMs),
+    last_delivered_at: text(now.lastDeliveredAtMs),
+    last_delivered_seconds_ago: ago(now.lastDeliveredAtMs),
+    delivered_values: now.deliveredValues,
+    quarantined_values: now.quarantinedValues,
+    posts_under_way: now.postsUnderWay,
+    post_interval_seconds: Math.round(now.intervalMs / 100) / 10,
+    post_max_bytes: now.maxBytes,
+    waiting_series: now.waitingSeries.map(({ nextTryInMs, words, ...rest }) => ({
+      ...rest,
+      ...name(rest.series),
+      message: words,
+      next_try_in_seconds: seconds(nextTryInMs),
+    })),
+    paused_assets: now.pausedAssets.map(({ asset, failures, forMs }) => ({
+      asset,
+      failures,
+      for_seconds: seconds(forMs),
+    })),
+  };
+}
+
+/** The last events of the inbox; none where the disk does not let us look. */
+async function lastEvents(buffer: InboxLook) {
+  try {
+    return (await buffer.inbox.list({ limit: LAST_EVENTS })).map(describeEvent);
+  } catch {
+    return [];
+  }
+}

@@ -1,0 +1,262 @@
+/**
+ * The gate of a source: every reading of every kind comes through `take`, which scales it, leaves out what the dead band
+ * leaves out, stamps it, and gives it to the buffer with what else was taken in the same turn of the event loop.
+ *
+ *   take, take, … ──► batch ──► append ──► on disk: last values move on, readings are counted
+ *                       ▲         │
+ *                       └─ later ─┘ the store refuses
+ *
+ * Many batches may be under way at once. What was last sent moves on only with the commit: a reading that is left out because
+ * of one under way waits for it, so nothing is confirmed on the strength of a value that is then lost. A crash loses
+ * what waits, none of which was confirmed.
+ */
+import type { Clock } from '../base/clock.ts';
+import { codeOf, messageOf, TagferryError } from '../base/errors.ts';
+import type { Logger } from '../base/logger.ts';
+import type { Note } from '../buffer/client/notes.ts';
+import { STAMPED_HERE, STATUS_FLAGS, STATUS_MASK, ValueColumns } from '../buffer/format/value-columns.ts';
+import type { Point } from './points.ts';
+import { isSent, type LastSent, scaledOf } from './shaping.ts';
+import type { Stamps } from './stamps.ts';
+import { TroubleLog } from './trouble-log.ts';
+import { type CountIngested, retryAfterOf, type ValueSink } from './value-sink.ts';
+
+export type Quality = keyof typeof STATUS_FLAGS;
+
+/** As it came, before it was scaled. */
+export interface Reading {
+  point: Point;
+  raw: number;
+  timeMs?: number;
+  quality?: Quality;
+}
+
+export interface GateOptions {
+  /** Of the source in tags.yaml. */
+  source: string;
+  /** `arrival`: times that come with a value do not count. */
+  timeFrom: 'arrival' | 'source';
+  sink: ValueSink;
+  stamps: Stamps;
+  clock: Clock;
+  log: Logger;
+  countIngested?: CountIngested;
+  /** Values that may wait for the disk; 20,000 unless told. */
+  maxWaiting?: number;
+}
+
+/** What is known of one series of a source. */
+interface PointState {
+  sent: LastSent | undefined;
+  /** The last one under way, and the batch it goes with. */
+  next: { sent: LastSent; batch: Batch } | undefined;
+}
+
+const MAX_WAITING = 20_000;
+const MIN_RETRY_MS = 100;
+
+export class Gate {
+  readonly #options: GateOptions;
+  readonly #trouble: TroubleLog;
+  readonly #states = new Map<number, PointState>();
+  readonly #end = new AbortController();
+  #open: Batch | undefined;
+  #batches = new Set<Batch>();
+  #waiting = 0;
+  /** Readings that reached the disk, and the monotonic time of the last one. */
+  stored = 0;
+  lastStoredMs: number | undefined;
+  /** Monotonic, of the last reading that was a number, sent or left out by the dead band. */
+  lastTakenMs: number | undefined;
+  readonly #listeners = new Set<(reading: Reading) => void>();
+
+  constructor(options: GateOptions) {
+    this.#options = options;
+    this.#trouble = new TroubleLog(options.log, options.clock);
+  }
+
+  /** So many wait for the disk that nothing more should be read. */
+  get isFull(): boolean {
+    return this.#waiting >= (this.#options.maxWaiting ?? MAX_WAITING);
+  }
+
+  /** Values that wait for the disk. */
+  get waiting(): number {
+    return this.#waiting;
+  }
+
+  /**
+   * One reading. `timeMs` is the time that came with it (whole, 1970 to 9999), left out it has that of its arrival. One that is no
+   * number is a failure. Gives whether it goes out; `committed` tells when it is on disk.
+   */
+  take(point: Point, raw: number, timeMs?: number, quality?: Quality): boolean {
+    const value = scaledOf(raw, point.shaping);
+    if (!Number.isFinite(value)) return this.fail(point);
+    this.lastTakenMs = this.#options.clock.monotonicMs();
+    for (const listen of this.#listeners) {
+      listen({
+        point,
+        raw,
+        ...(timeMs === undefined ? {} : { timeMs }),
+        ...(quality === undefined ? {} : { quality }),
+      });
+    }
+    return this.#add(point, value, timeMs, quality === undefined ? 0 : STATUS_FLAGS[quality]);
+  }
+
+  /** Tells of each reading from now on; returns what ends it. */
+  listen(listener: (reading: Reading) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** A reading failed: by `on_failure: bad` the last value goes out once more, as bad, now. */
+  fail(point: Point): boolean {
+    if (point.shaping.onFailure !== 'bad') return false;
+    const last = this.#lastOf(point.series);
+    return last !== undefined && !last.isBad && this.#add(point, last.value, undefined, STATUS_FLAGS.bad);
+  }
+
+  /** Facts that are written in the transaction of what was taken. */
+  note(...notes: Note[]): void {
+    if (notes.length === 0) return;
+    this.#batch().notes.push(...notes);
+  }
+
+  /**
+   * Resolves when all that was taken in this turn of the event loop is on disk. Rejects when the source stops before, or
+   * with what the store refuses for good.
+   */
+  committed(): Promise<void> {
+    return this.#open?.done ?? Promise.resolve();
+  }
+
+  /** Resolves when all that was taken until now is on disk; rejects as `committed` does. */
+  async settled(): Promise<void> {
+    await Promise.all([...this.#batches].map((batch) => batch.done));
+  }
+
+  /** More can only come after a commit: it comes early. */
+  hurry(): void {
+    // What was taken in this turn is given to the store at its end.
+    setImmediate(() => this.#options.sink.hurry?.());
+  }
+
+  /** Ends waiting for a store that refuses; resolves when what is being written is on disk. */
+  async stop(): Promise<void> {
+    this.#end.abort(new TagferryError('the source has stopped', { code: 'source.stopped', retryable: true }));
+    await Promise.allSettled([...this.#batches].map((batch) => batch.done));
+  }
+
+  #lastOf(series: number): LastSent | undefined {
+    const state = this.#states.get(series);
+    return state?.next?.sent ?? state?.sent;
+  }
+
+  #add(point: Point, value: number, timeMs: number | undefined, status: number): boolean {
+    const { clock, stamps, timeFrom } = this.#options;
+    const nowMs = clock.monotonicMs();
+    const isBad = (status & STATUS_MASK) === STATUS_FLAGS.bad;
+    const { series, shaping } = point;
+    const state = this.#states.get(series) ?? { sent: undefined, next: undefined };
+    this.#states.set(series, state);
+    const batch = this.#batch();
+    if (!isSent(shaping, state.next?.sent ?? state.sent, value, isBad, nowMs)) {
+      if (state.next && state.next.batch !== batch) batch.after.add(state.next.batch.done);
+      return false;
+    }
+    const isOwn = timeMs !== undefined && timeFrom === 'source';
+    const stampMs = isOwn ? timeMs : stamps.next(series, clock.wallMs());
+    batch.columns.add(series, stampMs, value, isOwn ? status : status | STAMPED_HERE);
+    const next = { sent: { value, isBad, atMs: nowMs }, batch };
+    state.next = next;
+    batch.states.set(state, next);
+    this.#waiting++;
+    return true;
+  }
+
+  #batch(): Batch {
+    if (this.#open) return this.#open;
+    const batch = new Batch();
+    this.#open = batch;
+    this.#batches.add(batch);
+    batch.done.catch(() => {});
+    queueMicrotask(() => {
+      this.#open = undefined;
+      void this.#write(batch);
+    });
+    return batch;
+  }
+
+  async #write(batch: Batch): Promise<void> {
+    const { length } = batch.columns;
+    try {
+      await Promise.all(batch.after);
+      if (length > 0 || batch.notes.length > 0) await this.#append(batch);
+      for (const [state, next] of batch.states) {
+        // One that was refused at first may come behind a later one.
+        if (!state.sent || state.sent.atMs <= next.sent.atMs) state.sent = next.sent;
+        if (state.next === next) state.next = undefined;
+      }
+      this.#count(length);
+      batch.resolve();
+    } catch (error) {
+      for (const [state, next] of batch.states) if (state.next === next) state.next = undefined;
+      batch.reject(error);
+    } finally {
+      this.#waiting -= length;
+      this.#batches.delete(batch);
+    }
+  }
+
+  #count(values: number): void {
+    if (values === 0) return;
+    const { source, clock, countIngested } = this.#options;
+    this.stored += values;
+    this.lastStoredMs = clock.monotonicMs();
+    countIngested?.(source, values);
+  }
+
+  async #append({ columns, notes }: Batch): Promise<void> {
+    const { sink, clock, source } = this.#options;
+    const { signal } = this.#end;
+    for (;;) {
+      // The sink owns what it gets, and what it refuses is offered again: so it gets a copy.
+      const copy = new ValueColumns(columns.length);
+      copy.addAll(columns);
+      try {
+        await sink.append(copy, notes);
+        this.#trouble.over('source.store_refused', { source }, 'The store takes the values of a source again');
+        return;
+      } catch (error) {
+        const retryAfterMs = retryAfterOf(error);
+        const fields = { source, code: codeOf(error), error: messageOf(error) };
+        this.#trouble.again(
+          { event: 'source.store_refused', ...fields },
+          'The store does not take the values of a source',
+        );
+        if (retryAfterMs === undefined) throw error;
+        await clock.sleep(Math.max(MIN_RETRY_MS, retryAfterMs), signal);
+      }
+    }
+  }
+}
+
+/** What was taken in one turn of the event loop. */
+class Batch {
+  readonly columns = new ValueColumns();
+  readonly notes: Note[] = [];
+  /** What this one's readings were left out because of. */
+  readonly after = new Set<Promise<void>>();
+  readonly states = new Map<PointState, NonNullable<PointState['next']>>();
+  readonly done: Promise<void>;
+  resolve!: () => void;
+  reject!: (reason: unknown) => void;
+
+  constructor() {
+    this.done = new Promise((resolve, reject) => {
+      this.resolve = resolve;
+      this.reject = reject;
+    });
+  }
+}

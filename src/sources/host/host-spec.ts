@@ -1,0 +1,4 @@
+export type HostSpec = true;
+export interface HostValue {
+  reading: string;
+}

@@ -1,0 +1,8 @@
+/** Every kind of source that there is: the one list, which those who read a configuration hand to `config/`. */
+import { HOST } from './host/host-kind.ts';
+import { MODBUS } from './modbus/modbus-kind.ts';
+import { MQTT } from './mqtt/mqtt-kind.ts';
+import { SIMULATE } from './simulate/simulate-kind.ts';
+import type { SourceKind } from './source-kind.ts';
+
+export const SOURCE_KINDS: readonly SourceKind[] = [MODBUS, MQTT, HOST, SIMULATE];

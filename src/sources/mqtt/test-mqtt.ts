@@ -1,0 +1,59 @@
+import { messageOf } from '../../base/errors.ts';
+import { Broker } from '../../broker/broker.ts';
+import type { BrokerSpec } from '../../broker/broker-spec.ts';
+import type { Point } from '../points.ts';
+import type { TestContext, TestedValue } from '../source-kind.ts';
+import type { MqttValue } from './mqtt-value.ts';
+import { Payload } from './payload.ts';
+import { planFilters, TopicRouter } from './topic-plan.ts';
+
+const LOOK_EVERY_MS = 50;
+
+/**
+ * Listens for a while to what a broker sends, and has sent (retained messages), beside the agent: by a client id of its own and a
+ * session that ends with it, so that nothing is taken from the agent's.
+ */
+export async function testMqtt(context: TestContext<BrokerSpec, MqttValue>): Promise<TestedValue[]> {
+  const { source, points, clock, log, waitMs, signal } = context;
+  const { share: _, ...spec } = source.spec;
+  const clientId = `tagferry-test-${Math.floor(clock.random() * 1e9).toString(36)}`;
+  const broker = new Broker({
+    name: source.name,
+    spec: { ...spec, qos: 0, sessionExpiryMs: 0, clientId },
+    clientId,
+    clock,
+    logger: log,
+  });
+  const router = new TopicRouter(points);
+  const tested = new Map<Point<MqttValue>, TestedValue>();
+  for (const filter of planFilters(points)) {
+    broker.subscribe(filter, async ({ topic, payload }) => {
+      const read = new Payload(payload);
+      for (const point of router.pointsOf(topic)) if (!tested.has(point)) tested.set(point, readOne(read, point));
+    });
+  }
+  broker.start();
+  try {
+    const endMs = clock.monotonicMs() + waitMs;
+    while (tested.size < points.length && clock.monotonicMs() < endMs) await clock.sleep(LOOK_EVERY_MS, signal);
+    const { connected, problem } = broker.state();
+    const silence = connected ? 'no message came' : `the broker is not connected (${problem ?? 'it does not answer'})`;
+    return points.map((point) => tested.get(point) ?? { point, problem: silence });
+  } finally {
+    await broker.leave();
+  }
+}
+
+function readOne(payload: Payload, point: Point<MqttValue>): TestedValue {
+  try {
+    const { value, timeMs, quality } = payload.read(point.spec);
+    return {
+      point,
+      raw: value,
+      ...(timeMs === undefined ? {} : { timeMs }),
+      ...(quality === undefined ? {} : { quality }),
+    };
+  } catch (error) {
+    return { point, problem: messageOf(error) };
+  }
+}

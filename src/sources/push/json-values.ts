@@ -1,0 +1,193 @@
+import { nearestName } from '../../base/nearest.ts';
+import { STATUS_FLAGS } from '../../buffer/format/value-columns.ts';
+import { quote } from '../address-book.ts';
+import { type Draft, isSeconds, ON_ARRIVAL } from '../draft.ts';
+import { UnreadableValues } from '../problem-list.ts';
+import type { Slot } from '../slot.ts';
+import { demandUtf8, hasMark } from './body-text.ts';
+import { type Extent, extentOf, walkValues } from './json-extents.ts';
+import { readPlainBody, readPlainLines } from './plain-json.ts';
+
+const MEMBERS = ['tag', 'key', 'value', 'timestamp', 'status', 'asset', 'unit', 'group'];
+const SHAPE = 'Send {"values":[{"tag":"FT-101","key":"flow","value":12.5}]}.';
+const ONE_A_LINE = 'Send one value a line, as {"tag":"FT-101","key":"flow","value":12.5}.';
+const IS_LINES = 'It looks like one value a line: send it with Content-Type: application/x-ndjson.';
+const IS_ONE_BODY = 'It looks like one body of JSON: send it with Content-Type: application/json.';
+
+/** `{"values":[…]}`, the body of `POST /v1/values`. Throws `UnreadableValues`. */
+export function readJsonBody(bytes: Buffer, draft: Draft): void {
+  if (readPlainBody(bytes, draft)) return;
+  draft.restart();
+  demandUtf8(bytes);
+  const wrong = (message: string) => new UnreadableValues(message, isLines(bytes) ? IS_LINES : SHAPE);
+  walkValues(bytes, (extent) => addExtent(draft, bytes, extent, () => wrong('the body is not JSON')), wrong);
+}
+
+/** NDJSON: one value a line, empty lines aside. Throws `UnreadableValues` with the line's number; a partial draft takes the rest. */
+export function readNdjsonBody(bytes: Buffer, draft: Draft): void {
+  if (readPlainLines(bytes, draft)) return;
+  draft.restart();
+  demandUtf8(bytes);
+  let line = 0;
+  for (let start = hasMark(bytes) ? 3 : 0; start < bytes.length; ) {
+    const feed = bytes.indexOf(10, start);
+    const end = feed < 0 ? bytes.length : feed;
+    line++;
+    try {
+      readLine(bytes, start, end, line, draft);
+    } catch (error) {
+      if (!draft.isPartial || !(error instanceof UnreadableValues)) throw error;
+      draft.refuse('', error.message);
+    }
+    start = end + 1;
+  }
+}
+
+function readLine(bytes: Buffer, from: number, to: number, line: number, draft: Draft): void {
+  const extent = extentOf(bytes, from, to);
+  const wrong = () =>
+    new UnreadableValues(`line ${line} is not JSON`, BEGINS_AS_BODY.test(headOf(bytes)) ? IS_ONE_BODY : ONE_A_LINE);
+  if (extent.from >= to) return;
+  const isAll = extent.to > extent.from && bytes.toString('latin1', extent.to, to).trim() === '';
+  if (!isAll) throw wrong();
+  if (BEGINS_AS_BODY.test(bytes.toString('latin1', from, Math.min(to, from + HEAD_BYTES)))) {
+    throw new UnreadableValues(`line ${line} is no value but a list of them`, IS_ONE_BODY);
+  }
+  addExtent(draft, bytes, extent, wrong);
+}
+
+/** Parses what is no larger than a value can be, and adds it. */
+function addExtent(draft: Draft, bytes: Buffer, { from, to, isSmall }: Extent, wrong: () => UnreadableValues): void {
+  if (!isSmall) {
+    draft.refuse('', 'is nested too deeply, or has too many members, for a value');
+    return;
+  }
+  let value: unknown;
+  try {
+    value = JSON.parse(bytes.toString('utf8', from, to));
+  } catch {
+    // V8's message quotes the text around the fault: it stays out of answers and logs.
+    throw wrong();
+  }
+  addJsonValue(draft, value);
+}
+
+/** As much as is looked at to tell what a body was meant to be. */
+const HEAD_BYTES = 4_096;
+const BEGINS_AS_BODY = /^\s*\{\s*"values"\s*:/;
+
+function headOf(bytes: Buffer): string {
+  return bytes.toString('latin1', 0, HEAD_BYTES);
+}
+
+/** The first line is an object by itself. */
+function isLines(bytes: Buffer): boolean {
+  const feed = bytes.subarray(0, HEAD_BYTES).indexOf(10);
+  if (feed < 0) return false;
+  try {
+    const first: unknown = JSON.parse(bytes.toString('utf8', 0, feed));
+    return typeof first === 'object' && first !== null && !Array.isArray(first);
+  } catch {
+    return false;
+  }
+}
+
+/** Checks one value and adds it to the draft, or what is wrong with it. */
+export function addJsonValue(draft: Draft, item: unknown): void {
+  if (typeof item !== 'object' || item === null || Array.isArray(item)) {
+    draft.refuse('', 'must be an object like {"tag":"FT-101","key":"flow","value":12.5}');
+    return;
+  }
+  let tag: unknown;
+  let key: unknown;
+  let value: unknown;
+  let timestamp: unknown;
+  let status: unknown;
+  let asset: unknown;
+  let unit: unknown;
+  let group: unknown;
+  // One walk over the members finds the unknown ones too: a misspelled "timestamp" must not become the time of arrival.
+  for (const name in item) {
+    const member = (item as Record<string, unknown>)[name];
+    if (name === 'tag') tag = member;
+    else if (name === 'key') key = member;
+    else if (name === 'value') value = member;
+    else if (name === 'timestamp') timestamp = member;
+    else if (name === 'status') status = member;
+    else if (name === 'asset') asset = member;
+    else if (name === 'unit') unit = member;
+    else if (name === 'group') group = member;
+    else {
+      draft.refuse(name.slice(0, 64), unknownMember(name));
+      return;
+    }
+  }
+  let timeMs = ON_ARRIVAL;
+  if (timestamp !== undefined) timeMs = readTimestamp(draft, timestamp);
+  const flag = status === undefined ? 0 : flagOf(status);
+  if (typeof value !== 'number' || !Number.isFinite(value)) {
+    draft.refuse('value', wrongValue(value));
+  } else if (timestamp !== undefined && Number.isNaN(timeMs)) {
+    draft.refuse('timestamp', wrongTimestamp(timestamp));
+  } else if (flag < 0) {
+    draft.refuse('status', 'must be "good", "uncertain" or "bad"');
+  } else {
+    const slot = slotOf(draft, tag, key, asset, unit, group);
+    if (slot !== undefined) draft.add(slot, value, timeMs, flag);
+  }
+}
+
+function slotOf(
+  draft: Draft,
+  tag: unknown,
+  key: unknown,
+  asset: unknown,
+  unit: unknown,
+  group: unknown,
+): Slot | undefined {
+  if (tag === undefined && asset !== undefined) return draft.slotOfAsset({ asset, unit, group, key });
+  if (typeof tag !== 'string') {
+    draft.refuse('tag', tag === undefined ? 'is missing: name a tag, or an asset by its number' : 'must be a string');
+  } else if (typeof key !== 'string') {
+    draft.refuse('key', key === undefined ? 'is missing' : 'must be a string');
+  } else if (asset !== undefined || unit !== undefined || group !== undefined) {
+    const field = asset !== undefined ? 'asset' : unit !== undefined ? 'unit' : 'group';
+    draft.refuse(field, 'stands beside "tag", whose asset, unit and group come from tags.yaml: write one or the other');
+  } else {
+    return draft.slotOfTag(tag, key);
+  }
+  return undefined;
+}
+
+/** NaN where it cannot be taken. */
+function readTimestamp(draft: Draft, timestamp: unknown): number {
+  if (typeof timestamp === 'string') return draft.timeOf(timestamp);
+  return typeof timestamp === 'number' && draft.takesNumber(timestamp) ? timestamp : Number.NaN;
+}
+
+function flagOf(status: unknown): number {
+  if (status === 'good') return STATUS_FLAGS.good;
+  if (status === 'uncertain') return STATUS_FLAGS.uncertain;
+  return status === 'bad' ? STATUS_FLAGS.bad : -1;
+}
+
+function wrongValue(value: unknown): string {
+  if (value === undefined) return 'is missing';
+  if (typeof value === 'string') return 'must be a number, without quotes';
+  if (typeof value === 'boolean') return 'must be a number: write 1 or 0';
+  if (value === null) return 'must be a number, not null: leave the value out where there is none';
+  return typeof value === 'number' ? 'is larger than a 64-bit number' : 'must be a number';
+}
+
+function wrongTimestamp(timestamp: unknown): string {
+  if (typeof timestamp === 'string' && /^\d{12,14}$/.test(timestamp)) return 'milliseconds are written without quotes';
+  if (typeof timestamp === 'number' && !Number.isInteger(timestamp)) return 'milliseconds must be a whole number';
+  if (typeof timestamp === 'number' && isSeconds(timestamp))
+    return 'looks like seconds: write milliseconds since 1970, or ISO 8601';
+  return 'must be ISO 8601 like "2026-11-21T00:00:00.000Z", or milliseconds since 1970, from 1970 to 9999';
+}
+
+function unknownMember(name: string): string {
+  const nearest = name.length <= 64 ? nearestName(name, MEMBERS) : undefined;
+  return `is not a member of a value${nearest?.likely ? `: is ${quote(nearest.name)} meant?` : ''}`;
+}

@@ -1,0 +1,56 @@
+import { readDuration } from '../../base/quantity.ts';
+import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
+import type { Members } from '../../config/source-kinds.ts';
+import type { SourceKind } from '../source-kind.ts';
+import type { SimulateSpec, SimulateValue } from './simulate-spec.ts';
+
+/** A plant that does not exist: `play: { simulate: true }`. */
+export const SIMULATE: SourceKind<SimulateSpec, SimulateValue> = {
+  kind: 'simulate',
+  sourceMembers: {
+    simulate: { const: true, title: 'true', description: 'Made-up values, for trying things out.', examples: [true] },
+    period: { ...DURATION_SCHEMA, description: 'Simulate: of one turn of a sine or ramp; 1m unless told.' },
+  },
+  valueMembers: {
+    shape: {
+      enum: ['sine', 'ramp', 'walk', 'noise', 'step'],
+      default: 'sine',
+      description: 'Simulate: how the value moves.',
+    },
+    low: { type: 'number', default: 0, title: 'a number', description: 'Simulate: the lowest value.', examples: [0] },
+    high: {
+      type: 'number',
+      default: 100,
+      title: 'a number',
+      description: 'Simulate: the highest value.',
+      examples: [100],
+    },
+  },
+  everyMs: 1_000,
+  readSource({ period = '1m' }: Members, report) {
+    const reading = readDuration(String(period));
+    if ('value' in reading && reading.value > 0) return { periodMs: reading.value };
+    const reason = 'reason' in reading ? reading.reason : 'is no time at all';
+    report.problem('period', `period "${period}" ${reason}`, 'write for example 1m');
+    return undefined;
+  },
+  readValue(raw: Members, report) {
+    const [low, high] = [Number(raw.low ?? 0), Number(raw.high ?? 100)];
+    if (low < high) return { shape: (raw.shape ?? 'sine') as SimulateValue['shape'], low, high };
+    const member = raw.low === undefined ? 'high' : 'low';
+    report.problem(member, `low ${low} is not below high ${high}`, 'write a low that is below high');
+    return undefined;
+  },
+  addressOf: (_, { shape }) => shape,
+  async open(context) {
+    const { SimulateSource } = await import('./simulate-source.ts');
+    return new SimulateSource(context);
+  },
+  async test({ source, points, clock }) {
+    const { SimulatedPoint } = await import('./simulated-point.ts');
+    return points.map((point) => ({
+      point,
+      raw: new SimulatedPoint(point, source.spec.periodMs).next(clock.monotonicMs()),
+    }));
+  },
+};

@@ -1,0 +1,117 @@
+/**
+ * What a kind of source is: a folder of this room with one object of this interface, listed in `kinds.ts`. It says what stands in
+ * tags.yaml (what `config/` needs of it, and all that is loaded at a start), and opens a running side where one is configured.
+ */
+import type { Clock } from '../base/clock.ts';
+import type { Logger } from '../base/logger.ts';
+import type { Brokers } from '../broker/brokers.ts';
+import type { SourceReading } from '../config/source-kinds.ts';
+import type { Source } from '../config/tags.ts';
+import type { Gate, Quality } from './gate.ts';
+import type { Point } from './points.ts';
+
+export interface SourceKind<SourceSpec = unknown, ValueSpec = unknown> extends SourceReading<SourceSpec, ValueSpec> {
+  /** Makes the running side; loads what it stands on. Nothing is connected before `start`. */
+  open(context: SourceContext<SourceSpec, ValueSpec>): Promise<RunningSource>;
+  /** Reads every configured value once, without storing any. Left out: there is nothing to read by itself. */
+  test?(context: TestContext<SourceSpec, ValueSpec>): Promise<TestedValue[]>;
+  /** What a source is connected to, for who looks whether it is there. Left out: to nothing. */
+  placeOf?(source: SourceSpec): SourcePlace;
+  /** Where a value is read, as the device or broker names it: `unit 3 holding 1013`. */
+  addressOf?(source: SourceSpec, value: ValueSpec): string;
+  /** What the device, broker or server offers of what was named; opens it for itself. */
+  scan?(
+    context: Pick<TestContext<SourceSpec, ValueSpec>, 'source' | 'clock' | 'log' | 'signal'>,
+    what: readonly string[],
+  ): AsyncIterable<ScanStep>;
+}
+
+/** One value that a scan found: what tags.yaml would say of it beside `from`, and what it holds now. */
+export interface ScannedValue {
+  key: string;
+  members: Readonly<Record<string, string | number>>;
+  sample: string;
+}
+
+export type ScanStep = { found: ScannedValue } | { done: number; total: number };
+
+/** The far end of a source: a host and port, or a device file of this machine. */
+export type SourcePlace = { host: string; port: number } | { device: string };
+
+export interface SourceContext<SourceSpec = unknown, ValueSpec = unknown> {
+  source: Source<SourceSpec>;
+  points: readonly Point<ValueSpec>[];
+  /** Where readings go. */
+  gate: Gate;
+  /** The clients of the brokers of tags.yaml, shared with `publish` of reactions. */
+  brokers: Brokers;
+  /** What sources of one kind share in this process: the connections to devices that take one. */
+  shared: Shared;
+  /** Facts that were written with values of this source, by their name without `source/`. */
+  notes(): Promise<ReadonlyMap<string, string>>;
+  clock: Clock;
+  log: Logger;
+}
+
+/** Parts that live as long as the process, by the kind that made them. */
+export class Shared {
+  readonly #parts = new Map<string, unknown>();
+
+  get<Part>(kind: string, make: () => Part): Part {
+    if (!this.#parts.has(kind)) this.#parts.set(kind, make());
+    return this.#parts.get(kind) as Part;
+  }
+}
+
+export interface TestContext<SourceSpec = unknown, ValueSpec = unknown> {
+  source: Source<SourceSpec>;
+  points: readonly Point<ValueSpec>[];
+  /** How long to wait for what comes by itself. */
+  waitMs: number;
+  clock: Clock;
+  log: Logger;
+  signal: AbortSignal;
+}
+
+/** One value as `sources test` shows it: what was read, or why nothing was. */
+export type TestedValue = { point: Point } & (
+  | { raw: number; timeMs?: number; quality?: Quality }
+  | { problem: string; hint?: string }
+);
+
+/** One source of tags.yaml at work. */
+export interface RunningSource {
+  start(): void;
+  /** Resolves when what was taken is on disk or refused. `gone`: tags.yaml no longer names it; else it is to come again. */
+  stop(gone?: boolean): Promise<void>;
+  state(): SourceState;
+  /** Reads every configured value once over what is connected already. Left out: what comes in is listened to. */
+  test?(signal: AbortSignal): Promise<TestedValue[]>;
+  /** What is there of what was named, over what is connected already. */
+  scan?(what: readonly string[], signal: AbortSignal): AsyncIterable<ScanStep>;
+  /**
+   * Other points or another way of the same source after a reload, without a gap. `false`, or left out: the source is stopped and
+   * opened anew.
+   */
+  follow?(context: SourceContext<never, never>): Promise<boolean>;
+}
+
+/** What is known of a running source, beside what its gate counts. Times are monotonic. */
+export interface SourceState {
+  /** `undefined` where there is nothing to be connected to. */
+  connected: boolean | undefined;
+  /** Since when it is connected, or is not. */
+  sinceMs: number;
+  /** Why it is not connected, or what went wrong last: a code or a short message. */
+  problem?: string;
+  /** What a person can do about it. */
+  hint?: string;
+  /** Reads and messages that gave nothing, connections that failed. */
+  errors: number;
+  /** Messages that wait to be confirmed, and how many the broker gives before it waits, where that is known. */
+  window?: { used: number; size: number | undefined };
+  /** Polls that were not made when they were due. */
+  pollsLate: number;
+  /** Until the first of its certificates ends. */
+  certificateDaysLeft?: number;
+}

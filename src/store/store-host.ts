@@ -1,0 +1,310 @@
+/**
+ * The store thread: all SQLite of the agent, so that a disk that stalls for a second stalls nothing else. It opens, rescues and
+ * closes the stores and answers calls, in the order in which they come; what is called lives with its subject.
+ */
+import { systemClock } from '../base/clock.ts';
+import {
+  closeUntouched,
+  type Database,
+  openDatabase,
+  removeDatabase,
+  saysCorrupt,
+  saysUnreadable,
+  setAsideDatabase,
+  setAsideWal,
+} from '../base/database.ts';
+import { codeOf, StoreError } from '../base/errors.ts';
+import { salvage } from '../buffer/recovery/salvage.ts';
+import { SeriesCopy } from '../buffer/recovery/series-copy.ts';
+import { isPartlyReadable } from '../buffer/recovery/sqlite-pages.ts';
+import { walLostCommits } from '../buffer/recovery/wal-check.ts';
+import { giveUpReserve, reservePath, saysFull } from '../buffer/space/reserve.ts';
+import { ValueStore } from '../buffer/value-store.ts';
+import { bootId } from './boot-id.ts';
+import { failureOfAttempt } from './disk-refusal.ts';
+import { Rescue } from './rescue.ts';
+import { lockState, type StateLock } from './state-lock.ts';
+import type {
+  BufferServices,
+  EventStoreKind,
+  OpenedEvents,
+  OpenedStore,
+  StoreThreadOptions,
+  ThreadCalls,
+} from './store-api.ts';
+import {
+  bufferPath,
+  failureOf,
+  type SetAside,
+  type StoreAnswer,
+  type StoreCall,
+  type StoreNotice,
+} from './store-messages.ts';
+
+/** As `openDatabase` makes them. */
+const PAGE_BYTES = 1024;
+
+/** SQLite would go on without a word, and what was committed behind the damage would be gone. */
+function corruptWal(path: string): StoreError {
+  return new StoreError(`${path}-wal has lost commits`, { code: 'store.corrupt' });
+}
+
+const NOT_OURS = new Set(['SQLITE_CANTOPEN', 'SQLITE_READONLY', 'EPERM', 'EACCES', 'EROFS']);
+
+/** A file that is there and cannot be used as it is. */
+function unopenable(path: string, cause: unknown): StoreError | undefined {
+  const code = codeOf(cause) ?? '';
+  if (!NOT_OURS.has(code)) return undefined;
+  return new StoreError(`${path} cannot be opened to be written (${code})`, {
+    code: 'store.unwritable',
+    retryable: true,
+    hint: `Look whether it is a file, whom it belongs to, and whether its file system may be written: ls -ld ${path}`,
+    cause,
+  });
+}
+
+interface Opening<Store> {
+  /** Whether a WAL that has lost commits makes the whole corrupt. */
+  checkWal: boolean;
+  make(database: Database): Store;
+  carryOver(from: string, into: Database): SetAside['salvaged'];
+}
+
+/** Corrupt databases that were set aside by an attempt which then failed: the next goes on with them. */
+const notCarriedOver = new Map<string, string>();
+
+/** Opens a database and what lives in it; one that is corrupt is set aside, and `make` runs once more on a new one. */
+function openOrSetAside<Store>(path: string, setAside: SetAside[], opening: Opening<Store>): Store {
+  const opened = notCarriedOver.has(path) ? undefined : openSound(path, opening);
+  if (opened) return opened.store;
+  const file = notCarriedOver.get(path) ?? setAsideDatabase(path, systemClock.wallMs());
+  notCarriedOver.set(path, file);
+  removeDatabase(path);
+  const fresh = openDatabase(path);
+  try {
+    setAside.push({ store: path, file, salvaged: opening.carryOver(file, fresh) });
+    const store = opening.make(fresh);
+    notCarriedOver.delete(path);
+    return store;
+  } catch (error) {
+    fresh.close();
+    throw error;
+  }
+}
+
+/** What stands in a bad sector is lost for good; a disk of which nothing reads may come back, and is waited for. */
+const isBadSector = (path: string, error: unknown) => saysUnreadable(error) && isPartlyReadable(path);
+
+/** `undefined` where it is corrupt. */
+function openSound<Store>(path: string, opening: Opening<Store>): { store: Store } | undefined {
+  let database: Database | undefined;
+  try {
+    if (opening.checkWal && walLostCommits(path, PAGE_BYTES)) throw corruptWal(path);
+    database = openDatabase(path);
+    return { store: opening.make(database) };
+  } catch (error) {
+    if (!saysCorrupt(error) && !isBadSector(path, error)) {
+      database?.close();
+      throw unopenable(path, error) ?? error;
+    }
+    if (database) closeUntouched(database, path);
+    return undefined;
+  }
+}
+
+const timeNow = () => ({ monotonicMs: systemClock.monotonicMs(), wallMs: systemClock.wallMs() });
+
+/** Closed, unless a try before has done it, and out of the way. */
+function setAsideOpen(database: Database, path: string): string {
+  if (database.open) closeUntouched(database, path);
+  return setAsideDatabase(path, systemClock.wallMs());
+}
+
+interface OpenBuffer {
+  database: Database;
+  store: ValueStore;
+  services: BufferServices;
+}
+
+const openBuffer = (database: Database, store: ValueStore): OpenBuffer => ({
+  database,
+  store,
+  services: { values: store, operator: store.operator },
+});
+
+/** Of the main thread's port, what is needed. */
+interface Port {
+  on(event: 'message', listen: (call: StoreCall) => void): unknown;
+  postMessage(message: StoreAnswer | StoreNotice, transfer?: ArrayBuffer[]): void;
+}
+
+export class StoreHost<Events extends object> {
+  readonly #port: Port;
+  readonly #eventStore: EventStoreKind<Events>;
+  #lock: StateLock | undefined;
+  #buffer: OpenBuffer | undefined;
+  #events: OpenedEvents<Events> | undefined;
+  #bufferRescue: Rescue | undefined;
+  #eventsRescue: Rescue | undefined;
+  readonly #thread: ThreadCalls = {
+    open: (options) => this.#open(options),
+    close: () => this.#close(),
+  };
+
+  constructor(port: Port, eventStore: EventStoreKind<Events>) {
+    this.#port = port;
+    this.#eventStore = eventStore;
+  }
+
+  /** Answers calls from now on. */
+  serve(): void {
+    this.#port.on('message', (call) => {
+      const message = this.#answer(call);
+      this.#port.postMessage(message, transferOf(message));
+    });
+  }
+
+  #open(options: StoreThreadOptions): OpenedStore {
+    try {
+      this.#lock = lockState(options.stateDir, options.holder);
+      return { ...this.#openOnFullDisk(options), folderNarrowedFrom: this.#lock.narrowedFrom };
+    } catch (error) {
+      this.#lock?.release();
+      this.#lock = undefined;
+      throw failureOfAttempt(options.stateDir, error);
+    }
+  }
+
+  #close(): void {
+    this.#closeStores();
+    this.#lock?.release();
+  }
+
+  /** The buffer was found corrupt while the agent runs: what was pending in memory is posted or flushed again. */
+  #rescueOfBuffer(path: string): Rescue {
+    const begin = (file: string) => {
+      const handover = this.#buffer!.store.handOver();
+      const database = openDatabase(path);
+      try {
+        const salvaged = salvage(file, database, new SeriesCopy(path), handover.series);
+        const now = { ...timeNow(), boot: bootId() };
+        const { store, facts } = ValueStore.open(database, path, handover.options, now);
+        const damage = { what: 'database', values: 0, file, salvaged };
+        // What opening found goes to the main thread with the next answer.
+        store.takeOver({ ...handover, damage: [damage, ...facts.damaged] });
+        this.#buffer = openBuffer(database, store);
+      } catch (error) {
+        database.close();
+        if (saysFull(error)) giveUpReserve(reservePath(path));
+        throw error;
+      }
+    };
+    const setAside = () => setAsideOpen(this.#buffer!.database, path);
+    return new Rescue({ path, isDamage: (error) => isBadSector(path, error), setAside, begin }, systemClock);
+  }
+
+  /** The same for the second database; the main thread is told at once. */
+  #rescueOfEvents(path: string): Rescue {
+    const begin = (file: string) => {
+      const { opened, rows } = this.#eventStore.begin(path, file, bootId(), this.#events!.services);
+      this.#events = opened;
+      this.#port.postMessage({ setAside: { store: path, file, salvaged: { rows } } });
+    };
+    return new Rescue({ path, setAside: () => setAsideOpen(this.#events!.database, path), begin }, systemClock);
+  }
+
+  /** Opens both stores. Where one fails, none stays open. */
+  #openStores({ stateDir, values }: StoreThreadOptions): OpenedStore {
+    const setAside: SetAside[] = [];
+    const boot = bootId();
+    const now = { ...timeNow(), boot };
+    const path = bufferPath(stateDir);
+    try {
+      const opened = openOrSetAside(path, setAside, {
+        checkWal: true,
+        make: (database) => {
+          const { store, ...result } = ValueStore.open(database, path, values, now);
+          this.#buffer = openBuffer(database, store);
+          return result;
+        },
+        carryOver: (from, into) => salvage(from, into, new SeriesCopy(path)),
+      });
+      this.#openEvents(this.#eventStore.path(stateDir), setAside, boot);
+      this.#bufferRescue = this.#rescueOfBuffer(path);
+      return { ...opened, setAside };
+    } catch (error) {
+      this.#closeStores();
+      throw error;
+    }
+  }
+
+  #openEvents(path: string, setAside: SetAside[], boot: string): void {
+    const hasLostCommits = walLostCommits(path, PAGE_BYTES);
+    if (hasLostCommits) {
+      setAside.push({ store: path, file: setAsideWal(path, systemClock.wallMs()), salvaged: undefined });
+    }
+    openOrSetAside(path, setAside, {
+      checkWal: false,
+      make: (database) => {
+        this.#events = this.#eventStore.open(database, boot, hasLostCommits);
+      },
+      carryOver: (from, into) => ({ rows: this.#eventStore.carryOver(from, into) }),
+    });
+    this.#eventsRescue = this.#rescueOfEvents(path);
+  }
+
+  /** On a full disk even opening takes some space. The store then finds that the reserve is owed. */
+  #openOnFullDisk(options: StoreThreadOptions): OpenedStore {
+    try {
+      return this.#openStores(options);
+    } catch (error) {
+      if (!saysFull(error) || !giveUpReserve(reservePath(bufferPath(options.stateDir)))) throw error;
+      return this.#openStores(options);
+    }
+  }
+
+  #closeStores(): void {
+    if (this.#buffer?.database.open) this.#buffer.store.close();
+    if (this.#events?.database.open) this.#events.database.close();
+    this.#buffer = undefined;
+    this.#events = undefined;
+  }
+
+  #perform(call: StoreCall): unknown {
+    const run = () => {
+      const services: Record<string, object> = {
+        thread: this.#thread,
+        ...this.#buffer?.services,
+        ...this.#events?.services,
+      };
+      const service = services[call.service];
+      const method: unknown = service && Reflect.get(service, call.method);
+      if (typeof method !== 'function') throw new Error(`the store thread has no ${call.service}.${call.method}`);
+      return Reflect.apply(method, service, call.args);
+    };
+    const rescue = this.#rescueOf(call.service);
+    return rescue ? rescue.perform(run) : run();
+  }
+
+  #rescueOf(service: string): Rescue | undefined {
+    if (service in (this.#buffer?.services ?? {})) return this.#bufferRescue;
+    return service in (this.#events?.services ?? {}) ? this.#eventsRescue : undefined;
+  }
+
+  #answer(call: StoreCall): StoreAnswer {
+    try {
+      return { id: call.id, result: this.#perform(call) };
+    } catch (error) {
+      return { id: call.id, failure: failureOf(error) };
+    }
+  }
+}
+
+/** Bodies of posts move to the main thread instead of being copied. */
+function transferOf(message: StoreAnswer): ArrayBuffer[] {
+  if (!('result' in message) || typeof message.result !== 'object' || message.result === null) return [];
+  const { batch, batches } = message.result as { batch?: { body: Uint8Array }; batches?: { body: Uint8Array }[] };
+  return [...(batch ? [batch] : []), ...(Array.isArray(batches) ? batches : [])].map(
+    ({ body }) => body.buffer as ArrayBuffer,
+  );
+}

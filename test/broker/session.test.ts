@@ -1,0 +1,220 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { systemClock } from '../../src/base/clock.ts';
+import { silentLogger } from '../../src/base/logger.ts';
+import { Broker } from '../../src/broker/broker.ts';
+import type { BrokerSpec } from '../../src/broker/broker-spec.ts';
+import { AS_IT_COMES } from '../../src/config/tags.ts';
+import { testMqtt } from '../../src/sources/mqtt/test-mqtt.ts';
+import { StrictBroker } from './strict-broker.ts';
+
+let server: StrictBroker;
+let port: number;
+let brokers: Broker[];
+
+beforeEach(async () => {
+  server = new StrictBroker();
+  port = await server.start();
+  brokers = [];
+});
+afterEach(async () => {
+  await Promise.all(brokers.map((one) => one.stop(0)));
+  await server.stop();
+});
+
+function brokerOf(spec: Partial<BrokerSpec> = {}, at = port): Broker {
+  const made = new Broker({
+    name: 'plant',
+    spec: { url: `mqtt://127.0.0.1:${at}`, version: 5, qos: 1, sessionExpiryMs: 60_000, ...spec },
+    clientId: 'gw',
+    clock: systemClock,
+    logger: silentLogger(),
+  });
+  brokers.push(made);
+  return made;
+}
+
+/** Subscribes, and keeps what comes until it is told to confirm it. */
+function taker(broker: Broker, filter: string) {
+  const got: string[] = [];
+  const waiting: (() => void)[] = [];
+  const leave = broker.subscribe(filter, ({ payload }) => {
+    got.push(Buffer.from(payload).toString());
+    return new Promise((resolve) => waiting.push(resolve));
+  });
+  const confirm = () => {
+    for (const resolve of waiting.splice(0)) resolve();
+  };
+  return { got, confirm, leave };
+}
+
+describe('the session of a broker', () => {
+  it('keeps its subscriptions over a stop, and changes by the difference alone', async () => {
+    const first = brokerOf();
+    for (const topic of ['a', 'b', 'c']) first.subscribe(topic, async () => {});
+    let held: ReadonlyMap<string, 0 | 1 | 2> = new Map();
+    first.resume({ filters: undefined, unconfirmed: [] }, (filters) => {
+      held = new Map(filters);
+    });
+    first.start();
+    await vi.waitUntil(() => held.size === 3);
+    await first.stop();
+    expect(server.filters).toEqual(['a', 'b', 'c']);
+    const second = brokerOf();
+    second.resume({ filters: held, unconfirmed: [] }, () => {});
+    for (const topic of ['b', 'c', 'd']) second.subscribe(topic, async () => {});
+    second.start();
+    await vi.waitUntil(() => server.filters.join('') === 'bcd');
+    expect(server.asked).toEqual(['+a', '+b', '+c', '+d', '-a']);
+  });
+
+  it('is not told of a change that is none: who leaves and who comes in one turn', async () => {
+    const one = brokerOf();
+    const { leave } = taker(one, 'a');
+    one.start();
+    await vi.waitUntil(() => server.filters.length === 1);
+    const next = taker(one, 'a');
+    leave();
+    server.publish('a', '1');
+    await vi.waitUntil(() => next.got.length === 1);
+    expect(server.asked).toEqual(['+a']);
+    next.confirm();
+    await vi.waitUntil(() => server.pending === 0);
+  });
+
+  it('gives what was under way when a connection broke once, and confirms it when it is safe', async () => {
+    const one = brokerOf();
+    const { got, confirm } = taker(one, 'a');
+    one.start();
+    await vi.waitUntil(() => server.filters.length === 1);
+    for (let n = 0; n < 20; n++) server.publish('a', 'same');
+    await vi.waitUntil(() => got.length === 20);
+    server.cut();
+    await vi.waitUntil(() => server.redelivered === 20, { timeout: 20_000 });
+    confirm();
+    await vi.waitUntil(() => server.pending === 0);
+    expect([got.length, one.state().redelivered, server.wrong]).toEqual([20, 20, []]);
+    // The ids are used again, for messages that look the same, and are others.
+    for (let n = 0; n < 20; n++) server.publish('a', 'same');
+    await vi.waitUntil(() => got.length === 40);
+    confirm();
+    await vi.waitUntil(() => server.pending === 0);
+  });
+
+  it('that the broker has forgotten means other messages by the same ids', async () => {
+    const one = brokerOf();
+    const { got, confirm } = taker(one, 'a');
+    one.start();
+    await vi.waitUntil(() => server.filters.length === 1);
+    server.publish('a', 'same');
+    await vi.waitUntil(() => got.length === 1);
+    server.forget();
+    await vi.waitUntil(() => server.filters.length === 1, { timeout: 20_000 });
+    server.publish('a', 'same');
+    await vi.waitUntil(() => got.length === 2);
+    confirm();
+    await vi.waitUntil(() => server.pending === 0);
+  });
+
+  it('confirms at once what nobody wants, behind which others would wait', async () => {
+    const one = brokerOf();
+    const { got, confirm, leave } = taker(one, 'a/#');
+    one.start();
+    await vi.waitUntil(() => server.filters.length === 1);
+    await one.stop();
+    leave();
+    for (let n = 0; n < 30; n++) server.publish('a/b', `${n}`);
+    const second = brokerOf();
+    const { got: wanted } = taker(second, 'c');
+    second.start();
+    await vi.waitUntil(() => server.filters.includes('c'));
+    server.publish('c', 'wanted');
+    await vi.waitUntil(() => wanted.length === 1);
+    expect([got, second.state().unwanted, server.wrong]).toEqual([[], 30, []]);
+    confirm();
+  });
+});
+
+describe('the versions', () => {
+  it('fall back to 3.1.1 where a broker does not speak 5, and stay there', async () => {
+    const old = new StrictBroker({ speaks: [4] });
+    try {
+      const one = brokerOf({}, await old.start());
+      const { got, confirm } = taker(one, '+');
+      one.start();
+      await vi.waitUntil(() => old.filters.length === 1, { timeout: 20_000 });
+      old.publish('a', '1', { qos: 2 });
+      await vi.waitUntil(() => got.length === 1);
+      confirm();
+      await vi.waitUntil(() => old.pending === 0);
+      old.cut();
+      await vi.waitUntil(() => old.connected === 0);
+      await vi.waitUntil(() => old.connected === 1, { timeout: 20_000 });
+      expect(old.wrong).toEqual([]);
+    } finally {
+      await Promise.all(brokers.map((one) => one.stop(0)));
+      await old.stop();
+    }
+  });
+
+  it.each([0, 1, 2] as const)('bring messages of QoS %i', async (qos) => {
+    const one = brokerOf();
+    const got: string[] = [];
+    one.subscribe(
+      'a',
+      async ({ payload }) => {
+        got.push(Buffer.from(payload).toString());
+      },
+      { qos },
+    );
+    one.start();
+    await vi.waitUntil(() => server.filters.length === 1);
+    for (let n = 0; n < 50; n++) server.publish('a', `${n}`, { qos: 2 });
+    await vi.waitUntil(() => got.length === 50);
+    await vi.waitUntil(() => server.pending === 0);
+    expect([got.map(Number), server.wrong]).toEqual([Array.from({ length: 50 }, (_, n) => n), []]);
+  });
+
+  it('count what of QoS 0 cannot be taken', async () => {
+    const one = brokerOf();
+    one.subscribe('a', () => Promise.reject(new Error('full')), { qos: 0 });
+    one.start();
+    await vi.waitUntil(() => server.filters.length === 1);
+    for (let n = 0; n < 50; n++) server.publish('a', `${n}`);
+    await vi.waitUntil(() => one.state().dropped === 50);
+  });
+});
+
+describe('sources test', () => {
+  it('shows what a broker has and sends, beside the agent and its session', async () => {
+    const one = brokerOf();
+    const { got, confirm } = taker(one, 'a');
+    one.start();
+    await vi.waitUntil(() => server.filters.length === 1);
+    server.publish('a', '{"v":7,"q":"bad"}', { retain: true });
+    await vi.waitUntil(() => got.length === 1);
+    const pointOf = (topic: string, at: string) => ({
+      name: `${topic} ${at}`,
+      series: 1,
+      everyMs: 0,
+      shaping: AS_IT_COMES,
+      spec: { topic, template: topic, at, status: '/q' },
+    });
+    const points = [pointOf('a', '/v'), pointOf('a', '/x'), pointOf('b', '/v')];
+    const spec: BrokerSpec = { url: `mqtt://127.0.0.1:${port}`, version: 5, qos: 1, sessionExpiryMs: 60_000 };
+    const tested = await testMqtt({
+      source: { kind: 'mqtt', name: 'plant', everyMs: 0, timeFrom: 'source', spec },
+      points,
+      waitMs: 1_000,
+      clock: systemClock,
+      log: silentLogger(),
+      signal: new AbortController().signal,
+    });
+    expect(tested).toEqual([
+      { point: points[0], raw: 7, quality: 'bad' },
+      { point: points[1], problem: 'there is no number at /x' },
+      { point: points[2], problem: 'no message came' },
+    ]);
+    expect([got.length, one.state().connected]).toEqual([1, true]);
+    confirm();
+  });
+});

@@ -1,0 +1,255 @@
+import { once } from 'node:events';
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
+import mqtt, { type IConnectPacket, type ISubscribePacket, type Packet } from 'mqtt-packet';
+
+/** Written from MQTT 5 and 3.1.1, and by nothing that the agent uses beside the packets themselves. */
+interface Delivery {
+  topic: string;
+  payload: string;
+  qos: 0 | 1 | 2;
+  retain: boolean;
+}
+
+interface Session {
+  filters: Map<string, 0 | 1 | 2>;
+  queue: Delivery[];
+  /** By packet id, in the order in which they were sent first. */
+  unconfirmed: Map<number, Delivery & { isReleased: boolean }>;
+  socket: Socket | undefined;
+  version: 4 | 5;
+  /** What the client allows (MQTT 5, Receive Maximum). */
+  allowed: number;
+}
+
+/**
+ * A broker that keeps to the letter: a window of 20 and nothing beyond it, the lowest free packet id (so ids are used again at
+ * once), everything unconfirmed once more with DUP when a session is resumed, persistent sessions, retained messages, shared
+ * subscriptions. It remembers what a client should not have done.
+ */
+export class StrictBroker {
+  readonly #window: number;
+  readonly #speaks: readonly number[];
+  readonly #server: Server;
+  readonly #sessions = new Map<string, Session>();
+  readonly #retained = new Map<string, Delivery>();
+  readonly #sockets = new Set<Socket>();
+  readonly #turn = new Map<string, number>();
+  /** Filters that were subscribed to (+) and taken leave of (-), as they came. */
+  readonly asked: string[] = [];
+  /** What no client may do. */
+  readonly wrong: string[] = [];
+  redelivered = 0;
+  confirmed = 0;
+  /** The most that one client had unconfirmed. */
+  mostUnconfirmed = 0;
+  /** Answers nothing from now on, as a machine that was unplugged. */
+  isMute = false;
+  /** Filters that nobody may subscribe to. */
+  readonly forbidden = new Set<string>();
+
+  constructor({ window = 20, speaks = [4, 5] }: { window?: number; speaks?: readonly number[] } = {}) {
+    this.#window = window;
+    this.#speaks = speaks;
+    this.#server = createServer((socket) => this.#serve(socket));
+  }
+
+  async start(): Promise<number> {
+    this.#server.listen(0, '127.0.0.1');
+    await once(this.#server, 'listening');
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  async stop(): Promise<void> {
+    this.cut();
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+
+  /** Every connection breaks; sessions stay. */
+  cut(): void {
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  /** Sessions are gone, retained messages stay: a broker that was killed and keeps no sessions on disk. */
+  forget(): void {
+    this.#sessions.clear();
+    this.cut();
+  }
+
+  get connected(): number {
+    return [...this.#sessions.values()].filter(({ socket }) => socket !== undefined).length;
+  }
+
+  /** Filters that sessions hold. */
+  get filters(): string[] {
+    return [...this.#sessions.values()].flatMap(({ filters }) => [...filters.keys()]).sort();
+  }
+
+  /** Messages that a session waits to get rid of. */
+  get pending(): number {
+    return [...this.#sessions.values()].reduce(
+      (sum, { queue, unconfirmed }) => sum + queue.length + unconfirmed.size,
+      0,
+    );
+  }
+
+  publish(
+    topic: string,
+    payload: string,
+    { qos = 1, retain = false }: { qos?: 0 | 1 | 2; retain?: boolean } = {},
+  ): void {
+    const delivery = { topic, payload, qos, retain: false };
+    if (retain) this.#retained.set(topic, { ...delivery, retain: true });
+    const groups = new Map<string, Session[]>();
+    for (const session of this.#sessions.values()) {
+      let granted: number | undefined;
+      for (const [filter, max] of session.filters) {
+        const [, group, rest] = /^\$share\/([^/]+)\/(.*)$/.exec(filter) ?? [];
+        if (!fits(rest ?? filter, topic)) continue;
+        if (group === undefined) granted = Math.max(granted ?? 0, max);
+        else groups.set(`${group} ${rest}`, [...(groups.get(`${group} ${rest}`) ?? []), session]);
+      }
+      if (granted !== undefined) this.#give(session, { ...delivery, qos: Math.min(qos, granted) as 0 | 1 | 2 });
+    }
+    for (const [group, members] of groups) {
+      const there = members.filter(({ socket }) => socket !== undefined);
+      const among = there.length > 0 ? there : members;
+      const turn = this.#turn.get(group) ?? 0;
+      this.#turn.set(group, turn + 1);
+      this.#give(among[turn % among.length]!, delivery);
+    }
+  }
+
+  #give(session: Session, delivery: Delivery): void {
+    if (delivery.qos === 0 && !session.socket) return;
+    session.queue.push(delivery);
+    this.#pump(session);
+  }
+
+  #pump(session: Session): void {
+    while (session.socket && session.queue.length > 0) {
+      const [next] = session.queue as [Delivery];
+      if (next.qos > 0 && session.unconfirmed.size >= Math.min(this.#window, session.allowed)) return;
+      session.queue.shift();
+      if (next.qos === 0) this.#send(session, { cmd: 'publish', dup: false, ...next });
+      else {
+        let messageId = 1;
+        while (session.unconfirmed.has(messageId)) messageId++;
+        session.unconfirmed.set(messageId, { ...next, isReleased: false });
+        this.mostUnconfirmed = Math.max(this.mostUnconfirmed, session.unconfirmed.size);
+        this.#send(session, { cmd: 'publish', dup: false, messageId, ...next });
+      }
+    }
+  }
+
+  #send(session: Session, packet: object): void {
+    if (this.isMute || !session.socket?.writable) return;
+    session.socket.write(mqtt.generate(packet as Packet, { protocolVersion: session.version }));
+  }
+
+  #serve(socket: Socket): void {
+    this.#sockets.add(socket);
+    socket.on('error', () => {});
+    let session: Session | undefined;
+    const parser = mqtt.parser();
+    parser.on('error', (error: Error) => {
+      this.wrong.push(`sent what cannot be read: ${error.message}`);
+      socket.destroy();
+    });
+    parser.on('packet', (packet) => {
+      if (packet.cmd === 'connect') session = this.#greet(packet, socket);
+      else if (session) this.#hear(session, packet);
+    });
+    socket.on('data', (bytes) => parser.parse(bytes));
+    socket.on('close', () => {
+      this.#sockets.delete(socket);
+      if (session?.socket === socket) session.socket = undefined;
+    });
+  }
+
+  #greet(packet: IConnectPacket, socket: Socket): Session | undefined {
+    const version = packet.protocolVersion as 4 | 5;
+    if (!this.#speaks.includes(version)) {
+      // As 3.1.1 says no: a version that it does not know it cannot answer in.
+      socket.end(Buffer.from([0x20, 2, 0, 1]));
+      return undefined;
+    }
+    const before = this.#sessions.get(packet.clientId);
+    before?.socket?.destroy();
+    if (packet.clean) this.#sessions.delete(packet.clientId);
+    const known = packet.clean ? undefined : before;
+    const session = known ?? { filters: new Map(), queue: [], unconfirmed: new Map(), socket, version, allowed: 0 };
+    session.socket = socket;
+    session.version = version;
+    session.allowed = packet.properties?.receiveMaximum ?? 65_535;
+    this.#sessions.set(packet.clientId, session);
+    const sessionPresent = known !== undefined;
+    this.#send(session, { cmd: 'connack', sessionPresent, ...(version === 5 ? { reasonCode: 0 } : { returnCode: 0 }) });
+    for (const [messageId, delivery] of session.unconfirmed) {
+      if (delivery.isReleased) this.#send(session, { cmd: 'pubrel', messageId });
+      else {
+        this.redelivered++;
+        this.#send(session, { cmd: 'publish', dup: true, messageId, ...delivery });
+      }
+    }
+    this.#pump(session);
+    return session;
+  }
+
+  #hear(session: Session, packet: Packet): void {
+    const { messageId } = packet;
+    if (packet.cmd === 'subscribe') this.#subscribe(session, packet);
+    else if (packet.cmd === 'unsubscribe') {
+      for (const filter of packet.unsubscriptions) {
+        this.asked.push(`-${filter}`);
+        session.filters.delete(filter);
+      }
+      this.#send(session, { cmd: 'unsuback', messageId, granted: packet.unsubscriptions.map(() => 0) });
+    } else if (packet.cmd === 'publish') {
+      this.publish(packet.topic, String(packet.payload), { qos: packet.qos, retain: packet.retain });
+      if (packet.qos === 1) this.#send(session, { cmd: 'puback', messageId });
+    } else if (packet.cmd === 'puback') this.#confirm(session, messageId!, 1);
+    else if (packet.cmd === 'pubrec') {
+      this.#confirm(session, messageId!, 2);
+      this.#send(session, { cmd: 'pubrel', messageId });
+    } else if (packet.cmd === 'pubcomp') {
+      session.unconfirmed.delete(messageId!);
+      this.#pump(session);
+    } else if (packet.cmd === 'pingreq') this.#send(session, { cmd: 'pingresp' });
+  }
+
+  #confirm(session: Session, messageId: number, qos: 1 | 2): void {
+    const delivery = session.unconfirmed.get(messageId);
+    const first = [...session.unconfirmed].find(([, one]) => !one.isReleased);
+    if (!delivery || delivery.qos !== qos) this.wrong.push(`confirmed ${messageId}, which was not sent`);
+    else if (first?.[0] !== messageId) this.wrong.push(`confirmed ${messageId} before ${first?.[0]}`);
+    this.confirmed++;
+    if (qos === 2 && delivery) delivery.isReleased = true;
+    else session.unconfirmed.delete(messageId);
+    this.#pump(session);
+  }
+
+  #subscribe(session: Session, packet: ISubscribePacket): void {
+    const { messageId, subscriptions } = packet;
+    const fresh: string[] = [];
+    const granted = subscriptions.map(({ topic, qos, rh }) => {
+      this.asked.push(`+${topic}`);
+      if (this.forbidden.has(topic)) return session.version === 5 ? 0x87 : 0x80;
+      if (!session.filters.has(topic) || rh !== 1) fresh.push(topic);
+      session.filters.set(topic, qos);
+      return qos;
+    });
+    this.#send(session, { cmd: 'suback', messageId, granted });
+    for (const [topic, delivery] of this.#retained) {
+      if (fresh.some((filter) => !filter.startsWith('$share/') && fits(filter, topic))) this.#give(session, delivery);
+    }
+  }
+}
+
+function fits(filter: string, topic: string): boolean {
+  const pattern = filter
+    .split('/')
+    .map((level) => (level === '+' ? '[^/]*' : level === '#' ? '.*' : level.replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&')))
+    .join('/')
+    .replace(/\/\.\*$/, '(/.*)?');
+  return new RegExp(`^${pattern}$`).test(topic);
+}

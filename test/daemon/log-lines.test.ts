@@ -1,0 +1,97 @@
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
+import { pino } from 'pino';
+import { beforeEach, describe, expect, it } from 'vitest';
+import type { Logger } from '../../src/base/logger.ts';
+import { Repeats } from '../../src/base/repeats.ts';
+import { DropLog, tellDamaged, tellDropped } from '../../src/daemon/drop-log.ts';
+import { ServiceManager } from '../../src/daemon/service-manager.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+
+const ROOT = join(import.meta.dirname, '../..');
+
+let lines: Record<string, unknown>[];
+let log: Logger;
+let clock: ManualClock;
+beforeEach(() => {
+  lines = [];
+  log = pino({ base: null, level: 'info' }, { write: (line: string) => void lines.push(JSON.parse(line)) });
+  clock = new ManualClock();
+});
+
+describe('a line for journald', () => {
+  it('begins with the syslog priority of its level, each of them', () => {
+    const program = `
+      import { createLogger } from ${JSON.stringify(join(ROOT, 'src/base/logger.ts'))};
+      const log = createLogger({ level: 'trace', format: 'auto' });
+      for (const level of ['trace', 'debug', 'info', 'warn', 'error', 'fatal']) log[level]({ event: 'a.b', text: 'two\\nlines' }, 'm');`;
+    const environment = { ...process.env, JOURNAL_STREAM: '1:2' };
+    const { stdout } = spawnSync(process.execPath, ['--input-type=module', '-e', program], {
+      env: environment,
+      encoding: 'utf8',
+    });
+    const found = stdout.trimEnd().split('\n');
+    expect(found.map((line) => line.slice(0, 3))).toEqual(['<7>', '<7>', '<6>', '<4>', '<3>', '<2>']);
+    for (const line of found) expect(JSON.parse(line.slice(3))).toMatchObject({ event: 'a.b', text: 'two\nlines' });
+  });
+});
+
+describe('repeated trouble', () => {
+  it('is said at once, whenever its number has doubled, and every ten minutes; when it is over it begins anew', () => {
+    const repeats = new Repeats();
+    const said = (times: number, everyMs: number, fromMs: number) =>
+      Array.from({ length: times }, (_, i) => repeats.note('x', fromMs + i * everyMs)).filter(
+        (one) => one !== undefined,
+      );
+    expect(said(10, 1, 0)).toEqual([1, 2, 4, 8]);
+    expect(said(30, 60_000, 600_000)).toEqual([12, 22, 32]);
+    repeats.end('x');
+    expect(repeats.note('x', 0)).toBe(1);
+  });
+
+  it('of a full buffer is one line a minute, and no value is left out of the sums', async () => {
+    const losses = new DropLog(clock);
+    for (let second = 0; second < 150; second++) {
+      losses.note('dropped bytes', 10, tellDropped(log, 'bytes'));
+      await clock.advance(1_000);
+    }
+    expect(lines).toHaveLength(3);
+    losses.settle(Number.POSITIVE_INFINITY);
+    expect(lines).toHaveLength(4);
+    expect(lines.reduce((sum, line) => sum + Number(line.values), 0)).toBe(1_500);
+    expect(lines[0]).toMatchObject({
+      event: 'buffer.dropped',
+      reason: 'bytes',
+      values: 10,
+      times: 1,
+      hint: expect.any(String),
+    });
+  });
+
+  it('of a dying card is told apart from it, and is over when nothing comes any more', async () => {
+    const losses = new DropLog(clock);
+    losses.note('dropped bytes', 1, tellDropped(log, 'bytes'));
+    for (let i = 0; i < 100; i++) losses.note('damaged segment', 2, tellDamaged(log, 'segment'));
+    await clock.advance(60_000);
+    losses.settle(clock.monotonicMs());
+    await clock.advance(60_000);
+    losses.settle(clock.monotonicMs());
+    expect(lines.map(({ event, values }) => [event, values])).toEqual([
+      ['buffer.dropped', 1],
+      ['store.row_damaged', 2],
+      ['store.row_damaged', 198],
+    ]);
+  });
+
+  it('of a service manager that cannot be told is not a line every ten seconds', async () => {
+    const environment = { NOTIFY_SOCKET: '/no/such/socket', PATH: '/no/such/folder' };
+    const service = new ServiceManager({ clock, log, environment });
+    for (let i = 0; i < 20; i++) {
+      await service.reloading();
+      await clock.advance(10_000);
+    }
+    expect(lines.map(({ event, count }) => [event, count])).toEqual(
+      [1, 2, 4, 8, 16].map((count) => ['service.notify_failed', count]),
+    );
+  });
+});

@@ -1,0 +1,232 @@
+/** A sector of 4 kB that the disk does not read, under each kind of page: what does not stand in it leaves, the rest is counted. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import Database from 'better-sqlite3';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { openDatabase } from '../../src/base/database.ts';
+import { readLogRow } from '../../src/buffer/format/log-row.ts';
+import { unpackSegment } from '../../src/buffer/format/segment.ts';
+import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
+import { SeriesCatalogue } from '../../src/buffer/series.ts';
+import { ValueStore } from '../../src/buffer/value-store.ts';
+import { compileDiskLayer } from './disk-fault.ts';
+
+const PAGE = 1024;
+const SECTOR = 4096;
+
+let origin: string;
+/** What stands in the buffer, by number. */
+const standing = new Set<number>();
+let quarantined = 0;
+/** Numbers that stand on each page, and those in quarantine. */
+const onPage = new Map<number, number[]>();
+const quarantinedOnPage = new Map<number, Map<number, number>>();
+/** One page of each kind and some more, by what it is. */
+const pages = new Map<string, number>();
+
+function makeBuffer(): void {
+  const path = join(origin, 'buffer.db');
+  let nowMs = 1000;
+  const options = {
+    bounds: { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' } as const,
+    flushAfterMs: 1_000,
+    flushValues: 1_000_000,
+  };
+  const { store, series } = ValueStore.open(openDatabase(path), path, options, {
+    monotonicMs: 1,
+    wallMs: 0,
+    boot: 'a',
+  });
+  const catalogue = new SeriesCatalogue(series);
+  let number = 0;
+  const commit = () => {
+    const columns = new ValueColumns();
+    for (let i = 0; i < 500; i++) {
+      standing.add(number);
+      const id = catalogue.idOf(1 + (number % 5), `k${number % 4}`, undefined, undefined);
+      columns.add(id, 1_700_000_000_000 + number * 7, number++ + 0.123456789, 0);
+    }
+    store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: nowMs, wallMs: 0 });
+  };
+  const settle = (asset: number, isRefused: boolean) => {
+    const { batch } = store.take({ asset, lane: 'backlog', maxValues: 300, maxBytes: 480_000 });
+    const body = JSON.parse(new TextDecoder().decode(batch!.body)) as { values: { data: { value: number }[] }[] };
+    for (const key of body.values) for (const { value } of key.data) standing.delete(Math.floor(value));
+    if (isRefused) {
+      quarantined += batch!.values;
+      store.quarantine(batch!.id, { status: 422, message: 'no', atMs: 0 });
+    } else store.settle(batch!.id);
+  };
+  for (let turn = 0; turn < 60; turn++) {
+    commit();
+    nowMs += 200_000;
+    for (let facts = store.facts(); facts.maintenanceDue; ) facts = store.maintain({ monotonicMs: nowMs });
+    if (turn % 5 === 4) settle(1 + (turn % 4), turn % 10 === 4);
+  }
+  for (let i = 0; i < 6; i++) commit();
+  for (let i = 0; i < 12; i++) settle(5, false);
+  store.commit({ columns: undefined, newSeries: [], monotonicMs: nowMs, wallMs: 0 });
+  store.close();
+}
+
+/** Which rows stand on which pages, by what SQLite itself says of its pages. */
+function mapPages(): void {
+  const database = new Database(join(origin, 'buffer.db'), { readonly: true });
+  const note = (page: number, numbers: number[]) => onPage.set(page, [...(onPage.get(page) ?? []), ...numbers]);
+  for (const table of ['log', 'segment', 'span', 'span_gone', 'segment_progress', 'series', 'run', 'quarantine']) {
+    const column = { log: 'row', segment: 'packed', quarantine: 'packed' }[table];
+    const ids = database.prepare(`SELECT rowid FROM ${table} ORDER BY rowid`);
+    const rows = column ? (ids.pluck().all() as number[]) : [];
+    const parts = database
+      .prepare('SELECT path, pageno, pagetype, ncell FROM dbstat WHERE name = ? ORDER BY path')
+      .all(table) as { path: string; pageno: number; pagetype: string; ncell: number }[];
+    const valuesOf = (id: number): number[] => {
+      const bytes = database.prepare(`SELECT ${column} FROM ${table} WHERE id = ?`).pluck().get(id) as Buffer;
+      const values = table === 'log' ? readLogRow(bytes).values : unpackSegment(bytes);
+      const count = 'length' in values ? values.length : values.count;
+      return Array.from(values.value.subarray(0, count), Math.floor);
+    };
+    const firstRow = new Map<string, number>();
+    let next = 0;
+    for (const { path, pagetype, ncell } of parts) {
+      if (pagetype !== 'leaf') continue;
+      firstRow.set(path, next);
+      next += ncell;
+    }
+    const kinds = new Map<string, number[]>();
+    for (const { path, pageno, pagetype, ncell } of parts) {
+      const kind = path === '/' ? 'root' : pagetype;
+      kinds.set(kind, [...(kinds.get(kind) ?? []), pageno]);
+      if (!column || pagetype === 'internal') continue;
+      const leaf = pagetype === 'leaf' ? path : path.slice(0, path.lastIndexOf('/') + 1);
+      const from = firstRow.get(leaf)!;
+      const cell = pagetype === 'leaf' ? undefined : Number.parseInt(path.slice(leaf.length), 16);
+      const own = cell === undefined ? rows.slice(from, from + ncell) : [rows[from + cell]!];
+      for (const id of own) {
+        if (table !== 'quarantine') note(pageno, valuesOf(id));
+        else
+          quarantinedOnPage.set(pageno, new Map([...(quarantinedOnPage.get(pageno) ?? []), [id, valuesOf(id).length]]));
+      }
+    }
+    for (const [kind, all] of kinds) {
+      pages.set(`the first ${kind} page of ${table}`, all[0]!);
+      if (all.length > 2) pages.set(`a ${kind} page of ${table}`, all[all.length >> 1]!);
+    }
+  }
+  pages.set('the header', 1);
+  pages.set('the first pointer map', 2);
+  const trunk = readFileSync(join(origin, 'buffer.db')).readUInt32BE(32);
+  if (trunk > 0) pages.set('the free list', trunk);
+  database.close();
+}
+
+interface Said {
+  values: number[];
+  quarantined: number;
+  failed?: string;
+  events: { event: string; what?: string; values?: number; lostRows?: number; unreadPages?: number }[];
+}
+
+const results = { start: new Map<number, Said>(), running: new Map<number, Said>() };
+const sectorOf = (page: number) => Math.floor(((page - 1) * PAGE) / SECTOR);
+
+async function drain(library: string, when: 'start' | 'running'): Promise<void> {
+  const sectors = [...new Set([...pages.values()].map(sectorOf))];
+  const orders: string[] = [];
+  const folders = sectors.map((sector) => {
+    const folder = join(origin, `${when}-${sector}`);
+    mkdirSync(folder);
+    for (const name of ['buffer.db', 'buffer.db.series']) copyFileSync(join(origin, name), join(folder, name));
+    const { ino } = statSync(join(folder, 'buffer.db'));
+    orders.push(`fail_read ${ino} ${sector * SECTOR} ${(sector + 1) * SECTOR}`);
+    return folder;
+  });
+  const file = join(origin, `${when}-orders`);
+  const script = join(import.meta.dirname, 'drain-process.ts');
+  const child = spawn(process.execPath, [script, file, orders.join('\n'), when, ...folders], {
+    env: { PATH: process.env.PATH, LD_PRELOAD: library, DISK_LAYER_PATH: 'buffer.db', DISK_LAYER_ORDERS: file },
+  });
+  let stderr = '';
+  child.stderr.on('data', (text) => {
+    stderr += text;
+  });
+  await once(child, 'close');
+  expect(child.exitCode, stderr.slice(0, 2_000)).toBe(0);
+  for (const [i, folder] of folders.entries()) {
+    results[when].set(sectors[i]!, JSON.parse(readFileSync(join(folder, 'said.json'), 'utf8')) as Said);
+  }
+}
+
+beforeAll(async () => {
+  origin = mkdtempSync(join(tmpdir(), 'tagferry-sector-'));
+  makeBuffer();
+  mapPages();
+  const library = compileDiskLayer();
+  await drain(library, 'start');
+  await drain(library, 'running');
+}, 240_000);
+afterAll(() => rmSync(origin, { recursive: true, force: true }));
+
+describe.each(['start', 'running'] as const)('a bad sector that is met when the agent is at its %s', (when) => {
+  it('lies under every kind of page', () => {
+    expect([...pages.keys()]).toEqual(
+      expect.arrayContaining([
+        'the header',
+        'the first pointer map',
+        'the free list',
+        'the first root page of segment',
+        'a leaf page of segment',
+        'a overflow page of log',
+        'the first root page of span',
+        'the first leaf page of quarantine',
+      ]),
+    );
+  });
+
+  it('costs what stands in it and nothing else, and fresh values leave', () => {
+    const wrong: object[] = [];
+    for (const [name, page] of pages) {
+      const said = results[when].get(sectorOf(page))!;
+      const first = sectorOf(page) * (SECTOR / PAGE) + 1;
+      const sector = [first, first + 1, first + 2, first + 3];
+      const lostAtMost = new Set(sector.flatMap((one) => onPage.get(one) ?? []));
+      const found = new Set(said.values);
+      const lost = [...standing].filter((number) => !found.has(number));
+      const beyond = lost.filter((number) => !lostAtMost.has(number));
+      const inQuarantine = new Map(sector.flatMap((one) => [...(quarantinedOnPage.get(one) ?? [])]));
+      const lostQuarantine = [...inQuarantine.values()].reduce((sum, count) => sum + count, 0);
+      const isFresh = found.has(10_000_000) && found.has(10_000_001);
+      const told = said.events.some(({ event }) => event.startsWith('store.'));
+      const quarantineLost = quarantined - said.quarantined;
+      const problems = {
+        ...(said.failed ? { failed: said.failed } : {}),
+        ...(beyond.length > 0 ? { beyond: beyond.length, lost: lost.length, mostly: lostAtMost.size } : {}),
+        ...(isFresh ? {} : { fresh: 'did not leave' }),
+        ...(lost.length > 0 && !told ? { silent: lost.length } : {}),
+        ...(quarantineLost > lostQuarantine ? { quarantineLost, lostQuarantine } : {}),
+      };
+      if (Object.keys(problems).length > 0) wrong.push({ name, page, ...problems, events: said.events });
+    }
+    expect(wrong).toEqual([]);
+  });
+
+  it('is counted: of segments each value, of the log what lies between rows that read, and else the pages', () => {
+    const wrong: object[] = [];
+    for (const [name, page] of pages) {
+      const said = results[when].get(sectorOf(page))!;
+      const found = new Set(said.values);
+      const lost = [...standing].filter((number) => !found.has(number)).length;
+      const told = said.events
+        .filter(({ event }) => event === 'store.row_damaged')
+        .reduce((sum, { values }) => sum + (values ?? 0), 0);
+      // Of rows of the log at its front or its end nobody knows any more how many values they had.
+      const isAtEdge =
+        name.includes('of log') && said.events.some((one) => (one.unreadPages ?? 0) + (one.lostRows ?? 0) > 0);
+      if (isAtEdge ? told > lost : told !== lost) wrong.push({ name, page, told, lost });
+    }
+    expect(wrong).toEqual([]);
+  });
+});

@@ -1,0 +1,59 @@
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { dirname, join, relative } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { VERBS } from '../../src/commands/command-line.ts';
+import { AGENT_ENV_KEYS } from '../../src/config/setting-keys.ts';
+
+const ROOT = join(import.meta.dirname, '../..');
+
+function filesBelow(folder: string, ending: RegExp): string[] {
+  return readdirSync(join(ROOT, folder), { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && ending.test(entry.name))
+    .map((entry) => relative(ROOT, join(entry.parentPath, entry.name)));
+}
+
+const pages = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', ...filesBelow('docs', /\.md$/)];
+
+describe('the pages', () => {
+  it.each(pages)('%s has no link that leads nowhere', (page) => {
+    const text = readFileSync(join(ROOT, page), 'utf8');
+    const targets = [...text.matchAll(/\]\(([^)\s]+)\)/g)].map((match) => match[1]!);
+    const dead = targets
+      .filter((target) => !/^[a-z]+:/.test(target))
+      .map((target) => target.split('#')[0]!)
+      .filter((target) => target !== '' && !existsSync(join(ROOT, dirname(page), target)));
+    expect(dead).toEqual([]);
+  });
+});
+
+describe('docs/interface.md', () => {
+  it('names every setting, and no other', () => {
+    const page = readFileSync(join(ROOT, 'docs/interface.md'), 'utf8');
+    const named = [...page.matchAll(/^\| (`[A-Z][^|]*) \|/gm)].flatMap(
+      ([, cell]) => cell!.match(/[A-Z][A-Z0-9_]+/g) ?? [],
+    );
+    expect([...new Set(named)].sort()).toEqual([...AGENT_ENV_KEYS].filter((key) => !key.endsWith('_FILE')).sort());
+  });
+
+  it('names every verb', () => {
+    const page = readFileSync(join(ROOT, 'docs/interface.md'), 'utf8');
+    for (const { name } of VERBS) expect(page, name).toMatch(new RegExp(`^\\| [^|]*\`${name}[ \`]`, 'm'));
+  });
+});
+
+describe('citations in the code', () => {
+  const platform = readFileSync(join(ROOT, 'docs/platform.md'), 'utf8');
+  const sections = new Set([...platform.matchAll(/^#{2,3} ([0-9.]+) /gm)].map((match) => match[1]!));
+  const files = [...filesBelow('src', /\.ts$/), ...filesBelow('scripts', /\.(ts|mjs)$|^[\w-]+$/)];
+
+  it('of the platform name sections that its page has', () => {
+    expect(sections.size).toBeGreaterThan(40);
+    const dead = files.flatMap((file) => {
+      const text = readFileSync(join(ROOT, file), 'utf8');
+      return [...text.matchAll(/\b[Pp]latform ([0-9]+(?:\.[0-9]+)*)\b(?!\s*(?:s|ms|x)\b)/g)]
+        .filter((match) => !sections.has(match[1]!))
+        .map((match) => `${file}: ${match[0]}`);
+    });
+    expect(dead).toEqual([]);
+  });
+});

@@ -1,0 +1,100 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join, relative } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { findLogEvents } from './log-events.ts';
+
+const SRC = join(import.meta.dirname, '../../src');
+
+/**
+ * Words of our own that the field's words took the place of (the glossary in docs/architecture.md has those). Each matches whole words
+ * of a name: `waiting room` is WaitingRoom, waitingRoom, waiting-room.
+ */
+const RETIRED = [
+  'fold',
+  'folds',
+  'folded',
+  'folding',
+  'tidy',
+  'course',
+  'works',
+  'stretch',
+  'troubles',
+  'forgive',
+  'waiting room',
+  'disk room',
+  'loss log',
+  'failure voice',
+  'mending',
+  'held bytes',
+  'wish',
+  'wishes',
+  'bring about',
+  'door',
+  'doors',
+];
+
+/** Of a name's beginning: how much there may be of something is its `max` or `min`. */
+const RETIRED_FIRST = ['most', 'least', 'longest', 'shortest'];
+
+/** `MAX_SOCKET_PATH`, `socketPath` and `socket-path.ts` in words. */
+function wordsOf(name: string): string {
+  const apart = name.replaceAll(/([a-z0-9])([A-Z])/g, '$1 $2').replaceAll(/([A-Z])([A-Z][a-z])/g, '$1 $2');
+  return apart.replaceAll(/[^A-Za-z]+/g, ' ').toLowerCase();
+}
+
+function isRetired(name: string): boolean {
+  const words = wordsOf(name);
+  const [first, ...rest] = words.trim().split(' ');
+  if (rest.length > 0 && RETIRED_FIRST.includes(first!)) return true;
+  return RETIRED.some((retired) => ` ${words} `.includes(` ${retired} `));
+}
+
+/** What a file declares, exported or not: classes, functions, types, constants, members and methods. */
+function declaredIn(text: string): string[] {
+  const declared = text.matchAll(
+    /^\s*(?:export |static |readonly |async |private |get |set |declare )*(?:(?:class|function\*?|interface|type|const|let)\s+)?(#?[A-Za-z_]\w*)\s*[(:<={?;]/gm,
+  );
+  return [...declared].map((match) => match[1]!);
+}
+
+describe('the words', () => {
+  const files = readdirSync(SRC, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && entry.name.endsWith('.ts'))
+    .map((entry) => relative(SRC, join(entry.parentPath, entry.name)));
+
+  it('are told apart in each way of writing a name', () => {
+    const names = [
+      'waitingRoom',
+      'WaitingRoomOptions',
+      'MOST_BYTES',
+      'mostBytes',
+      'foldAfterMs',
+      'src/disk-room.ts',
+      'log.fold_late',
+    ];
+    expect(names.filter((name) => !isRetired(name))).toEqual([]);
+    expect(['most', 'diskSpace', 'HTTPServer', 'scaffold', 'courseless', 'manifold.ts'].filter(isRetired)).toEqual([]);
+    const text = 'export const MOST_BYTES = 1;\nclass LossLog {\n  readonly #tidy: number;\n  foldNow(): void {}\n}\n';
+    expect(declaredIn(text).filter(isRetired)).toEqual(['MOST_BYTES', 'LossLog', '#tidy', 'foldNow']);
+  });
+
+  it('that are retired name no file', () => {
+    expect(files.length).toBeGreaterThan(100);
+    expect(files.filter(isRetired)).toEqual([]);
+  });
+
+  it('that are retired name nothing that a file declares', () => {
+    const found = files.flatMap((file) =>
+      declaredIn(readFileSync(join(SRC, file), 'utf8'))
+        .filter(isRetired)
+        .map((name) => `${file}: ${name}`),
+    );
+    expect(found).toEqual([]);
+  });
+
+  it('that are retired name no event of the log', () => {
+    const events = [...findLogEvents().events.keys()];
+    expect(events.length).toBeGreaterThan(50);
+    expect(events.filter(isRetired)).toEqual([]);
+  });
+});

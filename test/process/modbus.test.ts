@@ -1,0 +1,136 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import type { SourceReport } from '../../src/sources/source-report.ts';
+import type { TestedReport } from '../../src/sources/source-test.ts';
+import { runVerb } from '../commands/verb-run.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+import { freePort, Peer } from '../sources/modbus/peer.ts';
+import { AgentProcess } from './agent-process.ts';
+
+const UNITS = [1, 2, 3];
+/** Takes 700 ms for each answer. */
+const SLOW = 4;
+const HANGS = 9;
+const KILLS = 2;
+const ASSET_OF = new Map([...UNITS, SLOW, HANGS].map((unit, at) => [unit, 881 + at]));
+
+let sandbox: Sandbox;
+let agent: AgentProcess;
+let peer: Peer;
+
+beforeEach(async () => {
+  sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
+  await sandbox.start();
+  const port = await freePort();
+  peer = await Peer.tcp(port);
+  await peer.tell({ connections: 1 });
+  await peer.tell({ unit: SLOW, delay: 0.7 });
+  await peer.tell({ unit: HANGS, hang: true });
+  const source = (unit: number, every: string) =>
+    `  u${unit}: { modbus: "tcp://127.0.0.1:${port}", unit: ${unit}, every: ${every}, timeout: ${unit === SLOW ? '2s' : '200ms'} }\n`;
+  const tag = (unit: number) =>
+    `  T-${unit}: { asset: ${ASSET_OF.get(unit)}, values: { counter: { unit: 1, from: u${unit}, register: holding 10, type: uint32 } } }\n`;
+  const units = [...ASSET_OF.keys()];
+  agent = new AgentProcess(sandbox.url, {
+    tags: `sources:\n${units.map((unit) => source(unit, unit === SLOW ? '1s' : '50ms')).join('')}tags:\n${units.map(tag).join('')}`,
+    env: { COMMIT_INTERVAL: '500ms' },
+  });
+});
+afterEach(async () => {
+  await agent.dispose();
+  await peer.end();
+  await sandbox.stop();
+});
+
+/** What the platform has of a counter. */
+function delivered(unit: number): number[] {
+  return sandbox.values.list(ASSET_OF.get(unit)!, 'counter').map(({ value }) => value);
+}
+
+describe('five devices behind a gateway that takes one connection', () => {
+  it('lose nothing that was counted, and double and invent nothing, over kill -9 in mid-poll', async () => {
+    const chance = new ManualClock(0, 3);
+    let counted = 0;
+    for (let life = 0; life < KILLS; life++) {
+      await agent.start();
+      const before = delivered(1).length;
+      await agent.until(() => delivered(1).length > before + 5, 'values of this life arrive');
+      await new Promise((resolve) => setTimeout(resolve, chance.random() * 500));
+      counted += await agent.metric('tagferry_values_ingested_total');
+      await agent.end('SIGKILL');
+    }
+    await agent.start();
+    await agent.until(() => delivered(SLOW).length > 2, 'the slow one speaks');
+    expect(await agent.end('SIGTERM')).toBe(0);
+    await agent.start();
+    await agent.until(
+      async () => (await agent.metric('tagferry_buffer_oldest_age_seconds')) < 5,
+      'the backlog is gone',
+    );
+    await agent.until(() => [...UNITS, SLOW].flatMap(delivered).length >= counted, 'what was counted has arrived');
+    for (const unit of [...UNITS, SLOW]) {
+      const stored = delivered(unit);
+      const told = new Set(peer.counted(unit));
+      // What is missing was read and not counted: at most one run of numbers before each end of the daemon.
+      const sorted = stored.toSorted((a, b) => a - b);
+      expect(sorted.filter((n, at) => at > 0 && n > sorted[at - 1]! + 1).length).toBeLessThanOrEqual(KILLS + 1);
+      expect({ doubled: stored.length - new Set(stored).size, invented: stored.filter((n) => !told.has(n)) }).toEqual({
+        doubled: 0,
+        invented: [],
+      });
+    }
+    expect([Math.max(...peer.connections), delivered(HANGS)]).toEqual([1, []]);
+  });
+
+  it('show how each does, and every value once, over the connection of the daemon or without one', async () => {
+    await agent.start();
+    await agent.until(() => [...UNITS, SLOW].every((unit) => delivered(unit).length > 1), 'all speak that can');
+    const ls = await runVerb(['sources', 'ls', '--json', '--config', agent.config]);
+    const sources = JSON.parse(ls.stdout) as SourceReport[];
+    expect(sources.map(({ name, connected, values }) => [name, connected, values])).toEqual([
+      ['u1', true, 1],
+      ['u2', true, 1],
+      ['u3', true, 1],
+      [`u${SLOW}`, true, 1],
+      [`u${HANGS}`, false, 1],
+    ]);
+    // Asked every second though it takes 700 ms: by half its polls it would be late at every other.
+    const slow = sources[3]!;
+    expect(slow.polls_late).toBeLessThan(slow.stored);
+    const hung = sources[4]!;
+    expect(hung.problem).toBe('no answer within 200 ms');
+    expect((await agent.status()).sources).toMatchObject([{ name: 'u1' }, {}, {}, {}, { connected: false }]);
+    expect(await agent.metric(`tagferry_source_connected{source="u${HANGS}"`)).toBe(0);
+    expect(await agent.metric('tagferry_source_connected')).toBe(4);
+    const table = await runVerb(['sources', 'ls', '--config', agent.config]);
+    expect(table.stdout).toMatch(/^u9 +modbus +not connected/m);
+
+    const tested = await runVerb(['sources', 'test', 'u1', 'u9', '--json', '--config', agent.config]);
+    const [good, bad] = JSON.parse(tested.stdout) as TestedReport[];
+    expect(tested.status).toBe(1);
+    expect(good).toMatchObject({ tag: 'T-1', key: 'counter', address: 'unit 1 holding 10', quality: 'good' });
+    expect(peer.counted(1)).toContain(good!.raw);
+    expect(bad).toMatchObject({ source: 'u9', raw: null, problem: 'no answer within 200 ms' });
+    expect(Math.max(...peer.connections)).toBe(1);
+    expect((await runVerb(['sources', 'test', 'nobody', '--config', agent.config])).status).toBe(2);
+
+    const scan = ['sources', 'scan', 'u1', 'holding 98-101', 'holding 40004-40005', '--yes', '--config', agent.config];
+    const scanned = await runVerb(scan);
+    const lines = [
+      '    values:',
+      '      h100: { from: u1, register: holding 100 }                     # 100',
+      '      h101: { from: u1, register: holding 101 }                     # 101',
+      '      h40004: { from: u1, register: holding 40004, type: float32 }  # 1234.5',
+    ];
+    expect(scanned).toEqual({ status: 0, stdout: `${lines.join('\n')}\n`, stderr: '' });
+    expect(Math.max(...peer.connections)).toBe(1);
+    const hanging = await runVerb(['sources', 'scan', 'u9', 'holding 100', '--yes', '--config', agent.config]);
+    expect([hanging.status, hanging.stderr]).toEqual([1, expect.stringContaining('no answer within 200 ms')]);
+
+    await agent.end('SIGTERM');
+    expect((await runVerb(scan)).stdout).toBe(scanned.stdout);
+    const alone = await runVerb(['sources', 'test', 'u2', '--config', agent.config]);
+    expect([alone.status, alone.stderr]).toEqual([0, '']);
+    expect(alone.stdout).toMatch(/^T-2 +counter +\d+ +\d+ .* good +u2 unit 2 holding 10$/m);
+  });
+});

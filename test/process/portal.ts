@@ -1,0 +1,47 @@
+import { once } from 'node:events';
+import { createServer, request as httpRequest, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo, Socket } from 'node:net';
+
+/** What stands between the gateway and the platform: lets everything pass, or answers in the platform's place. */
+export class Portal {
+  readonly #server = createServer((request, response) => this.#serve(request, response));
+  readonly #sockets = new Set<Socket>();
+  readonly #platform: URL;
+  /** `undefined`: let it pass. Else it writes what it likes, the request's body read before. */
+  answer: ((request: IncomingMessage, response: ServerResponse) => void) | undefined;
+
+  constructor(platform: string) {
+    this.#platform = new URL(platform);
+    this.#server.on('connection', (socket) => {
+      this.#sockets.add(socket);
+      socket.on('error', () => {}).on('close', () => this.#sockets.delete(socket));
+    });
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+  }
+
+  async start(): Promise<void> {
+    this.#server.listen(0, '127.0.0.1');
+    await once(this.#server, 'listening');
+  }
+
+  async stop(): Promise<void> {
+    this.#server.close();
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  #serve(request: IncomingMessage, response: ServerResponse): void {
+    const { answer } = this;
+    if (answer) return void request.resume().on('end', () => answer(request, response));
+    const { hostname, port } = this.#platform;
+    const { method, url, headers } = request;
+    const onward = httpRequest({ hostname, port, method, path: url, headers, agent: false }, (from) => {
+      response.writeHead(from.statusCode ?? 502, from.rawHeaders);
+      from.pipe(response);
+    });
+    onward.on('error', () => response.destroy());
+    request.pipe(onward);
+  }
+}

@@ -1,0 +1,164 @@
+/** Configuration files that are refused: at a reload, and at the start that follows it. */
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { runVerb } from '../commands/verb-run.ts';
+import { AgentProcess } from './agent-process.ts';
+
+const TAGS = 'tags:\n  FT-101: { asset: 881, values: { flow: {} } }\n';
+const REACTIONS = 'reactions:\n  - { name: old-rule, on: threshold_reached, do: [{ log: warn }] }\n';
+
+let sandbox: Sandbox;
+let agent: AgentProcess;
+
+beforeEach(async () => {
+  sandbox = new Sandbox();
+  await sandbox.start();
+  agent = new AgentProcess(sandbox.url, { tags: TAGS, reactions: REACTIONS, env: { WEBHOOK_LISTEN: '' } });
+});
+afterEach(async () => {
+  await agent.dispose();
+  await sandbox.stop();
+});
+
+const write = (name: string, text: string) => writeFileSync(join(agent.config, name), text);
+const read = (name: string) => readFileSync(join(agent.config, name), 'utf8');
+const reload = (...more: string[]) => runVerb(['reload', '--config', agent.config, ...more]);
+/** As the unit has it: the state folder is known whatever agent.env says. */
+const UNIT = () => ({ STATE_DIRECTORY: agent.state });
+
+interface Health {
+  status: string;
+  notes: string[];
+}
+const health = async () => {
+  const { status, text } = await agent.call(agent.ops, '/healthz');
+  return { code: status, ...(JSON.parse(text) as Health) };
+};
+interface Told {
+  configuration: {
+    refused: { problems: string[]; parts?: string[] } | null;
+    restart_needed: string[];
+    changed_credentials: string[];
+  };
+}
+const configuration = async () => ((await agent.status()) as unknown as Told).configuration;
+const takes = async () => (await agent.push([{ tag: 'FT-101', key: 'flow', value: 1 }])).status;
+
+describe('tagferry reload', () => {
+  it('waits for the verdict: refused files are status 1 and their problems, and status, health and metrics say so until they are mended', async () => {
+    await agent.start();
+    expect(await reload()).toMatchObject({ status: 0, stderr: '' });
+    expect(await agent.metric('tagferry_configuration_refused_since_seconds')).toBe(0);
+
+    write('tags.yaml', 'tags:\n  FT-101: { asset: none }\n');
+    const refused = await reload();
+    expect(refused.status).toBe(1);
+    expect(refused.stderr).toMatch(/tags\.yaml:2:\d+: .*none/);
+    expect((await configuration()).refused?.problems.join()).toContain('tags.yaml:2');
+    const { code, status, notes } = await health();
+    expect({ code, status }).toEqual({ code: 200, status: 'ok' });
+    expect(notes.join()).toMatch(/^files refused since 20\S+, running on those of before: .*tags\.yaml:2/);
+    expect(await agent.metric('tagferry_configuration_refused_since_seconds')).toBeGreaterThan(1.7e9);
+    const screen = await runVerb(['status', '--config', agent.config]);
+    expect(screen.stdout).toMatch(/files +refused since .*\n.*tags\.yaml:2/);
+    expect(await takes()).toBe(204);
+
+    write('tags.yaml', TAGS);
+    expect((await reload('--json')).stdout).toContain('"reloaded": true');
+    expect((await configuration()).refused).toBeNull();
+    expect((await health()).notes).toEqual([]);
+  });
+
+  it('names the keys that wait for a restart', async () => {
+    await agent.start();
+    write('agent.env', `${read('agent.env')}WEBHOOK_POLL=7m\n`);
+    const { status, stderr } = await reload();
+    expect({ status, stderr }).toMatchObject({
+      status: 0,
+      stderr: expect.stringMatching(/WEBHOOK_POLL.*systemctl restart/s),
+    });
+    expect((await configuration()).restart_needed).toEqual(['WEBHOOK_POLL']);
+  });
+
+  it('says that a credential of the unit was changed after the start, and so does status without a reload', async () => {
+    const loaded = join(agent.folder, 'loaded');
+    mkdirSync(loaded);
+    mkdirSync(join(agent.config, 'credentials'));
+    const [, secret] = /CLIENT_SECRET=(.*)\n/.exec(read('agent.env'))!;
+    write('agent.env', read('agent.env').replace(/CLIENT_SECRET=.*\n/, ''));
+    writeFileSync(join(loaded, 'client_secret'), secret!);
+    write('credentials/client_secret', secret!);
+    await agent.start({ CREDENTIALS_DIRECTORY: loaded });
+    expect((await configuration()).changed_credentials).toEqual([]);
+    write('credentials/client_secret', 'mended');
+    expect((await configuration()).changed_credentials).toEqual(['client_secret']);
+    const { status, stderr } = await reload();
+    expect(status).toBe(0);
+    expect(stderr).toMatch(/credential client_secret.*systemctl restart tagferry/s);
+    // A platform of the unit that hands it over anew.
+    writeFileSync(join(loaded, 'client_secret'), 'mended');
+    expect((await reload()).stderr).toBe('');
+    expect((await configuration()).changed_credentials).toEqual([]);
+  });
+});
+
+describe('a start with refused files', () => {
+  it('goes on with the last good tags, and says so', async () => {
+    await agent.start(UNIT());
+    await agent.end('SIGTERM');
+    write('tags.yaml', 'tags: [\n');
+    await agent.start(UNIT());
+    expect(await takes()).toBe(204);
+    const { refused } = await configuration();
+    expect(refused?.parts).toEqual(['tags']);
+    expect((await health()).notes.length).toBe(1);
+    expect(agent.logged('config.refused').at(-1)).toMatchObject({ parts: ['tags'], level: 'error' });
+    // Mended while it runs: a reload is enough.
+    write('tags.yaml', TAGS);
+    expect((await reload()).status).toBe(0);
+    expect((await configuration()).refused).toBeNull();
+  });
+
+  it('takes settings of before with the secrets of now, and keeps no secret', async () => {
+    write('tags.yaml', `${TAGS}sources: { b: { mqtt: "mqtt://gw:broker-password@127.0.0.1:9" } }\n`);
+    await agent.start(UNIT());
+    await agent.end('SIGTERM');
+    const kept = readFileSync(join(agent.state, 'last-good.json'), 'utf8');
+    expect(kept).toContain('FT-101');
+    expect(kept).not.toMatch(/broker-password/);
+    for (const key of ['CLIENT_SECRET', 'TECHNICAL_PASSWORD']) {
+      expect(kept).not.toContain(new RegExp(`^${key}=(.*)$`, 'm').exec(read('agent.env'))![1]);
+    }
+    write('agent.env', `${read('agent.env')}POST_INTERVALL=1s\n`);
+    await agent.start(UNIT());
+    expect(await takes()).toBe(204);
+    await agent.until(async () => (await agent.metric('tagferry_values_delivered_total')) > 0, 'the value arrives');
+  });
+
+  it('runs no reaction of a refused file, and keeps no copy of one', async () => {
+    await agent.start(UNIT());
+    await agent.end('SIGTERM');
+    write('reactions.yaml', 'reactions: nonsense\n');
+    await agent.start(UNIT());
+    expect((await configuration()).refused?.parts).toEqual(['reactions']);
+    expect(readFileSync(join(agent.state, 'last-good.json'), 'utf8')).not.toContain('old-rule');
+  });
+
+  it('is status 78 where nothing was kept, with --strict, and where nothing names the platform', async () => {
+    const good = read('agent.env');
+    write('tags.yaml', 'tags: [\n');
+    agent.launch(UNIT());
+    expect(await agent.ended()).toBe(78);
+    write('tags.yaml', TAGS);
+    await agent.start(UNIT());
+    await agent.end('SIGTERM');
+    write('agent.env', good.replace(/^PLATFORM_URL=.*$/m, 'PLATFORM_URL='));
+    agent.launch(UNIT());
+    expect(await agent.ended()).toBe(78);
+    write('agent.env', good);
+    write('tags.yaml', 'tags: [\n');
+    expect(await runVerb(['run', '--strict', '--config', agent.config], UNIT())).toMatchObject({ status: 78 });
+  });
+});

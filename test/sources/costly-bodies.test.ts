@@ -1,0 +1,106 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { request } from 'node:http';
+import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+
+/** Invariant 8: no input ends the daemon under the memory that its unit allows. Seen from outside, by the process's own peak. */
+const MiB = 1024 * 1024;
+const FULL = 8 * MiB;
+let child: ChildProcess;
+let port = 0;
+
+beforeAll(async () => {
+  child = spawn(process.execPath, ['--max-semi-space-size=1', join(import.meta.dirname, 'push-process.ts')], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const [chunk] = (await once(child.stdout!, 'data')) as [Buffer];
+  port = Number(chunk.toString());
+  // Modules and buffers of the first requests are loaded.
+  for (let i = 0; i < 20; i++) await send(body('{"tag":"FT-101","key":"flow","value":1}', 1000));
+});
+afterAll(() => {
+  child.kill('SIGKILL');
+});
+
+const body = (value: string, count: number) => Buffer.from(`{"values":[${Array(count).fill(value).join(',')}]}`);
+
+function send(
+  bytes: Buffer,
+  headers: Record<string, string> = { 'Content-Type': 'application/json' },
+  path = '/v1/values',
+): Promise<number> {
+  return new Promise((resolve) => {
+    const options = { host: '127.0.0.1', port, path, method: 'POST', headers, agent: false };
+    const outgoing = request(options, (response) => {
+      response.resume();
+      resolve(response.statusCode!);
+    });
+    outgoing.on('error', () => resolve(0));
+    outgoing.end(bytes);
+  });
+}
+
+function memory(field: 'VmHWM' | 'VmRSS'): number {
+  const status = readFileSync(`/proc/${child.pid}/status`, 'utf8');
+  return Number(new RegExp(`^${field}:\\s+(\\d+) kB`, 'm').exec(status)![1]) * 1024;
+}
+
+/** How far the process grows beyond what it has while something is done. */
+async function growth(act: () => Promise<void>): Promise<number> {
+  // 5: the peak begins anew.
+  writeFileSync(`/proc/${child.pid}/clear_refs`, '5');
+  const before = memory('VmRSS');
+  await act();
+  return memory('VmHWM') - before;
+}
+
+const lines = { 'Content-Type': 'application/x-ndjson' };
+const fill = (text: string) => Buffer.from(text.repeat(Math.floor(FULL / text.length)));
+
+describe('a body within the 8 MiB that are taken', () => {
+  it.each([
+    ['two million empty objects', () => send(body('{}', 2_000_000)), 413],
+    ['four million numbers', () => send(body('1', 4_000_000)), 413],
+    ['lists in lists', () => send(fill('[')), 400],
+    ['lists in lists under values', () => send(Buffer.from(`{"values":[${'['.repeat(4e6)}${']'.repeat(4e6)}]}`)), 422],
+    ['one value of a million members', () => send(Buffer.from(`{"values":[{${'"a":1,'.repeat(1e6)}"b":1}]}`)), 422],
+    ['a line of a million members', () => send(Buffer.from(`{${'"a":{},'.repeat(1e6)}"b":1}\n`), lines), 422],
+    ['objects in objects on one line', () => send(fill('{"a":'), lines), 400],
+    ['escapes without an end', () => send(Buffer.from(`{"values":[{"tag":"${'\\u0041'.repeat(1.3e6)}"}]}`)), 422],
+    ['fields of four bytes', () => send(Buffer.from(`FT-101 ${fill('a=1,').subarray(0, 8e6)}a=1`), {}, '/write'), 413],
+    ['lines of six bytes', () => send(fill('a b=1\n'), {}, '/write'), 413],
+    ['lines of six bytes, taken in part', () => send(fill('a b=1\n'), {}, '/write?partial=true'), 413],
+    [
+      'a string without an end',
+      () => send(Buffer.concat([Buffer.from('a b="'), fill('x').subarray(9)]), {}, '/write'),
+      400,
+    ],
+  ] as [string, () => Promise<number>, number][])(
+    'that is %s costs less than eight times its size',
+    async (_, act, status) => {
+      let answered = 0;
+      const grown = await growth(async () => {
+        answered = await act();
+      });
+      expect(answered).toBe(status);
+      expect(grown).toBeLessThan(8 * FULL);
+    },
+  );
+
+  it('is refused where too many are under way, and none of them ends the listener', async () => {
+    const bomb = gzipSync(body('{}', 2_700_000));
+    const gzip = { 'Content-Type': 'application/json', 'Content-Encoding': 'gzip' };
+    const answers: number[] = [];
+    const grown = await growth(async () => {
+      answers.push(...(await Promise.all(Array.from({ length: 64 }, () => send(bomb, gzip)))));
+      answers.push(...(await Promise.all(Array.from({ length: 16 }, () => send(body('{}', 2_000_000))))));
+    });
+    expect(answers.filter((status) => status !== 413 && status !== 503)).toEqual([]);
+    // What the unit of 256 MB leaves beside the daemon's own.
+    expect(grown).toBeLessThan(130e6);
+    expect(await send(body('{"tag":"FT-101","key":"flow","value":1}', 10))).toBe(204);
+  });
+});

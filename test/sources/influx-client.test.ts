@@ -1,0 +1,143 @@
+import { gzipSync } from 'node:zlib';
+import { InfluxDB, Point } from '@influxdata/influxdb-client';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { silentLogger } from '../../src/base/logger.ts';
+import { HttpPush, type PushRules } from '../../src/sources/push/http-push.ts';
+import { type Door, makeDoor, storeFault, until } from './sink-double.ts';
+
+/** The client that InfluxDB's makers ship, as programs use it. */
+let door: Door;
+let push: HttpPush;
+let url = '';
+
+async function listen(rules: PushRules): Promise<void> {
+  push = new HttpPush({
+    listen: { host: '127.0.0.1', port: 0 },
+    rules,
+    intake: door.intake,
+    clock: door.clock,
+    log: silentLogger(),
+  });
+  const at = await push.start();
+  url = `http://127.0.0.1:${'port' in at ? at.port : 0}`;
+}
+
+beforeEach(() => {
+  door = makeDoor();
+});
+afterEach(() => push.stop());
+
+const AT = new Date('2026-11-21T01:02:03.004Z');
+const api = (options = {}) =>
+  new InfluxDB({ url, token: 'the-token' }).getWriteApi('any-org', 'any-bucket', 'ms', {
+    maxRetries: 0,
+    flushInterval: 0,
+    ...options,
+  });
+
+describe('the client of InfluxDB', () => {
+  it('writes points in every precision, compressed or not, and has its token looked at', async () => {
+    await listen({ token: 'the-token' });
+    for (const gzipThreshold of [1, 1_000_000]) {
+      const writing = api({ gzipThreshold });
+      writing.useDefaultTags({ host: 'a b,c=d' });
+      writing.writePoint(
+        new Point('FT-101').tag('line', 'é').floatField('flow', 12.5).intField('temperature', -3).timestamp(AT),
+      );
+      await writing.close();
+    }
+    const ns = new InfluxDB({ url, token: 'the-token' }).getWriteApi('o', 'b');
+    ns.writePoint(new Point('GW-01').floatField('load', 0.25).timestamp(`${AT.getTime()}123456`));
+    await ns.close();
+    expect(door.sink.stored.map(({ address, timeMs, value }) => [address, timeMs - AT.getTime(), value])).toEqual([
+      ['881/process/flow/#12', 0, 12.5],
+      ['881//temperature/degree_celsius', 0, -3],
+      ['881/process/flow/#12', 0, 12.5],
+      ['881//temperature/degree_celsius', 0, -3],
+      ['900//load/', 0, 0.25],
+    ]);
+    push.setRules({ token: 'another' });
+    const refused = api();
+    refused.writePoint(new Point('FT-101').floatField('flow', 1));
+    await expect(refused.close()).rejects.toMatchObject({ statusCode: 401 });
+  });
+
+  it('is told what is wrong with a batch, and has the rest of it stored where that is asked for', async () => {
+    await listen({ token: undefined, lines: { tagFrom: 'device' } });
+    const points = (writing: ReturnType<typeof api>) => {
+      writing.writePoint(new Point('modbus').tag('device', 'FT-101').floatField('flow', 1).timestamp(AT));
+      writing.writePoint(new Point('cpu').tag('host', 'gw').floatField('idle', 99).timestamp(AT));
+      writing.writePoint(new Point('modbus').tag('device', 'GW-01').floatField('load', 2).timestamp(AT));
+      return writing.close();
+    };
+    await expect(points(api())).rejects.toMatchObject({ statusCode: 422, body: expect.stringContaining('device') });
+    expect(door.sink.stored).toEqual([]);
+    push.setRules({ token: undefined, lines: { tagFrom: 'device', partial: true } });
+    // Not a success to this client, as a partial write of InfluxDB is none; it does not send the batch again.
+    await expect(points(api({ maxRetries: 3 }))).rejects.toMatchObject({ statusCode: 200 });
+    expect(door.sink.stored.map(({ value }) => value)).toEqual([1, 2]);
+  });
+
+  it('keeps what it could not write and writes it when the store takes values again', async () => {
+    await listen({ token: undefined });
+    door.sink.fault = storeFault('buffer.full', 10);
+    const failed = Promise.withResolvers<void>();
+    const writing = api({
+      maxRetries: 5,
+      writeFailed: () => {
+        failed.resolve();
+      },
+    });
+    for (let i = 0; i < 5; i++) {
+      writing.writePoint(new Point('FT-101').floatField('flow', i).timestamp(new Date(AT.getTime() + i)));
+    }
+    const flushed = writing.flush().catch(() => {});
+    await failed.promise;
+    door.sink.fault = undefined;
+    await flushed;
+    // By itself, when `Retry-After` is over.
+    await until(() => door.sink.stored.length > 0);
+    await writing.close();
+    expect(door.sink.stored.map(({ value }) => value)).toEqual([0, 1, 2, 3, 4]);
+  });
+});
+
+describe('Telegraf, by the grammar of its own documentation', () => {
+  // Metrics as its serializer writes them: global tags first in order of their names, integers with i, uptime as a string.
+  const BATCH = `${[
+    'modbus,device=FT-101,host=gw,name=line\\ 1,slave_id=1,type=holding_register flow=12.5,temperature=21i 1795219200000000000',
+    'cpu,cpu=cpu-total,host=gw usage_idle=98.23943661971831,usage_user=1.2323943661971832 1795219200000000000',
+    'system,host=gw uptime=1893i,uptime_format="  0:31",load1=0.08 1795219200000000000',
+    'modbus,device=GW-01,host=gw load=0.25 1795219201000000000',
+  ].join('\n')}\n`;
+  const post = (path: string) =>
+    fetch(`${url}${path}`, {
+      method: 'POST',
+      body: gzipSync(BATCH),
+      headers: {
+        'User-Agent': 'Telegraf',
+        'Content-Type': 'text/plain; charset=utf-8',
+        'Content-Encoding': 'gzip',
+        Authorization: 'Token the-token',
+      },
+    });
+
+  it('has its own tags stored, and what no tag is meant for told, in both dialects', async () => {
+    await listen({ token: 'the-token', lines: { tagFrom: 'device', partial: true } });
+    for (const path of ['/api/v2/write?bucket=any&org=any', '/write?db=telegraf&consistency=any']) {
+      const answer = await post(path);
+      const body = (await answer.json()) as { accepted: number; refused: number; error?: string };
+      expect([answer.status, body.accepted, body.refused]).toEqual([200, 3, 5]);
+      expect(body.error ?? 'partial write').toContain('partial write');
+    }
+    const once = door.sink.stored.slice(0, 3).map(({ address, timeMs, value }) => `${address} ${timeMs} ${value}`);
+    expect(once).toEqual([
+      '881/process/flow/#12 1795219200000 12.5',
+      '881//temperature/degree_celsius 1795219200000 21',
+      '900//load/ 1795219201000 0.25',
+    ]);
+    push.setRules({ token: 'the-token', lines: { tagFrom: 'device' } });
+    expect((await post('/api/v2/write')).status).toBe(422);
+    expect(door.sink.stored).toHaveLength(6);
+  });
+});

@@ -1,0 +1,168 @@
+import { describe, expect, it } from 'vitest';
+import { silentLogger } from '../../src/base/logger.ts';
+import { pointsOf } from '../../src/sources/points.ts';
+import { Poller } from '../../src/sources/poller.ts';
+import type { SimulateValue } from '../../src/sources/simulate/simulate-spec.ts';
+import { SimulatedPoint } from '../../src/sources/simulate/simulated-point.ts';
+import { type Door, makeDoor, originOf, storeFault, tagOf, until } from './sink-double.ts';
+
+const TAGS = new Map([
+  [
+    'GW-01',
+    tagOf('GW-01', 900, [
+      { key: 'load', from: originOf('host', 'self', { reading: 'load1' }) },
+      { key: 'fast', from: originOf('host', 'self', { reading: 'load5' }, { everyMs: 200 }) },
+    ]),
+  ],
+]);
+
+/** A poller of the first `count` points; a read takes `readMs`. */
+function pollerOf(
+  door: Door,
+  { count = 1, readMs = 0, fails = () => false }: { count?: number; readMs?: number; fails?: () => boolean } = {},
+) {
+  const warnings: { event: string }[] = [];
+  const log = silentLogger();
+  log.warn = ((fields: { event: string }) => warnings.push(fields)) as typeof log.warn;
+  const gate = door.gateOf('self');
+  const points = pointsOf(TAGS, 'self', door.intake).slice(0, count);
+  const reads: string[] = [];
+  const poller = new Poller({
+    source: 'self',
+    points,
+    gate,
+    clock: door.clock,
+    log,
+    async read(due) {
+      reads.push(`${door.clock.monotonicMs()} ${due.map((point) => point.name).join()}`);
+      if (readMs > 0) await door.clock.sleep(readMs);
+      if (fails()) throw new Error('no answer');
+      for (const point of due) gate.take(point, 1);
+    },
+  });
+  return { poller, gate, warnings, reads };
+}
+
+describe('a poller', () => {
+  it('polls at once and then at even steps of the monotonic clock, whatever the wall clock does', async () => {
+    const door = makeDoor(TAGS);
+    await door.clock.advance(300);
+    const { poller } = pollerOf(door);
+    poller.start();
+    await door.clock.advance(0);
+    door.clock.jumpWall(-14 * 86_400_000);
+    await door.clock.advance(700);
+    door.clock.jumpWall(28 * 86_400_000);
+    await door.clock.advance(2_000);
+    await poller.stop();
+    expect([poller.stats, door.counted.get('self')]).toEqual([{ polls: 4, late: 0, failed: 0, refused: 0 }, 4]);
+    await door.clock.advance(5_000);
+    expect(poller.stats.polls).toBe(4);
+  });
+
+  it('goes on reading while what it read waits for the disk, and counts a poll when it is there', async () => {
+    const door = makeDoor(TAGS);
+    door.sink.holds = true;
+    const { poller } = pollerOf(door);
+    poller.start();
+    await door.clock.advance(3_500);
+    expect([door.sink.appends, poller.stats.polls, poller.stats.late]).toEqual([4, 0, 0]);
+    door.sink.commit();
+    await until(() => poller.stats.polls === 4);
+    expect(door.sink.stored.map((each) => each.timeMs).every((at, i, all) => i === 0 || at > all[i - 1]!)).toBe(true);
+    await poller.stop();
+  });
+
+  it('asks a slave that answers in 700 ms every second', async () => {
+    const door = makeDoor(TAGS);
+    const { poller, reads } = pollerOf(door, { readMs: 700 });
+    poller.start();
+    await door.clock.advance(10_000);
+    const stopping = poller.stop();
+    await door.clock.advance(1_000);
+    await stopping;
+    expect([reads.length, poller.stats.late]).toEqual([11, 0]);
+  });
+
+  it('reads each value in its own period', async () => {
+    const door = makeDoor(TAGS);
+    const { poller, reads } = pollerOf(door, { count: 2 });
+    poller.start();
+    await door.clock.advance(1_999);
+    await poller.stop();
+    expect(reads.filter((read) => read.includes('fast')).length).toBe(10);
+    expect(reads.filter((read) => read.includes('load')).length).toBe(2);
+  });
+
+  it('says and counts polls that came late, once, and never drops what was read before', async () => {
+    const door = makeDoor(TAGS);
+    const { poller, warnings } = pollerOf(door, { readMs: 2_500 });
+    poller.start();
+    await door.clock.advance(6_100);
+    expect(poller.stats.late).toBe(4);
+    expect(warnings.map((each) => each.event)).toEqual(['source.polls_late']);
+    const stopping = poller.stop();
+    await door.clock.advance(3_000);
+    await stopping;
+    await until(() => poller.stats.polls === 3);
+  });
+
+  it('waits with what it read while the store refuses, and counts it once', async () => {
+    const door = makeDoor(TAGS);
+    door.sink.fault = storeFault('buffer.full', 4_500);
+    const { poller } = pollerOf(door);
+    poller.start();
+    await door.clock.advance(4_400);
+    expect([poller.stats.polls, door.sink.stored.length]).toEqual([0, 0]);
+    door.sink.fault = undefined;
+    await door.clock.advance(6_000);
+    await poller.stop();
+    await until(() => door.sink.stored.length === 11);
+    expect([poller.stats.polls, door.counted.get('self')]).toEqual([11, 11]);
+  });
+
+  it('goes on after a source that could not be read', async () => {
+    const door = makeDoor(TAGS);
+    let left = 3;
+    const { poller, warnings, reads } = pollerOf(door, { fails: () => left-- > 0 });
+    poller.start();
+    await door.clock.advance(10_000);
+    await poller.stop();
+    expect([poller.stats.failed, reads.length > 10, warnings.length]).toEqual([3, true, 1]);
+  });
+});
+
+describe('simulated values', () => {
+  const shapes = ['sine', 'ramp', 'walk', 'noise', 'step'] as const;
+  const tags = new Map([
+    [
+      'SIM',
+      tagOf(
+        'SIM',
+        1,
+        shapes.map((shape) => ({ key: shape, from: originOf('simulate', 'sim', { shape, low: -5, high: 20 }) })),
+      ),
+    ],
+  ]);
+
+  function run(polls: number): number[][] {
+    const points = pointsOf<SimulateValue>(tags, 'sim', makeDoor(tags).intake);
+    const simulated = points.map((point) => new SimulatedPoint(point, 60_000));
+    return Array.from({ length: polls }, (_, poll) => simulated.map((point) => point.next(poll * 1_000)));
+  }
+
+  it('stay within their bounds, move, and play the same play again', () => {
+    const rows = run(400);
+    expect(rows.flat().every((value) => value >= -5 && value <= 20)).toBe(true);
+    expect(new Set(rows.map((row) => row[2])).size).toBeGreaterThan(100);
+    const levels = new Set(rows.map((row) => row[4])).size;
+    expect([levels > 5, levels < 60]).toEqual([true, true]);
+    expect(run(400)).toEqual(rows);
+  });
+
+  it('climb as a ramp and begin again', () => {
+    const ramp = run(120).map((row) => row[1]!);
+    const falls = ramp.filter((value, at) => at > 0 && value < ramp[at - 1]!).length;
+    expect(falls).toBe(2);
+  });
+});

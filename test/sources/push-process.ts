@@ -1,0 +1,19 @@
+import { systemClock } from '../../src/base/clock.ts';
+import { ingestBudgetBytes } from '../../src/base/inbound/memory-budget.ts';
+import { silentLogger } from '../../src/base/logger.ts';
+import { HttpPush } from '../../src/sources/push/http-push.ts';
+import { makeDoor } from './sink-double.ts';
+
+/** An ingest listener as a process of its own, bounded as under a unit of 256 MB, to be looked at from outside. Prints its port. */
+const door = makeDoor();
+door.sink.append = async () => {};
+const push = new HttpPush({
+  listen: { host: '127.0.0.1', port: 0 },
+  rules: { token: undefined },
+  intake: door.intake,
+  clock: systemClock,
+  log: silentLogger(),
+  limits: { bytesUnderWay: ingestBudgetBytes(256e6) },
+});
+const at = await push.start();
+process.stdout.write(`${'port' in at ? at.port : 0}\n`);

@@ -1,0 +1,260 @@
+/**
+ * The circles that technicians and operators ran in: an upgrade that nobody watches, secrets in each of the three ways, files that
+ * only root can read, a password that was mended, a service that ends again and again. One machine, one package.
+ */
+import { execFile } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { buildDeb, Gateway } from './gateway.ts';
+import { type Outcome, until } from './machine.ts';
+
+const run = promisify(execFile);
+const PATIENCE_MS = 180_000;
+const UNIT = 'tagferry.service';
+const ENV = '/etc/tagferry/agent.env';
+const CREDENTIALS = '/etc/tagferry/credentials';
+
+let folder: string;
+let gateway: Gateway;
+let deb: string;
+/** agent.env as `setup` left it. */
+let good: string;
+
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'tagferry-operated-'));
+  deb = await buildDeb(folder, '--fast', '--version', '0.0.1');
+  gateway = await Gateway.boot();
+  await gateway.install(deb, 'apt');
+  await gateway.startSandbox();
+}, 600_000);
+
+afterAll(async () => {
+  await gateway?.stop();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const tagferry = (...args: string[]): Promise<Outcome> => gateway.machine.run(['tagferry', ...args]);
+const systemctl = (...args: string[]): Promise<Outcome> => gateway.machine.run(['systemctl', ...args]);
+const write = (path: string, text: string, mode?: number) => gateway.machine.write(path, text, mode);
+
+/** Answers in the order of the questions, as a script gives them. */
+function setup(how: 'files' | 'systemd'): Promise<Outcome> {
+  const credentials = ['http://127.0.0.1:8480', '', 'sandbox-client', 'sandbox-secret', 'gateway@sandbox.example'];
+  const answers = [...credentials, 'gateway-password', '', '', 'FT-101', '881', '4711', 'flow', '12'];
+  return gateway.machine.run(['tagferry', 'setup', '--secrets', how], { input: `${answers.join('\n')}\n` });
+}
+
+interface Line {
+  check: string;
+  state: string;
+  message: string;
+  next: string;
+}
+async function doctor(): Promise<{ status: number; lines: Line[]; of: (check: string) => Line | undefined }> {
+  const { status, stdout } = await tagferry('doctor', '--json');
+  const { checks } = JSON.parse(stdout) as { checks: Line[] };
+  const worst = (check: string) => checks.filter((line) => line.check === check);
+  return { status, lines: checks, of: (check) => worst(check).find(({ state }) => state !== 'ok') ?? worst(check)[0] };
+}
+const failures = (lines: readonly Line[]) => lines.filter(({ state }) => state === 'failure');
+
+describe('secrets', { timeout: PATIENCE_MS }, () => {
+  it.for(['files', 'systemd'] as const)(
+    'kept as %s go through setup, check, restart, reload and doctor',
+    async (how) => {
+      const done = await setup(how);
+      expect(done, done.stderr).toMatchObject({ status: 0 });
+      expect(done.stderr).toContain(
+        how === 'files' ? 'sudo systemctl start tagferry' : 'sudo systemctl restart tagferry',
+      );
+      expect(await tagferry('check')).toMatchObject({ status: 0 });
+      expect(await systemctl('restart', UNIT)).toMatchObject({ status: 0 });
+      expect(await gateway.machine.property(UNIT, 'StatusText')).toMatch(/^online/);
+      expect(await systemctl('reload', UNIT)).toMatchObject({ status: 0 });
+      const { status, lines } = await doctor();
+      expect(failures(lines)).toEqual([]);
+      expect(status).toBe(0);
+    },
+  );
+
+  it('kept as files once more leave no unit that wants encrypted ones', async () => {
+    expect(await setup('files')).toMatchObject({ status: 0 });
+    expect(await systemctl('restart', UNIT)).toMatchObject({ status: 0 });
+    expect(await gateway.machine.property(UNIT, 'UnitFileState')).toBe('enabled');
+    good = gateway.machine.read(ENV);
+  });
+
+  it('kept in agent.env go through check, restart and reload as well', async () => {
+    await gateway.machine.sh(`mkdir /root/kept; mv ${CREDENTIALS}/* /root/kept/`);
+    write(
+      ENV,
+      `${good}CLIENT_SECRET=sandbox-secret\nTECHNICAL_PASSWORD=gateway-password\n`
+        .replace(/^(CLIENT_SECRET|TECHNICAL_PASSWORD)=''?$\n/gm, '')
+        .replace(/^(CLIENT_SECRET|TECHNICAL_PASSWORD)=$\n/gm, ''),
+    );
+    expect(await tagferry('check')).toMatchObject({ status: 0 });
+    expect(await systemctl('restart', UNIT)).toMatchObject({ status: 0 });
+    expect(await systemctl('reload', UNIT)).toMatchObject({ status: 0 });
+    expect(await gateway.machine.property(UNIT, 'StatusText')).toMatch(/^online/);
+    write(ENV, good);
+    await gateway.machine.sh(`mv /root/kept/* ${CREDENTIALS}/; systemctl restart ${UNIT}`);
+  });
+
+  it('that are mended after the start are said to need a restart by reload, status and doctor', async () => {
+    write(`${CREDENTIALS}/technical_password`, 'another-password\n', 0o600);
+    const reloaded = await tagferry('reload');
+    expect(reloaded.status).toBe(0);
+    expect(reloaded.stderr).toMatch(/technical_password.*systemctl restart tagferry/s);
+    expect((await tagferry('status')).stdout).toMatch(/credential technical_password/);
+    const { status, of } = await doctor();
+    expect(status).toBe(1);
+    expect(of('configuration.in_force')).toMatchObject({ state: 'failure', next: expect.stringContaining('restart') });
+    write(`${CREDENTIALS}/technical_password`, 'gateway-password\n', 0o600);
+    await systemctl('restart', UNIT);
+    expect((await doctor()).status).toBe(0);
+  });
+});
+
+describe('check and doctor', { timeout: PATIENCE_MS }, () => {
+  it.for([
+    [
+      'an agent.env that only root may read',
+      'chmod 600 /etc/tagferry/agent.env; chown root:root /etc/tagferry/agent.env',
+      /agent\.env.*may not read it.*chown root:tagferry/,
+    ],
+    [
+      'an authority below /root',
+      'echo PLATFORM_CA=/root/ca.pem >>/etc/tagferry/agent.env; cp /root/pem /root/ca.pem',
+      /PLATFORM_CA.*may not read \/root\/ca\.pem.*\/etc\/tagferry/,
+    ],
+  ] as const)('name %s, which root could read', async ([, spoil, problem]) => {
+    write('/root/pem', '-----BEGIN CERTIFICATE-----\nAA\n-----END CERTIFICATE-----\n');
+    await gateway.machine.sh(spoil);
+    const checked = await tagferry('check');
+    expect(checked.status).toBe(78);
+    expect(checked.stdout).toMatch(problem);
+    const { status, of } = await doctor();
+    expect(status).toBe(1);
+    expect(of('configuration')).toMatchObject({ state: 'failure', message: expect.stringMatching(problem) });
+    write(ENV, good);
+    await gateway.machine.sh('chown root:tagferry /etc/tagferry/agent.env; chmod 640 /etc/tagferry/agent.env');
+    expect((await tagferry('check')).status).toBe(0);
+  });
+
+  it('advise for an agent.env with secrets what the service can still read', async () => {
+    await gateway.machine.sh('echo INGEST_TOKEN=abc >>/etc/tagferry/agent.env; chmod 644 /etc/tagferry/agent.env');
+    const { stdout } = await tagferry('check');
+    const advice = /run: (chown root:tagferry \S+ && chmod 640 \S+)/.exec(stdout)?.[1];
+    await gateway.machine.sh(advice!);
+    expect(await tagferry('check')).toMatchObject({
+      status: 0,
+      stdout: expect.not.stringContaining('others may read'),
+    });
+    expect(await systemctl('reload', UNIT)).toMatchObject({ status: 0 });
+    write(ENV, good);
+    await systemctl('reload', UNIT);
+  });
+
+  it('find a port below 1024, and the words with which the service ends again and again', async () => {
+    write(ENV, `${good}INGEST_LISTEN=127.0.0.1:81\n`);
+    await gateway.machine.run(['systemctl', 'restart', '--no-block', UNIT]);
+    await until('it was started again', async () => (await gateway.restarts()) > 0);
+    const { status, of } = await doctor();
+    expect(status).toBe(1);
+    expect(of('service')).toMatchObject({
+      state: 'failure',
+      message: expect.stringMatching(/EACCES|may not|not allowed/),
+    });
+    expect(of('listener')).toMatchObject({ state: 'failure', message: expect.stringContaining('EACCES') });
+    write(ENV, good);
+  });
+
+  it('find stores that root has made, which the service cannot open', async () => {
+    await gateway.machine.sh(`systemctl stop ${UNIT}; chown root: /var/lib/tagferry/*; chmod 600 /var/lib/tagferry/*`);
+    await gateway.machine.run(['systemctl', 'restart', '--no-block', UNIT]);
+    const { status, of } = await doctor();
+    expect(status).toBe(1);
+    const owner = of('state.owner');
+    expect(owner).toMatchObject({ state: 'failure', next: expect.stringContaining('chown -R tagferry') });
+    await gateway.machine.sh(
+      `systemctl stop ${UNIT}; chown -R tagferry:tagferry /var/lib/tagferry; systemctl start ${UNIT}`,
+    );
+    expect((await doctor()).of('state.owner')).toBeUndefined();
+  });
+});
+
+describe('what the platform does not know', { timeout: PATIENCE_MS }, () => {
+  it('is a unit: status and doctor name the series, the words and the command, and say nothing of a platform that is away', async () => {
+    const tags = gateway.machine.read('/etc/tagferry/tags.yaml');
+    // Another asset's values are taken: so it is not the platform.
+    const other = '  FT-102:\n    asset: 882\n    values: { flow: { unit: 12 } }\n';
+    write('/etc/tagferry/tags.yaml', `${tags.replace('unit: 12', 'unit: 999999')}\n${other}`);
+    expect(await systemctl('restart', UNIT)).toMatchObject({ status: 0 });
+    const values = Array.from({ length: 12 }, (_, i) => ({ tag: 'FT-101', key: 'flow', value: i }));
+    expect((await gateway.push(values)).status).toBe(204);
+    await until('a series waits', async () => {
+      await gateway.push([{ tag: 'FT-102', key: 'flow', value: 1 }]);
+      return / waits,? /.test((await tagferry('status')).stdout);
+    });
+    const { stdout } = await tagferry('status');
+    expect(stdout).toMatch(/FT-101 flow \(asset 881, unit 999999\)\s+waits/);
+    expect(stdout).toMatch(/tagferry buffer requeue --tag\s+FT-101/);
+    expect(stdout).not.toContain('platform away');
+    const { status, of } = await doctor();
+    expect(status).toBe(1);
+    expect(of('series')).toMatchObject({ state: 'failure', message: expect.stringContaining('unit 999999') });
+    expect(of('quarantine')).toMatchObject({ state: 'warning', next: expect.stringContaining('requeue') });
+    write('/etc/tagferry/tags.yaml', tags);
+    await systemctl('restart', UNIT);
+  });
+
+  it('is an instrumentation: doctor and check --online say so', async () => {
+    const tags = gateway.machine.read('/etc/tagferry/tags.yaml');
+    write('/etc/tagferry/tags.yaml', tags.replace('instrumentation: 4711', 'instrumentation: 999999'));
+    expect(await systemctl('reload', UNIT)).toMatchObject({ status: 0 });
+    expect((await doctor()).of('instrumentations')).toMatchObject({
+      state: 'warning',
+      message: expect.stringContaining('999999'),
+    });
+    const online = await tagferry('check', '--online');
+    expect(online.stdout).toMatch(/instrumentation 999999/);
+    expect(online.stdout).toMatch(/units and keys with the first value/);
+    write('/etc/tagferry/tags.yaml', tags);
+    await systemctl('reload', UNIT);
+  });
+});
+
+describe('an upgrade that nobody watches', { timeout: PATIENCE_MS }, () => {
+  it('asks nothing though the templates changed, keeps every file and what was deleted, and names new settings', async () => {
+    const tree = join(folder, 'newer');
+    await run('dpkg-deb', ['--raw-extract', deb, tree]);
+    const template = join(tree, 'usr/share/tagferry/agent.env');
+    writeFileSync(
+      template,
+      readFileSync(template, 'utf8').replace('POST_INTERVAL=10s', 'POST_INTERVAL=9s\n# New.\n#BRAND_NEW_KEY=1'),
+    );
+    const control = join(tree, 'DEBIAN/control');
+    writeFileSync(control, readFileSync(control, 'utf8').replace('Version: 0.0.1', 'Version: 0.0.2'));
+    const newer = join(folder, 'newer.deb');
+    await run('dpkg-deb', ['--root-owner-group', '-Zgzip', '-z1', '--build', tree, newer]);
+
+    await gateway.machine.sh('rm /etc/tagferry/reactions.yaml; sed -i "1i # mine" /etc/tagferry/tags.yaml');
+    const tags = gateway.machine.read('/etc/tagferry/tags.yaml');
+    const pid = await gateway.mainPid();
+    const said = await gateway.install(newer, 'apt');
+    expect(said).toContain('BRAND_NEW_KEY');
+    expect(said).not.toContain(' POST_INTERVAL');
+    expect(await gateway.machine.sh('dpkg -s tagferry')).toMatch(
+      /^Status: install ok installed\n[\s\S]*^Version: 0\.0\.2$/m,
+    );
+    expect(gateway.machine.read(ENV)).toBe(good);
+    expect(gateway.machine.read('/etc/tagferry/tags.yaml')).toBe(tags);
+    expect(gateway.machine.exists('/etc/tagferry/reactions.yaml')).toBe(false);
+    await gateway.restarted(pid);
+    expect(await tagferry('check')).toMatchObject({ status: 0 });
+    expect(await gateway.machine.property(UNIT, 'UnitFileState')).toBe('enabled');
+  });
+});

@@ -1,0 +1,103 @@
+/** What the package's scripts leave of a gateway's values, in a root folder of their own (`DPKG_ROOT`). */
+import { execFile } from 'node:child_process';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+
+const SCRIPTS = join(import.meta.dirname, '../../scripts/deb');
+
+let root: string;
+
+// A script that forgot DPKG_ROOT would delete this machine's own folders: it is read before it is run.
+beforeAll(() => {
+  for (const name of ['prerm', 'postrm']) {
+    const lines = readFileSync(join(SCRIPTS, name), 'utf8').split('\n');
+    const astray = lines.filter((line) => /^\s*(rm|rmdir)\b.*\s"?\/(?!dev\/null)/.test(line));
+    if (astray.length > 0) throw new Error(`${name} deletes outside DPKG_ROOT: ${astray.join('; ')}`);
+  }
+});
+beforeEach(() => {
+  root = mkdtempSync(join(tmpdir(), 'tagferry-purge-'));
+  for (const tool of ['deb-systemd-helper', 'deb-systemd-invoke', 'systemctl']) program(`tools/${tool}`, 'exit 0');
+  file('var/lib/tagferry/buffer.db');
+  file('etc/tagferry/agent.env');
+});
+afterEach(() => rmSync(root, { recursive: true, force: true }));
+
+function file(path: string, text = ''): void {
+  mkdirSync(dirname(join(root, path)), { recursive: true });
+  writeFileSync(join(root, path), text);
+}
+
+function program(path: string, lines: string): void {
+  file(path, `#!/bin/sh\n${lines}\n`);
+  chmodSync(join(root, path), 0o755);
+}
+
+const exists = (path: string) => existsSync(join(root, path));
+
+/** `tagferry buffer ls --json` of the package, before it is taken away. */
+const bufferSays = (listing: string, status = 0) =>
+  program('usr/bin/tagferry', `[ "$*" = "buffer ls --json" ] || exit 2\nprintf '%s\\n' '${listing}'\nexit ${status}`);
+
+function script(name: string, ...args: string[]): Promise<{ status: number; stderr: string }> {
+  const environment = { PATH: `${join(root, 'tools')}:${process.env.PATH}`, DPKG_ROOT: root };
+  return new Promise((resolve) => {
+    execFile('/bin/sh', [join(SCRIPTS, name), ...args], { env: environment }, (error, _stdout, stderr) => {
+      resolve({ status: error === null ? 0 : Number(error.code), stderr });
+    });
+  });
+}
+
+async function removed(): Promise<void> {
+  expect(await script('prerm', 'remove')).toMatchObject({ status: 0 });
+  rmSync(join(root, 'usr'), { recursive: true, force: true });
+  expect(await script('postrm', 'remove')).toMatchObject({ status: 0 });
+  expect(exists('var/lib/tagferry/buffer.db')).toBe(true);
+}
+
+const purged = async () => {
+  const outcome = await script('postrm', 'purge');
+  expect(outcome.status).toBe(0);
+  expect(exists('etc/tagferry')).toBe(false);
+  return outcome.stderr;
+};
+
+describe('a purge of the package', () => {
+  it('keeps the state folder with values in the buffer, says so, and is no failure', async () => {
+    bufferSays('[{"asset":881,"values":3}]');
+    await removed();
+    expect(await purged()).toMatch(/var\/lib\/tagferry is kept: values .*purge-values/s);
+    expect(exists('var/lib/tagferry/buffer.db')).toBe(true);
+  });
+
+  it('deletes the state folder whose buffer is empty', async () => {
+    bufferSays('[]');
+    await removed();
+    expect(await purged()).toBe('');
+    expect(exists('var/lib/tagferry')).toBe(false);
+  });
+
+  it('keeps the state folder where nobody could tell', async () => {
+    bufferSays('[]');
+    await removed();
+    // Installed again, and removed while the buffer could not be read.
+    bufferSays('', 1);
+    await removed();
+    expect(await purged()).toContain('is kept');
+    expect(exists('var/lib/tagferry/buffer.db')).toBe(true);
+  });
+
+  it('deletes values where /etc/tagferry/purge-values says so, and a folder that never had a buffer', async () => {
+    bufferSays('[{"asset":881,"values":3}]');
+    file('etc/tagferry/purge-values');
+    await removed();
+    expect(await purged()).toBe('');
+    expect(exists('var/lib/tagferry')).toBe(false);
+    file('var/lib/tagferry/session.json');
+    file('etc/tagferry/agent.env');
+    expect(await purged()).toBe('');
+    expect(exists('var/lib/tagferry')).toBe(false);
+  });
+});
