@@ -1,14 +1,16 @@
-import { defineConfig } from 'vitest/config';
+import { configDefaults, defineConfig } from 'vitest/config';
 
 export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
+    // What is long by nature (whole machines, other Debians, hours) runs where ALL is set: `scripts/test --all`.
+    exclude: [...configDefaults.exclude, ...(process.env.ALL ? [] : ['test/long/**'])],
     // Daemons, kill -9 and real disks: generous bounds, because no test asserts a time.
     testTimeout: 60_000,
     hookTimeout: 60_000,
     // Where nobody watches, what fails is asked once more and counted as retried: daemons in real time on shared machines
-    // meet pauses that say nothing about the code. At a desk the first failure counts.
-    retry: process.env.CI ? 1 : 0,
+    // meet pauses that say nothing about the code. At a desk the first failure counts, and in what takes long.
+    retry: process.env.CI && !process.env.ALL ? 1 : 0,
     // Before the summary, which stays the last thing of a run.
     reporters: ['./test/retried-reporter.ts', 'default'],
     pool: 'forks',

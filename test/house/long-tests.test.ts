@@ -1,0 +1,12 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+
+const LONG = join(import.meta.dirname, '../long');
+const files = readdirSync(LONG).filter((name) => name.endsWith('.test.ts'));
+
+describe('test/long', () => {
+  it.each(files)('%s says in its first line how long it takes, as scripts/test reads it', (name) => {
+    expect(readFileSync(join(LONG, name), 'utf8')).toMatch(/^\/\/ Long: [1-9]\d* min\b.*\n/);
+  });
+});
