@@ -1,16 +1,8 @@
+import { programEnvironment } from '../base/programs/environment.ts';
 import { valuesAt } from './content-path.ts';
 import type { EventFacts } from './event-facts.ts';
 
-/**
- * The only variables a command inherits. A list of what is allowed instead of what is forbidden: the daemon's environment
- * holds its secrets (agent.env's keys), the notify socket, the watchdog and the credentials folder, and tomorrow's additions.
- */
-const INHERITED = ['PATH', 'HOME', 'USER', 'LOGNAME', 'LANG', 'LANGUAGE', 'TZ'];
-const DEFAULT_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 const MAX_VALUE = 1_000;
-
-/** The variable that marks every process of a command, whatever group or session it moved to. */
-export const MARK = 'TAGFERRY_RUN';
 
 /** Variable and where in the payload it comes from; left out where the event does not say. */
 const FIELDS: readonly (readonly [string, string])[] = [
@@ -33,10 +25,7 @@ export function commandEnvironment(
   event: EventFacts,
   mark: string,
 ): Record<string, string> {
-  const environment: Record<string, string> = { PATH: DEFAULT_PATH };
-  for (const [name, value] of Object.entries(inherited)) {
-    if (value !== undefined && (INHERITED.includes(name) || name.startsWith('LC_'))) environment[name] = value;
-  }
+  const environment = programEnvironment(inherited, mark);
   const put = (name: string, value: unknown) => {
     if (typeof value === 'object' || value === undefined || name in environment) return;
     // execve takes no NUL.
@@ -49,6 +38,5 @@ export function commandEnvironment(
   put('TAGFERRY_INSTRUMENTATION_ID', event.instrumentations[0]);
   put('TAGFERRY_TAG', event.tag);
   for (const [name, path] of FIELDS) put(name, valuesAt(event.envelope, path)[0]);
-  environment[MARK] = mark;
   return environment;
 }

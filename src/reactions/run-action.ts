@@ -2,11 +2,11 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
+import { endFamily, type Family } from '../base/programs/family.ts';
 import type { Action } from '../config/reactions.ts';
 import type { ActionContext, ActionResult } from './action.ts';
 import { BoundedOutput } from './bounded-output.ts';
 import { commandEnvironment } from './command-environment.ts';
-import { endFamily, type Family } from './process-family.ts';
 
 export interface RunOptions {
   clock: Clock;

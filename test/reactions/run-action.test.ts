@@ -7,7 +7,7 @@ import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { systemClock } from '../../src/base/clock.ts';
 import type { Logger } from '../../src/base/logger.ts';
-import { endOrphans } from '../../src/reactions/process-family.ts';
+import { endOrphans } from '../../src/base/programs/family.ts';
 import { runCommand } from '../../src/reactions/run-action.ts';
 import { factsOf } from './parts/facts.ts';
 

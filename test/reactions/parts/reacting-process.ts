@@ -1,7 +1,7 @@
 import { systemClock } from '../../../src/base/clock.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
+import { endOrphans } from '../../../src/base/programs/family.ts';
 import { createPerformer } from '../../../src/reactions/perform.ts';
-import { endOrphans } from '../../../src/reactions/process-family.ts';
 import { ReactionRunner } from '../../../src/reactions/runner.ts';
 import { openJournal } from './inbox-journal.ts';
 

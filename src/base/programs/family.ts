@@ -1,7 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises';
-import type { Clock } from '../base/clock.ts';
-import { codeOf } from '../base/errors.ts';
-import { MARK } from './command-environment.ts';
+import type { Clock } from '../clock.ts';
+import { codeOf } from '../errors.ts';
+import { MARK } from './environment.ts';
 
 /**
  * Everything that one command started. Its process group catches the ordinary children at once; a child that made itself a
