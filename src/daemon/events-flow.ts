@@ -1,7 +1,5 @@
 /** Events from the platform: listener and catch-up into the inbox, from there to holds and reactions. */
-import { createHash, randomUUID } from 'node:crypto';
-import { readFileSync } from 'node:fs';
-import { hostname } from 'node:os';
+import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import { AccessFollower } from '../access/follower.ts';
 import { Holds } from '../access/holds.ts';
@@ -39,6 +37,7 @@ import {
 } from '../webhook/self-test.ts';
 import type { BufferFlow } from './buffer-flow.ts';
 import { certificateFiles } from './certificate-files.ts';
+import { gatewayName } from './gateway-name.ts';
 
 export interface EventsFlowOptions {
   settings: Settings;
@@ -101,7 +100,7 @@ export class EventsFlow {
     const { settings, tags, reactions, buffer, client, clock, log, metrics } = options;
     this.#options = options;
     this.#inbox = buffer.inbox;
-    this.#instance = clientId(settings.stateDir, 'reactions');
+    this.#instance = gatewayName(settings.stateDir, 'reactions');
     const received = (eventType: string) => metrics.eventsReceived.inc({ event_type: eventType });
     const feed = new EventFeed(this.#inbox);
     const inserted = () => {
@@ -114,7 +113,7 @@ export class EventsFlow {
       clock,
       logger: log,
       platformCaFile: settings.platformCa,
-      clientId: (name) => clientId(settings.stateDir, name),
+      clientId: (name) => gatewayName(settings.stateDir, name),
     });
     this.registration = new WebhookRegistration(
       {
@@ -282,18 +281,4 @@ function journalOf(inbox: Remote<Inbox>, feed: EventFeed): Journal {
     cooldown: (reaction, object) => inbox.cooldown(reaction, object),
     setCooldown: (reaction, object, restMs) => inbox.setCooldown(reaction, object, restMs),
   };
-}
-
-/** A name that stays the same at every start and differs from gateway to gateway. */
-function clientId(stateDir: string, name: string): string {
-  const place = [machineId(), stateDir, name].join('\0');
-  return `tagferry-${createHash('sha256').update(place).digest('hex').slice(0, 16)}`;
-}
-
-function machineId(): string {
-  try {
-    return readFileSync('/etc/machine-id', 'utf8').trim();
-  } catch {
-    return hostname();
-  }
 }

@@ -26,6 +26,7 @@ import { type SourceReport, sourceReports } from '../sources/source-report.ts';
 import { listenTo, type TestedReport, testedReport } from '../sources/source-test.ts';
 import type { BufferFlow } from './buffer-flow.ts';
 import { certificateFiles } from './certificate-files.ts';
+import { gatewayName } from './gateway-name.ts';
 import { maxSeries } from './pace.ts';
 
 export interface SourcesFlowOptions {
@@ -230,10 +231,10 @@ export class SourcesFlow {
       const found = await this.#options.buffer.values.notes(beginning);
       return new Map(found.map(({ name, text }) => [name.slice(beginning.length), text ?? '']));
     };
-    return { source, points, gate, brokers, shared: this.#shared, notes, clock, log } as SourceContext as SourceContext<
-      never,
-      never
-    >;
+    const { intake } = this;
+    const instance = gatewayName(this.#settings.stateDir, 'sources');
+    const context = { source, points, gate, intake, instance, brokers, shared: this.#shared, notes, clock, log };
+    return context as SourceContext as SourceContext<never, never>;
   }
 
   /** Everything that a source depends on, as text to compare. */

@@ -24,6 +24,13 @@ export interface DraftOptions {
   maxValues?: number;
 }
 
+/** Takes the values of some series in place of the columns: a source shapes those that tags.yaml reads from it. */
+export interface Aside {
+  has(series: number): boolean;
+  /** `timeMs` is `undefined` for a value that came without; `status` as in `Draft.add`. */
+  take(series: number, value: number, timeMs: number | undefined, status: number): void;
+}
+
 /**
  * The values of one request, all or none unless it is partial: what is right goes into columns, what is wrong into a list, and `finish` gives
  * the columns only where the list is empty. Series are opened in `finish`, so a refused request leaves nothing behind.
@@ -171,8 +178,11 @@ export class Draft {
     this.#index = 0;
   }
 
-  /** The columns, ready for the sink. Throws `RefusedValues` where a value was wrong, unless the draft is partial. */
-  finish(): ValueColumns {
+  /**
+   * The columns, ready for the sink, without what goes aside. Throws `RefusedValues` where a value was wrong, unless the draft is
+   * partial.
+   */
+  finish(aside?: Aside): ValueColumns {
     const isRefused = this.problems.count > 0 && !this.isPartial;
     const full: number[] = [];
     for (const { slot, index, at } of isRefused ? [] : this.#unopened) {
@@ -186,8 +196,27 @@ export class Draft {
     if (this.problems.count > 0 && !this.isPartial) throw new RefusedValues(this.problems);
     this.#checkSeries();
     this.#columns.remove(full);
+    if (aside) this.#putAside(aside);
     if (this.#wantsStamps) this.#stamp();
     return this.#columns;
+  }
+
+  /** Before anything is stamped: whoever takes them stamps what it sends. */
+  #putAside(aside: Aside): void {
+    const { series, timeMs, value, flags, length } = this.#columns;
+    let kept = 0;
+    for (let at = 0; at < length; at++) {
+      if (aside.has(series[at]!)) {
+        const isStampedHere = (flags[at]! & STAMPED_HERE) !== 0;
+        aside.take(series[at]!, value[at]!, isStampedHere ? undefined : timeMs[at]!, flags[at]! & ~STAMPED_HERE);
+        continue;
+      }
+      series[kept] = series[at]!;
+      timeMs[kept] = timeMs[at]!;
+      value[kept] = value[at]!;
+      flags[kept++] = flags[at]!;
+    }
+    this.#columns.length = kept;
   }
 
   /** Not before: a request that is refused gives no time to anything. */

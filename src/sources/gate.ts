@@ -14,7 +14,7 @@ import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf, TagferryError } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import type { Note } from '../buffer/client/notes.ts';
-import { STAMPED_HERE, STATUS_FLAGS, STATUS_MASK, ValueColumns } from '../buffer/format/value-columns.ts';
+import { type Columns, STAMPED_HERE, STATUS_FLAGS, STATUS_MASK, ValueColumns } from '../buffer/format/value-columns.ts';
 import type { Point } from './points.ts';
 import { isSent, type LastSent, scaledOf } from './shaping.ts';
 import type { Stamps } from './stamps.ts';
@@ -115,6 +115,14 @@ export class Gate {
     if (point.shaping.onFailure !== 'bad') return false;
     const last = this.#lastOf(point.series);
     return last !== undefined && !last.isBad && this.#add(point, last.value, undefined, STATUS_FLAGS.bad);
+  }
+
+  /** Values that are as they are to be sent, stamped already. */
+  add(columns: Columns): void {
+    if (columns.length === 0) return;
+    this.lastTakenMs = this.#options.clock.monotonicMs();
+    this.#batch().columns.addAll(columns);
+    this.#waiting += columns.length;
   }
 
   /** Facts that are written in the transaction of what was taken. */

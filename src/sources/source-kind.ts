@@ -8,6 +8,7 @@ import type { Brokers } from '../broker/brokers.ts';
 import type { SourceReading } from '../config/source-kinds.ts';
 import type { Source } from '../config/tags.ts';
 import type { Gate, Quality } from './gate.ts';
+import type { Intake } from './intake.ts';
 import type { Point } from './points.ts';
 
 export interface SourceKind<SourceSpec = unknown, ValueSpec = unknown> extends SourceReading<SourceSpec, ValueSpec> {
@@ -43,6 +44,10 @@ export interface SourceContext<SourceSpec = unknown, ValueSpec = unknown> {
   points: readonly Point<ValueSpec>[];
   /** Where readings go. */
   gate: Gate;
+  /** Makes drafts of what comes in the push format. */
+  intake: Intake;
+  /** The same for every daemon of one state folder, and for no other: marks what sources start. */
+  instance: string;
   /** The clients of the brokers of tags.yaml, shared with `publish` of reactions. */
   brokers: Brokers;
   /** What sources of one kind share in this process: the connections to devices that take one. */

@@ -21,6 +21,7 @@ import {
   HEALTH,
   INFLUX_HEADERS,
   type LineSettings,
+  type ReadBody,
   type Reading,
 } from './push-endpoints.ts';
 import { errorBody, noRoom, PushRefusal, refusalOf, tooLarge, tryLater } from './push-refusal.ts';
@@ -162,7 +163,7 @@ export class HttpPush {
         if (reading.isStream && !this.#server.streams(request)) throw tryLater('too many streams are open', 10_000);
         if (asksFirst) response.writeContinue();
         const outcome = reading.isStream
-          ? await this.#takeStream(request, encoding, endpoint)
+          ? await this.#takeStream(request, encoding, endpoint, reading.read)
           : await this.#take(request, encoding, endpoint, reading, memory);
         this.#answerTaken(request, response, endpoint, reading, outcome);
       } else {
@@ -230,10 +231,16 @@ export class HttpPush {
     request: IncomingMessage,
     encoding: string | undefined,
     endpoint: Endpoint,
+    read: ReadBody,
   ): Promise<PartialOutcome> {
     const { intake } = this.#options;
-    const { stopping: signal } = this.#server;
-    const stream = new ValueStream({ intake, source: endpoint.source, memory: this.#memory.reserve(), signal });
+    const stream = new ValueStream({
+      draft: () => intake.draft({ isPartial: true }),
+      read,
+      submit: (draft) => intake.submit(draft, endpoint.source),
+      memory: this.#memory.reserve(),
+      signal: this.#server.stopping,
+    });
     const chunks = new BodyChunks(request);
     try {
       await stream.read(encoding === undefined ? chunks : inflated(chunks, encoding));

@@ -1,11 +1,11 @@
 /**
- * NDJSON without an end: lines are committed as they come, some commits at a time, and counted. What was committed stays,
- * however the stream ends: by the sender, by a broken connection, by a store that takes nothing, by a stop of the agent.
+ * Lines without an end, from a connection or a program: they are committed as they come, some commits at a time, and counted. What was
+ * committed stays, however the stream ends: by the sender, by a broken connection, by a store that takes nothing, by a stop of the agent.
  */
 import type { Reservation } from '../../base/inbound/memory-budget.ts';
-import type { Intake } from '../intake.ts';
+import type { Draft } from '../draft.ts';
 import { ProblemList } from '../problem-list.ts';
-import { readNdjsonBody } from './json-values.ts';
+import type { ReadBody } from './push-endpoints.ts';
 import { noRoom } from './push-refusal.ts';
 
 /** docs/interface.md, "Pushing values in". */
@@ -22,8 +22,12 @@ export interface PartialOutcome {
 }
 
 export interface ValueStreamOptions {
-  intake: Intake;
-  source: string;
+  /** An empty draft that takes what is right. */
+  draft(): Draft;
+  /** Reads whole lines into a draft. */
+  read: ReadBody;
+  /** Resolves with the number of the draft's values when they are on disk. */
+  submit(draft: Draft): Promise<number>;
   memory: Reservation;
   /** The agent stops: nothing more is read. */
   signal: AbortSignal;
@@ -102,12 +106,11 @@ export class ValueStream {
 
   async #submit(lines: Buffer): Promise<void> {
     if (lines.length === 0) return;
-    const { intake, source } = this.#options;
-    const draft = intake.draft({ isPartial: true });
-    readNdjsonBody(lines, draft);
+    const draft = this.#options.draft();
+    this.#options.read(lines, draft);
     const bytes = draft.taken * BYTES_OF_VALUE;
     await this.#hold(bytes);
-    const done = intake.submit(draft, source).then(
+    const done = this.#options.submit(draft).then(
       (accepted) => {
         this.#accepted += accepted;
         this.#letGo(bytes);
