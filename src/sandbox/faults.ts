@@ -117,7 +117,8 @@ export class Faults {
   }
 }
 
-function matches(fault: FaultMatch, method: string, path: string): boolean {
+/** Whether a request is one of those that are meant. */
+export function matches(fault: FaultMatch, method: string, path: string): boolean {
   if (fault.method !== undefined && fault.method.toUpperCase() !== method) return false;
   if (fault.asset !== undefined) {
     const [, , resource, id] = path.split('/');

@@ -7,14 +7,15 @@ import { addAdminEndpoints } from './admin/admin-endpoints.ts';
 import { addCauseEndpoints } from './admin/cause-endpoints.ts';
 import { addChangeEndpoints } from './admin/change-endpoints.ts';
 import { addFaultEndpoints } from './admin/fault-endpoints.ts';
+import { addRequestEndpoints } from './admin/request-endpoints.ts';
 import type { Stage } from './admin/stage.ts';
 import type { Caused, EventRequest } from './causes/cause.ts';
 import { triggerEvent } from './causes/trigger.ts';
 import { Announcer } from './events/announcer.ts';
 import { SiteChanges } from './events/site-changes.ts';
 import { Faults } from './faults.ts';
+import { Addresses } from './http/addresses.ts';
 import { deprecationHeaders } from './http/deprecation-headers.ts';
-import { Listener } from './http/listener.ts';
 import { RequestHandler } from './http/request-handler.ts';
 import { RequestLog } from './http/request-log.ts';
 import type { Route } from './http/router.ts';
@@ -27,6 +28,9 @@ import { PermissionAdmin, type PermissionAdminOptions } from './permissions/perm
 import { PermissionRegistry } from './permissions/permission-registry.ts';
 import { Visibility } from './permissions/visibility.ts';
 import { platformRoutes } from './platform-routes.ts';
+import { type Expectation, expectRequests } from './recording/expectation.ts';
+import { type RecordFile, recordRequests } from './recording/record-file.ts';
+import type { WholeRequest } from './recording/whole-request.ts';
 import { SandboxClock } from './sandbox-clock.ts';
 import type { Outage, SandboxOptions } from './sandbox-options.ts';
 import { defaultSeed } from './seed/default-seed.ts';
@@ -44,7 +48,9 @@ import { httpSender } from './webhooks/sender.ts';
 import { type Delivery, type WebhookRecord, WebhookRegistry } from './webhooks/webhook-registry.ts';
 
 export type { Caused, EventRequest } from './causes/cause.ts';
-export type { RequestEntry } from './http/request-log.ts';
+export type { RequestEntry } from './http/request-entry.ts';
+export { type Expectation, ExpectationError } from './recording/expectation.ts';
+export type { WholeRequest } from './recording/whole-request.ts';
 export type { Outage, SandboxOptions } from './sandbox-options.ts';
 export { defaultSeed, SANDBOX_CREDENTIALS } from './seed/default-seed.ts';
 export type { SandboxSeed } from './seed/seed.ts';
@@ -83,20 +89,22 @@ export class Sandbox implements Stage {
   /** The edges of the model graph that are in force (platform 2.2). */
   readonly inheritance: readonly InheritanceRule[];
   readonly #permissionAdmin: PermissionAdmin;
-  readonly #listener: Listener;
-  readonly #adminListener: Listener | undefined;
-  readonly #identityListener: Listener | undefined;
+  readonly #addresses: Addresses;
   readonly #log: Logger;
   readonly #realClock: Clock;
   readonly #stopping = new AbortController();
+  readonly #say = (sentence: string) => this.report(sentence);
   readonly #deliveryListeners = new Set<(report: DeliveryReport) => void>();
   readonly #stateFile: string | undefined;
+  readonly #recordFile: string | undefined;
+  #record: RecordFile | undefined;
   #outage: Outage | undefined;
 
   constructor(options: SandboxOptions = {}) {
     const realClock = options.clock ?? systemClock;
     this.#realClock = realClock;
     this.#stateFile = options.stateFile;
+    this.#recordFile = options.recordFile;
     this.#log = options.log ?? silentLogger();
     this.clock = new SandboxClock(realClock, options.speed ?? 1, options.nowMs);
     const { site, owners } = siteOf(options.seed ?? defaultSeed);
@@ -124,8 +132,7 @@ export class Sandbox implements Stage {
     this.visibility = new Visibility(this.site, this.permissions, ({ eventType, user, content }) => {
       this.announcer.announce({ type: eventType, audience: (other) => other === user, content: () => content });
     });
-    const report = (sentence: string) => this.report(sentence);
-    this.#permissionAdmin = new PermissionAdmin(this.site, this.permissions, this.visibility, report);
+    this.#permissionAdmin = new PermissionAdmin(this.site, this.permissions, this.visibility, this.#say);
     this.thresholds = new ThresholdWatch(this.site, options.everyThresholdValue);
     this.arrival = new ValueArrival({
       site: this.site,
@@ -133,7 +140,7 @@ export class Sandbox implements Stage {
       ledger: this.values,
       thresholds: this.thresholds,
       announcer: this.announcer,
-      report,
+      report: this.#say,
     });
     this.changes = new SiteChanges(
       {
@@ -143,7 +150,7 @@ export class Sandbox implements Stage {
         visibility: this.visibility,
         announcer: this.announcer,
         clock: this.clock,
-        report,
+        report: this.#say,
       },
       options.edgeDeviceOfflineAfterMs ?? 5 * 60_000,
     );
@@ -157,6 +164,7 @@ export class Sandbox implements Stage {
     );
     addAdminEndpoints(router, this);
     addFaultEndpoints(router, this);
+    addRequestEndpoints(router, this);
     addChangeEndpoints(router, this.site, this.changes, this.owners);
     addCauseEndpoints(router, this);
     this.routes = router.routes;
@@ -178,28 +186,22 @@ export class Sandbox implements Stage {
       isLoopback: isLoopbackHost(host),
       signal: this.#stopping.signal,
     });
-    const hasIdentityHost = options.identityPort !== undefined;
-    const platform = handler.at(hasIdentityHost ? 'platform' : 'both');
-    this.#listener = new Listener(platform, host, options.port ?? 0, realClock);
-    if (options.adminPort !== undefined) {
-      this.#adminListener = new Listener(handler.at('both'), host, options.adminPort, realClock);
-    }
-    if (hasIdentityHost) {
-      this.#identityListener = new Listener(handler.at('identity'), host, options.identityPort ?? 0, realClock);
-    }
+    const { port = 0, adminPort, identityPort } = options;
+    this.#addresses = new Addresses(handler, { host, port, adminPort, identityPort }, realClock);
   }
 
   /** Listens, after reading the state file where there is one. Throws `StoreError` for one that cannot be read. */
   async start(): Promise<void> {
     const resumed = this.#stateFile !== undefined && readState(this.#stateFile, this);
-    await this.#open();
-    await this.#adminListener?.open();
-    this.site.baseUrl = this.#listener.url;
+    await this.#addresses.openAll();
+    this.site.baseUrl = this.url;
     if (resumed) {
       this.engine.resume();
       this.changes.edgeDevices.resume();
     }
     this.#saveFrom(10_000);
+    const recordFile = this.#recordFile;
+    if (recordFile !== undefined) this.#record = recordRequests(this.requests, recordFile, this.url, this.#say);
     this.#log.info({ event: 'sandbox.started', url: this.url }, 'sandbox listens');
   }
 
@@ -208,34 +210,23 @@ export class Sandbox implements Stage {
     this.engine.stop();
     if (this.#stateFile !== undefined) writeState(this.#stateFile, this);
     this.clock.stop();
-    await this.#close();
-    await this.#adminListener?.close();
-  }
-
-  /** The platform's sockets: {base_url}, and {web_url} where it has an address of its own. */
-  async #open(): Promise<void> {
-    await this.#listener.open();
-    await this.#identityListener?.open();
-  }
-
-  async #close(): Promise<void> {
-    await this.#listener.close();
-    await this.#identityListener?.close();
+    await this.#addresses.closeAll();
+    await this.#record?.close();
   }
 
   /** `http://127.0.0.1:port`: {base_url}, PLATFORM_URL. */
   get url(): string {
-    return this.#listener.url;
+    return this.#addresses.url;
   }
 
   /** {web_url}, IDENTITY_URL: the same unless it has an address of its own. */
   get identityUrl(): string {
-    return (this.#identityListener ?? this.#listener).url;
+    return this.#addresses.identityUrl;
   }
 
   /** Where `/sandbox/…` always answers: the second address if there is one. */
   get adminUrl(): string {
-    return (this.#adminListener ?? this.#listener).url;
+    return this.#addresses.adminUrl;
   }
 
   /** The platform goes away until `goOnline`. */
@@ -243,13 +234,13 @@ export class Sandbox implements Stage {
     this.#outage = how;
     this.report('the platform goes away');
     this.#log.info({ event: 'sandbox.offline', how }, 'the platform goes away');
-    if (how === 'refuse') await this.#close();
-    else await this.#open();
+    if (how === 'refuse') await this.#addresses.close();
+    else await this.#addresses.open();
   }
 
   async goOnline(): Promise<void> {
     this.#outage = undefined;
-    await this.#open();
+    await this.#addresses.open();
     this.report('the platform is back');
     this.#log.info({ event: 'sandbox.online' }, 'the platform is back');
   }
@@ -320,6 +311,20 @@ export class Sandbox implements Stage {
   /** Starts deliveries again, as `POST …/events` does. */
   resend(ids: readonly number[]): number {
     return this.engine.resend(ids.flatMap((id) => this.webhookRegistry.delivery(id) ?? []));
+  }
+
+  /**
+   * Waits until requests have come, those of before the call included, and gives them whole with their secrets masked: "a post for asset
+   * 881 within 5 s" is `{ method: 'POST', asset: 881 }`. Throws `ExpectationError`, which says what came instead.
+   */
+  expectRequests(expectation: Expectation): Promise<WholeRequest[]> {
+    return expectRequests(this.requests, expectation, this.#realClock, this.#stopping.signal);
+  }
+
+  /** The first of them. */
+  async expectRequest(expectation: Expectation): Promise<WholeRequest> {
+    const [first] = await this.expectRequests({ ...expectation, never: false });
+    return first!;
   }
 
   onDelivery(listener: (report: DeliveryReport) => void): () => void {

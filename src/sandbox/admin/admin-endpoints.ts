@@ -76,11 +76,6 @@ export function addAdminEndpoints(router: Router, stage: Stage): void {
     if (!Array.isArray(ids) || !ids.every(Number.isSafeInteger)) throw refusal(400, 'is no list of ids', 'ids');
     return ok({ started: stage.resend(ids) });
   });
-  add('GET', 'requests', () => ok({ total: stage.requests.total, requests: stage.requests.list() }));
-  add('DELETE', 'requests', () => {
-    stage.requests.clear();
-    return DONE;
-  });
 }
 
 function status(stage: Stage) {

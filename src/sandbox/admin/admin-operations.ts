@@ -20,6 +20,7 @@ const THRESHOLD = [
   ...['id', 'type', 'value', 'instrumentation', 'thresholdable_type', 'thresholdable_id', 'assets'],
   ...['key', 'unit', 'name', 'tolerance'],
 ] as const;
+const REQUEST_MATCH = ['method', 'path', 'asset', 'status', 'after'] as const;
 const PERMISSION = ['on', 'user', 'types'] as const;
 
 type Short = [AdminOperation['method'], string, string, number, Pick<AdminOperation, 'body' | 'query'>?];
@@ -53,8 +54,23 @@ const SHORT: readonly Short[] = [
   ['POST', 'quota/reset', 'A new period of the quota', 204, { body: ['application'] }],
   ['GET', 'deliveries', 'Deliveries with their attempts', 200, { query: ['webhook'] }],
   ['POST', 'deliveries/resend', 'Send deliveries again', 200, { body: ['ids'] }],
-  ['GET', 'requests', 'The last requests', 200],
+  [
+    'GET',
+    'requests',
+    'The last requests; whole with `whole=true`',
+    200,
+    { query: [...REQUEST_MATCH, 'limit', 'whole'] },
+  ],
   ['DELETE', 'requests', 'Forget them', 204],
+  ['GET', 'requests/har', 'The last requests as HAR 1.2', 200, { query: [...REQUEST_MATCH, 'limit'] }],
+  ['GET', 'requests/{id}', 'A request whole, its secrets masked', 200],
+  [
+    'POST',
+    'expectations',
+    'Wait for requests; 409 where they do not come',
+    200,
+    { body: [...REQUEST_MATCH, 'body', 'times', 'withinMs', 'never'] },
+  ],
   ['POST', 'offline', 'The platform goes away', 202, { body: ['mode', 'retryAfter', 'forMs'] }],
   ['POST', 'online', 'The platform comes back', 204],
   ['GET', 'faults', 'Faults and poisons that are set', 200],

@@ -6,6 +6,8 @@ import type { Usage } from '../http/usage.ts';
 import type { InheritanceRule, PermitableRef } from '../permissions/inheritance.ts';
 import type { PermissionAdminOptions } from '../permissions/permission-admin.ts';
 import type { PermissionRegistry } from '../permissions/permission-registry.ts';
+import type { Expectation } from '../recording/expectation.ts';
+import type { WholeRequest } from '../recording/whole-request.ts';
 import type { SandboxClock } from '../sandbox-clock.ts';
 import type { Outage } from '../sandbox-options.ts';
 import type { Notice, User } from '../site/records.ts';
@@ -43,6 +45,7 @@ export interface Stage {
   /** Values as if they had been posted. */
   takeValues(asset: number, posted: readonly PostedSeries[]): void;
   webhooks(): readonly WebhookRecord[];
+  expectRequests(expectation: Expectation): Promise<WholeRequest[]>;
   deliveries(webhook?: number): readonly Delivery[];
   resend(ids: readonly number[]): number;
   /** Deliveries of a type since the start. */

@@ -5,6 +5,7 @@ import { hostRefusal } from '../../base/inbound/host-rule.ts';
 import type { Logger } from '../../base/logger.ts';
 import { IDENTITY_PATHS } from '../../contract/tokens.ts';
 import type { Faults } from '../faults.ts';
+import type { Exchange } from '../recording/exchange.ts';
 import type { SandboxClock } from '../sandbox-clock.ts';
 import type { SiteModel } from '../site/site-model.ts';
 import type { TokenStore } from '../tokens/token-store.ts';
@@ -12,7 +13,8 @@ import type { Answer, Call, Caller } from './call.ts';
 import { corsHeaders, isPreflight } from './cors.ts';
 import { errorBody, Refusal, refusal } from './refusal.ts';
 import { readRequestBody } from './request-body.ts';
-import type { RequestEntry, RequestLog } from './request-log.ts';
+import type { RequestEntry } from './request-entry.ts';
+import type { RequestLog } from './request-log.ts';
 import type { Router } from './router.ts';
 import type { Usage } from './usage.ts';
 
@@ -45,6 +47,11 @@ export interface RequestHandlerParts {
 
 /** {base_url} and {web_url} (spec, address placeholders), each on an address of its own, or both on one. */
 export type Host = 'platform' | 'identity' | 'both';
+
+/** The body as far as it was read to its end, for the log. */
+interface ReadBody {
+  body: Buffer | undefined;
+}
 
 /** Thrown instead of an answer: the connection is broken. */
 const BROKEN = Symbol('broken');
@@ -79,6 +86,7 @@ export class RequestHandler {
     const url = URL.canParse(request.url ?? '', 'http://sandbox') ? new URL(request.url!, 'http://sandbox') : undefined;
     const path = url?.pathname ?? '/';
     const entry: RequestEntry = {
+      id: 0,
       at: new Date(clock.wallMs()).toISOString(),
       method: request.method ?? 'GET',
       path,
@@ -89,30 +97,35 @@ export class RequestHandler {
       story: undefined,
       fault: undefined,
     };
+    const read: ReadBody = { body: undefined };
     let answer: Answer | typeof BROKEN;
     try {
       if (!url) throw refusal(400, 'the address cannot be read');
       mustBeOn(host, path);
-      answer = await this.#answer(request, url, entry);
+      answer = await this.#answer(request, url, entry, read);
     } catch (error) {
       answer = error === BROKEN ? BROKEN : this.#errorAnswer(error);
       const refused = answer === BROKEN ? undefined : wordsOf(answer.body);
       if (refused !== undefined) entry.refused = refused;
     }
     entry.durationMs = Math.round(realClock.monotonicMs() - startedMs);
+    // Known with the end alone, and nothing waits from here on: the header and the log name the same request.
+    entry.id = log.nextId;
+    let written: Exchange['answer'];
     if (answer === BROKEN) {
       request.socket.destroy();
     } else {
       entry.status = answer.status;
       entry.story ??= answer.story;
-      this.#write(response, answer, entry.method);
+      written = this.#write(response, answer, entry);
     }
     if (path.startsWith('/sandbox/')) return;
-    log.add(entry);
+    const { rawHeaders, httpVersion } = request;
+    log.add({ entry, target: request.url ?? '', httpVersion, rawHeaders, body: read.body, answer: written });
     logger.debug({ event: 'sandbox.request', ...entry }, 'request answered');
   }
 
-  async #answer(request: IncomingMessage, url: URL, entry: RequestEntry): Promise<Answer> {
+  async #answer(request: IncomingMessage, url: URL, entry: RequestEntry, read: ReadBody): Promise<Answer> {
     const { faults, router, realClock, signal } = this.#parts;
     const { method, path } = entry;
     const isAdmin = path.startsWith('/sandbox/');
@@ -129,6 +142,7 @@ export class RequestHandler {
     // Read before anything is refused, so that a keep-alive connection stays usable.
     const { body, wireBytes } = await readRequestBody(request);
     entry.requestBytes = wireBytes;
+    read.body = body;
     if (!isAdmin) this.#outage(entry);
     if (effect?.status !== undefined) {
       entry.fault = `told to answer ${effect.status}`;
@@ -207,11 +221,12 @@ export class RequestHandler {
     return { status: 500, body: errorBody(500, messageOf(error)) };
   }
 
-  #write(response: ServerResponse, answer: Answer, method: string): void {
-    if (response.destroyed) return;
+  /** Gives what was written. */
+  #write(response: ServerResponse, answer: Answer, { id, method }: RequestEntry): Exchange['answer'] {
+    if (response.destroyed) return undefined;
     const headers: Record<string, string | number> = {
       date: new Date(this.#parts.clock.wallMs()).toUTCString(),
-      'x-request-id': String(this.#parts.log.total + 1),
+      'x-request-id': String(id),
       ...corsHeaders(this.#parts.corsOrigin, response.req),
       ...answer.headers,
     };
@@ -225,6 +240,7 @@ export class RequestHandler {
     response.sendDate = false;
     response.writeHead(answer.status, headers);
     response.end(method === 'HEAD' ? undefined : body);
+    return { status: answer.status, headers, body };
   }
 }
 

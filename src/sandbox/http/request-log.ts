@@ -1,19 +1,5 @@
-/** One request as it was answered. No tokens, no bodies. */
-export interface RequestEntry {
-  at: string;
-  method: string;
-  path: string;
-  /** 0: the connection was broken instead of an answer. */
-  status: number;
-  durationMs: number;
-  requestBytes: number;
-  user: string | undefined;
-  story: string | undefined;
-  /** Why it was refused, in the words of the answer. */
-  refused?: string;
-  /** Which faults had a hand in it. */
-  fault: string | undefined;
-}
+import { type Exchange, ExchangeRing } from '../recording/exchange.ts';
+import type { RequestEntry } from './request-entry.ts';
 
 /** Something that happened behind the scenes: a change of the site, a fault, a webhook that was disabled. */
 export interface Happened {
@@ -21,26 +7,41 @@ export interface Happened {
   text: string;
 }
 
-/** The last requests, in a ring, and how many there were; with what happens between them it reads like a story. */
+/** The last requests, in a ring, with what is kept of them whole, and how many there were; with what happens between them it reads like a story. */
 export class RequestLog {
   readonly #hearers = new Set<(happened: Happened) => void>();
   readonly #max: number;
   #entries: RequestEntry[] = [];
   #total = 0;
-  readonly #listeners = new Set<(entry: RequestEntry) => void>();
+  #nextId = 1;
+  readonly #exchanges = new ExchangeRing();
+  readonly #listeners = new Set<(entry: RequestEntry, exchange: Exchange) => void>();
 
   constructor(max = 10_000) {
     this.#max = max;
   }
 
-  add(entry: RequestEntry): void {
-    this.#total++;
-    this.#entries.push(entry);
-    if (this.#entries.length > this.#max) this.#entries = this.#entries.slice(-Math.floor(this.#max / 2));
-    for (const listener of this.#listeners) listener(entry);
+  /** The id of the request that ends next. */
+  get nextId(): number {
+    return this.#nextId;
   }
 
-  onRequest(listener: (entry: RequestEntry) => void): () => void {
+  add(exchange: Exchange): void {
+    const { entry } = exchange;
+    this.#total++;
+    this.#nextId = entry.id + 1;
+    this.#entries.push(entry);
+    if (this.#entries.length > this.#max) this.#entries = this.#entries.slice(-Math.floor(this.#max / 2));
+    this.#exchanges.add(exchange);
+    for (const listener of this.#listeners) listener(entry, exchange);
+  }
+
+  /** A request whole; `undefined` once it has fallen away. */
+  exchange(id: number): Exchange | undefined {
+    return this.#exchanges.get(id);
+  }
+
+  onRequest(listener: (entry: RequestEntry, exchange: Exchange) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
@@ -65,6 +66,7 @@ export class RequestLog {
 
   clear(): void {
     this.#entries = [];
+    this.#exchanges.clear();
     this.#total = 0;
   }
 }

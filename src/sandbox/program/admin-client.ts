@@ -33,17 +33,22 @@ export class AdminClient {
   }
 
   /** Gives the answer's body, `undefined` where it has none. Throws `TagferryError` with the sandbox's own words. */
-  send<Result>(method: 'POST' | 'PUT' | 'PATCH' | 'DELETE', path: string, body?: unknown): Promise<Result> {
-    return this.#ask(method, path, body) as Promise<Result>;
+  send<Result>(
+    method: 'POST' | 'PUT' | 'PATCH' | 'DELETE',
+    path: string,
+    body?: unknown,
+    patienceMs = PATIENCE_MS,
+  ): Promise<Result> {
+    return this.#ask(method, path, body, patienceMs) as Promise<Result>;
   }
 
-  async #ask(method: string, path: string, body: unknown): Promise<unknown> {
+  async #ask(method: string, path: string, body: unknown, patienceMs = PATIENCE_MS): Promise<unknown> {
     let response: Response;
     let text: string;
     try {
       response = await fetch(`${this.#url}/sandbox/${path}`, {
         method,
-        signal: AbortSignal.timeout(PATIENCE_MS),
+        signal: AbortSignal.timeout(patienceMs),
         ...(body === undefined ? {} : { body: JSON.stringify(body), headers: { 'content-type': 'application/json' } }),
       });
       text = await response.text();

@@ -11,6 +11,7 @@ import { credentialsText, runSandbox } from './foreground.ts';
 import { addLookVerbs } from './look-verbs.ts';
 import { nearestHint } from './named-records.ts';
 import { addObjectVerbs } from './object-verbs.ts';
+import { addRequestVerbs } from './request-verbs.ts';
 
 /** Adds `tagferry sandbox`. */
 export function define(program: Command): void {
@@ -31,6 +32,7 @@ export function describe(sandbox: Command): void {
     .option('--cors <origin>', 'origins of web pages that may call, by comma, or *')
     .option('--seed <file>', 'YAML of site, users and credentials (default: a small site)')
     .option('--state <file>', 'keep the state in this file from run to run')
+    .option('--record <file>', 'append every request whole to this file, for `replay`')
     .option('--speed <n>', 'seconds of the sandbox in one second', '1')
     .option('--values <all|count>', 'keep every value, or only counts', 'all')
     .option('--token-life <seconds>', 'life of an access token (660)')
@@ -61,6 +63,7 @@ export function describe(sandbox: Command): void {
   addFaultVerbs(sandbox);
   addObjectVerbs(sandbox);
   addLookVerbs(sandbox);
+  addRequestVerbs(sandbox);
   sandbox
     .command('seed')
     .description('print the default site as YAML: where a seed of your own may begin')
