@@ -1,18 +1,8 @@
 import { Command } from 'commander';
 import { VERBS } from '../../src/commands/command-line.ts';
+import { roff, sentence } from './roff.ts';
 
 /** Prints the verbs and their sub-verbs for the manual page, from what the program itself offers: `man-verbs.ts`. */
-const roff = (text: string) =>
-  text
-    .replaceAll('\\', '\\e')
-    .replaceAll('-', '\\-')
-    .replaceAll(/^([.'])/gm, '\\&$1');
-/** A sentence, as the page writes them. */
-const sentence = (text: string) => {
-  const first = text.split('\n')[0]!.trim();
-  return roff(`${first[0]!.toUpperCase()}${first.slice(1)}${/[.!?]$/.test(first) ? '' : '.'}`);
-};
-
 for (const { name, summary, load } of VERBS) {
   const program = new Command('tagferry');
   (await load()).define(program);

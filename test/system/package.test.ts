@@ -8,7 +8,9 @@ import { promisify } from 'node:util';
 import { gunzipSync } from 'node:zlib';
 import { Command } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { readChangelog } from '../../scripts/changelog.ts';
 import { VERBS } from '../../src/commands/command-line.ts';
+import { KEY_NAMES, settingKey } from '../../src/config/setting-keys.ts';
 import { CHECKOUT } from './debian-tree.ts';
 import { buildDeb } from './gateway.ts';
 
@@ -127,6 +129,111 @@ describe('the manual page', { timeout: PATIENCE_MS }, () => {
     writeFileSync(file, page);
     const { stderr } = await run('groff', ['-man', '-ww', '-z', file]);
     expect(stderr).toBe('');
+  });
+});
+
+describe('the manual pages of the three files', { timeout: PATIENCE_MS }, () => {
+  const page = (name: string) =>
+    gunzipSync(readFileSync(join(tree, `usr/share/man/man5/tagferry-${name}.5.gz`))).toString();
+  const heads = (name: string) =>
+    [
+      ...page(name)
+        .replaceAll('\\:', '')
+        .matchAll(/^\.BR? (\S+?)(?: =)?$/gm),
+    ].map((match) => match[1]!);
+
+  it('tell of every setting, with its default, and of every member of the two YAML files', () => {
+    expect(heads('agent.env').sort()).toEqual([...KEY_NAMES].sort());
+    for (const key of KEY_NAMES) {
+      const usual = settingKey(key).default;
+      if (usual !== undefined)
+        expect(page('agent.env').replaceAll('\\-', '-').replaceAll('\\:', ''), key).toContain(`efault ${usual}.`);
+    }
+    for (const [name, file] of [
+      ['tags.yaml', 'tags'],
+      ['reactions.yaml', 'reactions'],
+    ] as const) {
+      const schema = JSON.parse(readFileSync(join(tree, `usr/share/tagferry/schema/${file}.schema.json`), 'utf8'));
+      const told = [
+        ...page(name)
+          .replaceAll('\\-', '-')
+          .matchAll(/^\.(?:B|SH) (.+)$/gm),
+      ].map((match) => match[1]!.toLowerCase());
+      for (const member of describedMembers(schema)) expect(told, `${name}: ${member}`).toContain(member);
+    }
+  });
+
+  it('are read by man without a warning, in wide and in narrow windows', async () => {
+    for (const name of ['agent.env', 'tags.yaml', 'reactions.yaml']) {
+      const file = join(folder, `tagferry-${name}.5`);
+      writeFileSync(file, page(name));
+      for (const MANWIDTH of ['80', '40']) {
+        const env = { ...process.env, MANWIDTH, LC_ALL: 'C.UTF-8', MAN_KEEP_FORMATTING: '' };
+        const { stdout, stderr } = await run('man', ['--warnings', '--local-file', file], { env });
+        expect(stderr, `${name} at ${MANWIDTH}`).toBe('');
+        expect(stdout).toContain('SYNOPSIS');
+      }
+    }
+  });
+});
+
+/** Members with a text of their own: what is only filled in (`additionalProperties` of a condition) has none. */
+function describedMembers(schema: {
+  properties?: Record<string, object>;
+  additionalProperties?: object | boolean;
+  items?: object;
+}): string[] {
+  const below = [schema.additionalProperties, schema.items].filter((part) => typeof part === 'object');
+  const own = Object.entries(schema.properties ?? {});
+  return [
+    ...own.filter(([, part]) => 'description' in part && !('to' in (schema.properties ?? {}))).map(([name]) => name),
+    ...own
+      .filter(([name]) => !['if', 'publish', 'like', 'unit'].includes(name))
+      .flatMap(([, part]) => describedMembers(part)),
+    ...below.flatMap((part) => describedMembers(part)),
+  ];
+}
+
+describe('the documentation inside', { timeout: PATIENCE_MS }, () => {
+  it('has the changes of every release, as Debian writes them', async () => {
+    const changelog = gunzipSync(readFileSync(join(tree, 'usr/share/doc/tagferry/changelog.gz'))).toString();
+    const releases = readChangelog(CHECKOUT);
+    const flat = changelog.replaceAll(/\s+/g, ' ');
+    for (const { changes } of releases) for (const change of changes) expect(flat).toContain(`* ${change}`);
+    const file = join(folder, 'changelog');
+    writeFileSync(file, changelog);
+    const { stdout, stderr } = await run('dpkg-parsechangelog', ['--all', '-l', file, '-S', 'Version']);
+    expect(stderr).toBe('');
+    expect(stdout.trim()).toBe(readFileSync(join(tree, 'DEBIAN/control'), 'utf8').match(/^Version: (.*)$/m)![1]);
+  });
+
+  it('has no link that leads nowhere', async () => {
+    const pages = (await files(join(tree, 'usr/share/doc/tagferry'), '-name', '*.md')).map((name) => name.slice(1));
+    expect(pages).toContain('README.md');
+    const dead: string[] = [];
+    let links = 0;
+    for (const page of pages) {
+      const text = readFileSync(join(tree, 'usr/share/doc/tagferry', page), 'utf8');
+      const linked = [...text.matchAll(/\]\((?![a-z]+:|#)([^)#\s]+)[^)]*\)/g)].map((match) => match[1]!);
+      const named = [...text.matchAll(/\bdocs\/[a-z-]+\.md\b(?! \(in the source\))/g)].map((match) => match[0]);
+      links += linked.length;
+      for (const to of [...linked, ...named])
+        if (!existsSync(join(tree, 'usr/share/doc/tagferry', to))) dead.push(`${page}: ${to}`);
+    }
+    expect(links).toBeGreaterThan(10);
+    expect(dead).toEqual([]);
+  });
+
+  it('is named by unit, settings and program only where it is', async () => {
+    const { stdout } = await run('grep', [
+      ...['-rhoE', '/usr/share/doc/tagferry/[A-Za-z0-9/._-]*[A-Za-z0-9]'],
+      ...['lib', 'usr/share/tagferry', 'usr/lib/tagferry/dist', 'usr/share/doc/tagferry'].map((part) =>
+        join(tree, part),
+      ),
+    ]);
+    const named = [...new Set(stdout.trim().split('\n'))];
+    expect(named.length).toBeGreaterThan(0);
+    expect(named.filter((path) => !existsSync(join(tree, path)))).toEqual([]);
   });
 });
 

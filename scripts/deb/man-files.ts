@@ -1,0 +1,213 @@
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { REACTIONS_SCHEMA } from '../../src/config/reactions-schema.ts';
+import { type Form, SETTING_KEYS, type SettingKey } from '../../src/config/setting-keys.ts';
+import { tagsSchema } from '../../src/config/tags-schema.ts';
+import { SOURCE_KINDS } from '../../src/sources/kinds.ts';
+import { roff, sentence } from './roff.ts';
+
+/**
+ * `man-files.ts ROOT VERSION DATE FOLDER`: manual pages of the three files, into a folder: from the shipped agent.env, whose comments
+ * explain every key, and from the schemas that `tagferry check` goes by.
+ */
+const [root, version, date, folder] = process.argv.slice(2) as [string, string, string, string];
+
+/** As much of JSON Schema as the pages tell of. */
+interface Schema {
+  type?: string | readonly string[];
+  title?: string;
+  description?: string;
+  default?: unknown;
+  enum?: readonly unknown[];
+  const?: unknown;
+  examples?: readonly unknown[];
+  required?: readonly string[];
+  properties?: Record<string, Schema>;
+  additionalProperties?: Schema | boolean;
+  items?: Schema;
+}
+
+interface Page {
+  name: string;
+  what: string;
+  synopsis: readonly string[];
+  body: readonly string[];
+}
+
+for (const { name, what, synopsis, body } of [agentEnv(), tagsYaml(), reactionsYaml()]) {
+  const others = ['agent.env', 'tags.yaml', 'reactions.yaml'].map((file) => `tagferry-${file}`);
+  const lines = [
+    `.TH ${roff(name.toUpperCase())} 5 "${date}" "tagferry ${version}" "File Formats"`,
+    // Names and examples are read as they are written: no word is broken, no line is stretched.
+    '.nh',
+    '.ad l',
+    '.SH NAME',
+    `${roff(name)} \\- ${roff(what)}`,
+    '.SH SYNOPSIS',
+    ...synopsis.flatMap((file) => [`.I ${roff(file)}`, '.br']).slice(0, -1),
+    ...body,
+    '.SH SEE ALSO',
+    ['.BR tagferry (1)', ...others.filter((other) => other !== name).map((other) => `.BR ${roff(other)} (5)`)].join(
+      ',\n',
+    ),
+    '.PP',
+    '.I /usr/share/doc/tagferry/',
+  ];
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(join(folder, `${name}.5`), `${lines.join('\n')}\n`);
+}
+process.exit();
+
+/** Each group of the shipped file is a section; the comment before some keys is their text. */
+function agentEnv(): Page {
+  const body: string[] = ['.SH DESCRIPTION'];
+  let text: string[] = [];
+  let keys: string[] = [];
+  const end = () => {
+    if (keys.length > 0) body.push(...keyLines(keys, text));
+    else body.push(...text.map(roff));
+    text = [];
+    keys = [];
+  };
+  for (const row of readFileSync(join(root, 'config/agent.env'), 'utf8').split('\n')) {
+    const group = /^# --- (.*) ---$/.exec(row)?.[1];
+    const key = /^#?([A-Z][A-Z0-9_]*)=/.exec(row)?.[1];
+    if (group !== undefined) {
+      end();
+      const [title, ...more] = group.split(/(?<=[.:]) /);
+      body.push(`.SH ${roff(title!.replace(/[.:]$/, '').toUpperCase())}`);
+      if (more.length > 0) body.push(roff(more.join(' ')));
+    } else if (key !== undefined) keys.push(key);
+    else {
+      if (keys.length > 0) end();
+      const comment = row.replace(/^# ?/, '').trim();
+      if (comment !== '') text.push(comment);
+    }
+  }
+  end();
+  return {
+    name: 'tagferry-agent.env',
+    what: 'settings of the tagferry agent',
+    synopsis: ['/etc/tagferry/agent.env', '/etc/tagferry/agent.env.d/*.env'],
+    body,
+  };
+}
+
+function keyLines(keys: readonly string[], text: readonly string[]): string[] {
+  const heads = keys.flatMap((key, i) => [i === 0 ? '.TP' : '.TQ', `.BR ${roff(key)} =`]);
+  const facts = keys.map((key) =>
+    keyFacts(keys.length > 1 ? key : undefined, SETTING_KEYS[key as keyof typeof SETTING_KEYS]),
+  );
+  return [...heads, ...text.map(roff), ...facts.filter((fact) => fact !== '').flatMap((fact) => ['.br', roff(fact)])];
+}
+
+/** What may stand there, and what does where nothing is written. */
+function keyFacts(name: string | undefined, { form, required, default: usual }: SettingKey): string {
+  const facts = [
+    formWords(form),
+    ...(required ? ['required'] : []),
+    ...(usual === undefined ? [] : [`default ${usual}`]),
+  ];
+  const said = facts.filter((fact) => fact !== '').join('; ');
+  if (said === '') return '';
+  return name === undefined ? `${said[0]!.toUpperCase()}${said.slice(1)}.` : `${name}: ${said}.`;
+}
+
+function formWords(form: Form): string {
+  switch (form.as) {
+    case 'choice':
+      return `one of ${form.of.join(', ')}`;
+    case 'switch':
+      return 'true or false';
+    case 'count':
+      return form.max >= Number.MAX_SAFE_INTEGER
+        ? `a number from ${form.min}`
+        : `a number from ${form.min} to ${form.max}`;
+    case 'duration':
+      return 'a duration';
+    case 'size':
+      return 'a size';
+    case 'size-or-share':
+      return 'a size or a share';
+    case 'address':
+      return `an address (${form.schemes.join(', ')})`;
+    case 'path':
+      return 'a file or folder';
+    default:
+      return '';
+  }
+}
+
+function tagsYaml(): Page {
+  const schema = tagsSchema(SOURCE_KINDS) as Schema;
+  const { sources, like, tags } = schema.properties!;
+  const tag = itemOf(tags!);
+  const value = itemOf(tag.properties!.values!);
+  return {
+    name: 'tagferry-tags.yaml',
+    what: 'tags of tagferry and where their values come from',
+    synopsis: ['/etc/tagferry/tags.yaml', '/etc/tagferry/tags.d/*.yaml'],
+    body: [
+      '.SH DESCRIPTION',
+      roff('A mapping with the members sources, like and tags.'),
+      roff('Relative file names start from the folder; durations are written 500ms, 10s, 5m, 24h, 7d.'),
+      ...section('tags', tags!, tag),
+      ...section('values of a tag', tag.properties!.values!, value),
+      ...section('sources', sources!, itemOf(sources!)),
+      '.SH LIKE',
+      sentence(like!.description!),
+      roff('Its members are named as those of a tag and hold the same.'),
+      ...example('tags.yaml'),
+    ],
+  };
+}
+
+function reactionsYaml(): Page {
+  const { reactions } = (REACTIONS_SCHEMA as Schema).properties!;
+  const reaction = reactions!.items!;
+  return {
+    name: 'tagferry-reactions.yaml',
+    what: 'what tagferry does when a webhook event arrives',
+    synopsis: ['/etc/tagferry/reactions.yaml', '/etc/tagferry/reactions.d/*.yaml'],
+    body: [
+      '.SH DESCRIPTION',
+      roff('A mapping with the member reactions, a list.'),
+      roff('Files of reactions.d/ hold further ones; a name stands once in all of them.'),
+      ...section('a reaction', reactions!, reaction),
+      ...section('actions', reaction.properties!.do!, reaction.properties!.do!.items!),
+      ...example('reactions.yaml'),
+    ],
+  };
+}
+
+function itemOf(mapping: Schema): Schema {
+  if (typeof mapping.additionalProperties !== 'object') throw new Error(`${mapping.title} holds nothing to tell of`);
+  return mapping.additionalProperties;
+}
+
+function section(title: string, whole: Schema, { properties, required = [] }: Schema): string[] {
+  const lines = [`.SH ${roff(title.toUpperCase())}`, ...(whole.description ? [sentence(whole.description)] : [])];
+  for (const [name, member] of Object.entries(properties ?? {})) {
+    lines.push('.TP', `.B ${roff(name)}`, sentence(member.description ?? member.title ?? name));
+    const facts = memberFacts(member, required.includes(name));
+    if (facts !== '') lines.push(roff(facts));
+  }
+  return lines;
+}
+
+function memberFacts(member: Schema, required: boolean): string {
+  const text = (value: unknown) => (typeof value === 'string' ? value : JSON.stringify(value));
+  const facts = [
+    ...(required ? ['Required.'] : []),
+    ...(member.enum ? [`One of ${member.enum.map(text).join(', ')}.`] : []),
+    ...(member.default === undefined ? [] : [`Default: ${text(member.default)}.`]),
+    ...(member.examples && member.const === undefined ? [`For example ${member.examples.map(text).join(' or ')}`] : []),
+  ];
+  return facts.join(' ');
+}
+
+/** The file as it is shipped, which explains itself. */
+function example(file: string): string[] {
+  const text = readFileSync(join(root, 'config', file), 'utf8').trim();
+  return ['.SH EXAMPLE', '.EX', ...text.split('\n').map((line) => roff(line) || '.sp'), '.EE'];
+}
