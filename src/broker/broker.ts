@@ -161,7 +161,7 @@ export class Broker {
   }
 
   /** Ids of messages whose confirmation was sent since the last call: their records may go from the disk. */
-  takeForgotten(): number[] {
+  takeForgotten(): readonly number[] {
     return this.#incoming.unconfirmed.takeForgotten();
   }
 

@@ -14,7 +14,7 @@ import type { BrokerAddress } from './broker-address.ts';
 import { BrokerError } from './broker-error.ts';
 import type { Credentials } from './credentials.ts';
 import { Exchanges } from './exchanges.ts';
-import { type Receipt, Receipts } from './receipts.ts';
+import { confirmationsOf, type Expected, type Receipt, Receipts } from './receipts.ts';
 import { openTransport } from './transport.ts';
 
 /** A message as it came. */
@@ -45,7 +45,10 @@ export interface ConnectionOptions {
 export interface Receiver {
   /** The broker took the client in; messages that it kept follow. */
   greeted(sessionPresent: boolean): void;
-  /** Takes one message; resolves when it is safe. Rejects when it is not and never will be on this connection. */
+  /**
+   * Takes one message; resolves when it is safe. Rejects when it is not and never will be on this connection. Messages that become
+   * safe together share a promise, because each costs as much as all.
+   */
   take(message: Message, connection: Connection): Promise<void>;
   /** The broker will not send these again: PUBACK was sent, or PUBREL came. */
   done(messageIds: readonly number[]): void;
@@ -64,6 +67,14 @@ const MAX_PACKET_BYTES = 4 * 1024 * 1024;
 /** Reasons by which a broker says that it does not speak the version: MQTT 5, and 3.1.1's. */
 const WRONG_VERSION = new Set([0x84, 0x01]);
 
+/** Messages that came one after the other and become safe together. */
+interface Safe {
+  taken: Promise<void>;
+  messages: number;
+  bytes: number;
+  expected: Expected[];
+}
+
 export class Connection {
   readonly #stream: Duplex;
   readonly #options: ConnectionOptions;
@@ -71,6 +82,7 @@ export class Connection {
   readonly #receipts = new Receipts((receipts) => this.#confirm(receipts));
   readonly #exchanges = new Exchanges((packet) => this.#send(packet));
   readonly #atWork = { messages: 0, bytes: 0 };
+  #together: Safe | undefined;
   #isPaused = false;
   #isClosed = false;
   #error: unknown;
@@ -228,21 +240,34 @@ export class Connection {
 
   #receive(packet: IPublishPacket): void {
     const { qos, messageId } = packet;
-    const receipt = qos === 0 ? () => {} : this.#receipts.expect(messageId!, qos);
+    const expected = qos === 0 ? undefined : this.#receipts.expect(messageId!, qos);
     const payload = typeof packet.payload === 'string' ? Buffer.from(packet.payload) : packet.payload;
     const { topic, retain, dup } = packet;
     const message = { topic, payload, qos, retained: retain, redelivered: dup && this.sessionPresent, messageId };
     this.#atWork.messages++;
     this.#atWork.bytes += payload.length;
-    this.#options.incoming
-      .take(message, this)
-      .then(receipt, () => {})
-      .finally(() => {
-        this.#atWork.messages--;
-        this.#atWork.bytes -= payload.length;
-        this.#regulate();
-      });
+    const taken = this.#options.incoming.take(message, this);
+    const together = this.#together?.taken === taken ? this.#together : this.#await(taken);
+    together.messages++;
+    together.bytes += payload.length;
+    if (expected) together.expected.push(expected);
     this.#regulate();
+  }
+
+  #await(taken: Promise<void>): Safe {
+    const together: Safe = { taken, messages: 0, bytes: 0, expected: [] };
+    this.#together = together;
+    const over = () => {
+      if (this.#together === together) this.#together = undefined;
+      this.#atWork.messages -= together.messages;
+      this.#atWork.bytes -= together.bytes;
+      this.#regulate();
+    };
+    taken.then(() => {
+      for (const one of together.expected) this.#receipts.ready(one);
+      over();
+    }, over);
+    return together;
   }
 
   #regulate(): void {
@@ -258,19 +283,19 @@ export class Connection {
 
   #confirm(receipts: readonly Receipt[]): void {
     if (this.#isClosed) return;
-    this.#stream.cork();
-    for (const { messageId, qos } of receipts) {
-      this.#send({ cmd: qos === 1 ? 'puback' : 'pubrec', messageId } as Packet);
-    }
-    this.#stream.uncork();
+    this.#write(confirmationsOf(receipts));
     this.#options.incoming.done(receipts.filter(({ qos }) => qos === 1).map(({ messageId }) => messageId));
     this.#options.incoming.confirmed(this.#receipts.waiting);
   }
 
   #send(packet: Packet): void {
+    this.#write(this.#encode(packet));
+  }
+
+  #write(bytes: Buffer): void {
     if (this.#isClosed || this.#stream.writableEnded) return;
     this.#lastSentMs = this.#options.clock.monotonicMs();
-    this.#stream.write(this.#encode(packet));
+    this.#stream.write(bytes);
   }
 
   /** Asks when nothing was sent for a while; a broker that says nothing for long, while it is listened to, is away. */

@@ -28,6 +28,16 @@ const HANDLER_RETRY_FLOOR_MS = 200;
 /** A broker whose window is full has sent nothing for so long. */
 const STALL_MS = 20;
 
+/** Messages for which a handler gave one answer. */
+interface Together {
+  answer: Promise<void>;
+  connection: Connection;
+  messages: Message[];
+  taken: Promise<void>;
+}
+
+const DONE = Promise.resolve();
+
 export class Incoming implements Receiver {
   readonly counts = { received: 0, dropped: 0, unwanted: 0, redelivered: 0 };
   readonly unconfirmed = new UnconfirmedMessages();
@@ -38,6 +48,8 @@ export class Incoming implements Receiver {
   #isWatching = false;
   #cancelWatch: () => void = () => {};
   #isClosed = false;
+  /** What was handed on last, to which the next may belong. */
+  #last: Together | undefined;
 
   constructor(options: IncomingOptions) {
     this.#options = options;
@@ -76,48 +88,85 @@ export class Incoming implements Receiver {
     if (waiting === 0) this.#window.confirmed(this.#options.clock.monotonicMs());
   }
 
-  async take(message: Message, connection: Connection): Promise<void> {
-    if (this.#isClosed) throw brokerClosed(this.#options.name);
+  take(message: Message, connection: Connection): Promise<void> {
+    if (this.#isClosed) return Promise.reject(brokerClosed(this.#options.name));
     this.counts.received++;
     const { messageId } = message;
     if (messageId === undefined) return this.#handOn(message, connection);
     this.#watch(connection);
-    message.hash = hashOf(message);
-    const before = message.redelivered ? this.unconfirmed.find({ messageId, hash: message.hash }) : undefined;
-    if (before !== undefined && (await wentWell(before))) {
+    const hash = hashOf(message);
+    message.hash = hash;
+    const before = message.redelivered ? this.unconfirmed.find({ messageId, hash }) : undefined;
+    if (before !== undefined) return this.#takeAgain(before, { ...message, messageId, hash }, connection);
+    const work = this.#handOn(message, connection);
+    this.unconfirmed.begin(messageId, hash, work);
+    return work;
+  }
+
+  /** One that was handed on before: it is safe with what became of that. */
+  async #takeAgain(
+    before: Promise<void>,
+    message: Message & { messageId: number; hash: string },
+    connection: Connection,
+  ): Promise<void> {
+    if (await wentWell(before)) {
       this.counts.redelivered++;
       return;
     }
     const work = this.#handOn(message, connection);
-    this.unconfirmed.begin(messageId, message.hash, work);
+    this.unconfirmed.begin(message.messageId, message.hash, work);
     await work;
   }
 
-  async #handOn(message: Message, connection: Connection): Promise<void> {
+  #handOn(message: Message, connection: Connection): Promise<void> {
     const handlers = this.#options.subscriptions.handlersOf(message.topic);
-    // Of a subscription that an earlier configuration made, and the session holds on to.
-    if (handlers.size === 0) this.counts.unwanted++;
-    await Promise.all([...handlers].map((handler) => this.#handle(handler, message, connection)));
+    const [first] = handlers;
+    if (first === undefined) {
+      // Of a subscription that an earlier configuration made, and the session holds on to.
+      this.counts.unwanted++;
+      return DONE;
+    }
+    if (handlers.length === 1) return this.#handle(first, message, connection);
+    return Promise.all(handlers.map((handler) => this.#handle(handler, message, connection))).then(() => {});
+  }
+
+  /** Hands a message on. Those for which a handler gives the same answer, which becomes theirs together, share what is given. */
+  #handle(handler: MessageHandler, message: Message, connection: Connection): Promise<void> {
+    const answer = answerOf(handler, message);
+    const last = this.#last;
+    if (last && last.answer === answer && last.connection === connection) {
+      last.messages.push(message);
+      return last.taken;
+    }
+    const messages = [message];
+    const over = () => {
+      if (this.#last?.answer === answer) this.#last = undefined;
+    };
+    const taken = answer.then(over, async (error: unknown) => {
+      over();
+      await Promise.all(messages.map((one) => this.#askAgain(handler, one, connection, error)));
+    });
+    this.#last = { answer, connection, messages, taken };
+    return taken;
   }
 
   /** Asks a handler until it takes the message or the connection is over, which the broker answers by sending it again. */
-  async #handle(handler: MessageHandler, message: Message, connection: Connection): Promise<void> {
+  async #askAgain(handler: MessageHandler, message: Message, connection: Connection, refusal: unknown): Promise<void> {
     const { clock, signal } = this.#options;
+    if (message.qos === 0) {
+      this.counts.dropped++;
+      return this.#tell('broker.dropped', message, refusal, 'a message of QoS 0 could not be taken and is lost');
+    }
+    this.#tell('broker.refused', message, refusal, 'a message cannot be taken now; the broker keeps it');
+    let error = refusal;
     for (let attempt = 0; ; attempt++) {
+      const waitMs = fullJitterMs(attempt, HANDLER_RETRY, () => clock.random(), HANDLER_RETRY_FLOOR_MS);
+      await clock.sleep(waitMs, signal);
+      if (connection.isClosed) throw error;
       try {
         return await handler(message);
-      } catch (error) {
-        if (message.qos === 0) {
-          this.counts.dropped++;
-          return this.#tell('broker.dropped', message, error, 'a message of QoS 0 could not be taken and is lost');
-        }
-        const words = 'a message cannot be taken now; the broker keeps it';
-        if (attempt === 0) this.#tell('broker.refused', message, error, words);
-        await clock.sleep(
-          fullJitterMs(attempt, HANDLER_RETRY, () => clock.random(), HANDLER_RETRY_FLOOR_MS),
-          signal,
-        );
-        if (connection.isClosed) throw error;
+      } catch (again) {
+        error = again;
       }
     }
   }
@@ -147,6 +196,14 @@ export class Incoming implements Receiver {
       });
     };
     look(STALL_MS);
+  }
+}
+
+function answerOf(handler: MessageHandler, message: Message): Promise<void> {
+  try {
+    return handler(message);
+  } catch (error) {
+    return Promise.reject(error);
   }
 }
 

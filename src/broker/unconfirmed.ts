@@ -10,9 +10,11 @@ import type { Message } from './connection.ts';
 
 interface Unconfirmed {
   hash: string;
-  /** Settles with its handler; at once for what an earlier process took. */
+  /** Settles with its handler; at once for what an earlier process took. Messages of one batch share it. */
   taken: Promise<void>;
 }
+
+const NOTHING: readonly number[] = [];
 
 export class UnconfirmedMessages {
   readonly #byId = new Map<number, Unconfirmed>();
@@ -20,21 +22,18 @@ export class UnconfirmedMessages {
 
   /** What an earlier process left. */
   restore(records: Iterable<readonly [messageId: number, hash: string]>): void {
-    for (const [messageId, hash] of records) this.#byId.set(messageId, { hash, taken: Promise.resolve() });
+    const taken = Promise.resolve();
+    for (const [messageId, hash] of records) this.#byId.set(messageId, { hash, taken });
   }
 
-  /** How the one that is sent again is faring; `undefined` where it is none that is known. */
+  /** How the one that is sent again is faring, rejected where it was not taken; `undefined` where it is none that is known. */
   find({ messageId, hash }: { messageId: number; hash: string }): Promise<void> | undefined {
     const known = this.#byId.get(messageId);
     return known?.hash === hash ? known.taken : undefined;
   }
 
   begin(messageId: number, hash: string, taken: Promise<void>): void {
-    const entry = { hash, taken };
-    this.#byId.set(messageId, entry);
-    taken.catch(() => {
-      if (this.#byId.get(messageId) === entry) this.#byId.delete(messageId);
-    });
+    this.#byId.set(messageId, { hash, taken });
   }
 
   /** Its confirmation was sent. */
@@ -48,14 +47,25 @@ export class UnconfirmedMessages {
   }
 
   /** What was confirmed since, to be forgotten on disk with the next values. */
-  takeForgotten(): number[] {
+  takeForgotten(): readonly number[] {
+    if (this.#forgotten.size === 0) return NOTHING;
     const forgotten = [...this.#forgotten];
     this.#forgotten = new Set();
     return forgotten;
   }
 }
 
+/** Where the bytes of a message are put together: room enough for nearly all. */
+const scratch = Buffer.allocUnsafeSlow(16 * 1024);
+/** Of a character of UTF-16. */
+const MAX_UTF8_BYTES = 3;
+
 /** Of what a message says, and where. */
 export function hashOf({ topic, payload }: Pick<Message, 'topic' | 'payload'>): string {
-  return hash('sha256', Buffer.concat([Buffer.from(`${topic}\0`), payload]), 'base64url').slice(0, 22);
+  const isShort = topic.length * MAX_UTF8_BYTES + 1 + payload.length <= scratch.length;
+  const bytes = isShort ? scratch : Buffer.allocUnsafe(topic.length * MAX_UTF8_BYTES + 1 + payload.length);
+  const topicBytes = bytes.write(topic, 'utf8');
+  bytes[topicBytes] = 0;
+  bytes.set(payload, topicBytes + 1);
+  return hash('sha256', bytes.subarray(0, topicBytes + 1 + payload.length), 'base64url').slice(0, 22);
 }

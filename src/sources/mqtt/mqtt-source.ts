@@ -16,6 +16,7 @@ type Context = SourceContext<BrokerSpec, MqttValue>;
 /** Larger messages hold no reading. */
 const MAX_PAYLOAD_BYTES = 1024 * 1024;
 const MS_OF_DAY = 86_400_000;
+const DONE = Promise.resolve();
 
 /**
  * Values that a broker brings. A message is confirmed when its values are on disk; one that cannot be read is confirmed too, said
@@ -115,25 +116,29 @@ export class MqttSource implements RunningSource {
     this.#subscribe();
   }
 
-  async #take(message: Message): Promise<void> {
+  /** Gives the same promise for all that go to the disk together. Throws what is to be tried again. */
+  #take(message: Message): Promise<void> {
     const { gate } = this.#context;
     const { topic, payload, retained } = message;
     if (this.#isStopped) throw new TagferryError('the source has stopped', { code: 'source.stopped', retryable: true });
     const points = this.#router.pointsOf(topic);
-    if (points.length === 0) return;
+    if (points.length === 0) return DONE;
     if (gate.isFull)
       throw new TagferryError('too many values wait for the disk', { code: 'source.busy', retryable: true });
-    if (payload.length > MAX_PAYLOAD_BYTES) return this.#sayUnreadable(topic, 'it is larger than 1 MiB');
+    if (payload.length > MAX_PAYLOAD_BYTES) {
+      this.#sayUnreadable(topic, 'it is larger than 1 MiB');
+      return DONE;
+    }
     const hash = message.hash ?? hashOf(message);
-    if (retained && this.#kept.isLast(topic, hash)) return;
+    if (retained && this.#kept.isLast(topic, hash)) return DONE;
     const isTaken = this.#read(topic, new Payload(payload), points);
     const last = this.#kept.took(topic, hash, retained);
     if (isTaken) {
-      const forgotten = this.#forgotten();
-      const record = message.messageId === undefined ? [] : this.#kept.record(message.messageId, hash);
-      gate.note(...forgotten, ...record, ...last);
+      gate.note(...this.#forgotten());
+      if (message.messageId !== undefined) gate.note(...this.#kept.record(message.messageId, hash));
+      gate.note(...last);
     }
-    await gate.committed();
+    return gate.committed();
   }
 
   /** Gives whether any value goes to the disk. */
