@@ -30,14 +30,15 @@ export function readSettings(origins: GivenSettings, environment: Environment, p
   if (settings.identityUrl === undefined && sound.includes('IDENTITY_URL') && settings.platformUrl !== undefined) {
     settings.identityUrl = settings.platformUrl;
   }
-  for (const key of ['WEBHOOK_TLS_CERT', 'WEBHOOK_TLS_KEY', 'PLATFORM_CA'] as const) {
+  for (const key of sound) {
     const given = origins.given.get(key);
-    if (given !== undefined) Object.assign(settings, { [settingKey(key).member]: resolve(given.folder, given.text) });
+    if (settingKey(key).form.as === 'path' && given !== undefined)
+      Object.assign(settings, { [settingKey(key).member]: resolve(given.folder, given.text) });
   }
   return { ...settings, stateDir: stateDirectory(settings.stateDir, environment) };
 }
 
-/** `STATE_DIR`, else `$STATE_DIRECTORY` (its first, where systemd names several), else as docs/interface.md says; absolute. */
+/** `STATE_DIR`, else `$STATE_DIRECTORY` (its first, where systemd names several), else as docs/settings.md says; absolute. */
 export function stateDirectory(
   given: string | undefined,
   environment: Environment,

@@ -3,7 +3,7 @@ import { insteadOf, nearestName, noneOf } from '../base/nearest.ts';
 import { readDuration, readSize, readSizeOrShare } from '../base/quantity.ts';
 import type { Reading } from '../base/reading.ts';
 import { EVENT_TYPES } from '../contract/events.ts';
-import type { Form } from './setting-keys.ts';
+import type { Form } from './settings/entry.ts';
 
 /** How long any one setting may be; a list of all event types is a sixth of it. */
 const MAX_VALUE_LENGTH = 4096;
@@ -80,13 +80,13 @@ function within(
   return reading;
 }
 
-function formatDuration(ms: number): string {
+export function formatDuration(ms: number): string {
   if (ms === 0 || ms % 1000 !== 0) return `${ms}ms`;
   if (ms % 86_400_000 === 0) return ms === 86_400_000 ? '24h' : `${ms / 86_400_000}d`;
   return `${ms / 1000}s`;
 }
 
-function formatSize(bytes: number): string {
+export function formatSize(bytes: number): string {
   return bytes % 1000 === 0 && bytes > 0 ? `${bytes / 1000}kB` : String(bytes);
 }
 

@@ -3,12 +3,13 @@
 import type { Clock } from '../base/clock.ts';
 import { UsageError } from '../base/errors.ts';
 import { ingestBudgetBytes } from '../base/inbound/memory-budget.ts';
+import type { ListenAddress } from '../base/listen.ts';
 import { formatListenAddress } from '../base/listen-address.ts';
 import type { Logger } from '../base/logger.ts';
 import { memoryLimitBytes } from '../base/memory-limit.ts';
 import type { Brokers } from '../broker/brokers.ts';
 import { namesInstrumentation } from '../config/instrumentations.ts';
-import type { ListenAddress, Settings } from '../config/settings.ts';
+import type { Settings } from '../config/settings.ts';
 import type { Source, Tags } from '../config/tags.ts';
 import { Gate } from '../sources/gate.ts';
 import { Intake } from '../sources/intake.ts';

@@ -271,10 +271,10 @@ describe('secrets', () => {
     expect(secretKeys).toEqual([
       'CLIENT_SECRET',
       'TECHNICAL_PASSWORD',
-      'WEBHOOK_SECRET',
       'HTTPS_PROXY',
       'INGEST_TOKEN',
       'OPS_TOKEN',
+      'WEBHOOK_SECRET',
     ]);
     const folder = makeFolder({ secret: SECRET });
     for (const key of secretKeys) {

@@ -27,6 +27,18 @@ describe('the shipped configuration folder', () => {
     expect(AGENT_ENV_KEYS).toHaveLength(2 * KEY_NAMES.length);
   });
 
+  it('has an agent.env, and a page, that are what the entries say; `node scripts/write-settings.ts` writes them', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'tagferry-settings-'));
+    try {
+      const run = spawnSync(process.execPath, [join(ROOT, 'scripts/write-settings.ts'), folder], { encoding: 'utf8' });
+      expect(run.status, run.stderr).toBe(0);
+      expect(shipped('agent.env')).toBe(readFileSync(join(folder, 'agent.env'), 'utf8'));
+      expect(shipped('../docs/settings.md')).toBe(readFileSync(join(folder, 'settings.md'), 'utf8'));
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+
   it('has examples that are right once they are uncommented', () => {
     const tags = shipped('tags.yaml')
       .replace('sources: {}', 'sources:')

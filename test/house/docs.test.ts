@@ -2,7 +2,6 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { VERBS } from '../../src/commands/command-line.ts';
-import { AGENT_ENV_KEYS } from '../../src/config/setting-keys.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 
@@ -27,14 +26,6 @@ describe('the pages', () => {
 });
 
 describe('docs/interface.md', () => {
-  it('names every setting, and no other', () => {
-    const page = readFileSync(join(ROOT, 'docs/interface.md'), 'utf8');
-    const named = [...page.matchAll(/^\| (`[A-Z][^|]*) \|/gm)].flatMap(
-      ([, cell]) => cell!.match(/[A-Z][A-Z0-9_]+/g) ?? [],
-    );
-    expect([...new Set(named)].sort()).toEqual([...AGENT_ENV_KEYS].filter((key) => !key.endsWith('_FILE')).sort());
-  });
-
   it('names every verb', () => {
     const page = readFileSync(join(ROOT, 'docs/interface.md'), 'utf8');
     for (const { name } of VERBS) expect(page, name).toMatch(new RegExp(`^\\| [^|]*\`${name}[ \`]`, 'm'));

@@ -1,7 +1,7 @@
 import { createServer } from 'node:net';
 import { codeOf, messageOf } from '../../base/errors.ts';
+import type { ListenAddress } from '../../base/listen.ts';
 import { formatListenAddress } from '../../base/listen-address.ts';
-import type { ListenAddress } from '../../config/settings.ts';
 import { daemonProcesses, listensOn } from './daemon-process.ts';
 import { type CheckLine, type Consultation, failure, ok } from './finding.ts';
 
