@@ -1,8 +1,8 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { formatDuration, formatSize } from '../src/config/setting-forms.ts';
 import { SETTING_CHAPTERS } from '../src/config/setting-keys.ts';
-import type { Form, SettingEntry } from '../src/config/settings/entry.ts';
+import type { SettingEntry } from '../src/config/settings/entry.ts';
+import { ENV_HEAD, formWords } from './setting-words.ts';
 
 /**
  * Writes `config/agent.env` and `docs/settings.md` from the entries of `src/config/settings/`: `node scripts/write-settings.ts`,
@@ -10,15 +10,6 @@ import type { Form, SettingEntry } from '../src/config/settings/entry.ts';
  */
 const ROOT = join(import.meta.dirname, '..');
 const COLUMNS = 120;
-
-const ENV_HEAD = `\
-# tagferry: the agent's settings. KEY=value, one a line; the process environment overrides this file.
-# Any key may come from a file instead (CLIENT_SECRET_FILE=/etc/tagferry/client_secret) or from the systemd credential of
-# its name in lower case. A value with " #" in it needs quotes. Relative paths here start from this folder.
-# Durations: 500ms 10s 5m 24h 7d. Sizes: 480kB (1,000 bytes a kB), 2GiB (1,024), a bare number is bytes.
-# A line that begins with # shows the default. \`tagferry check\` reads everything and says what is wrong.
-# Keep this file from others once it holds a secret. The service must still read it: root:tagferry and 0640 in /etc/tagferry.
-`;
 
 const PAGE_HEAD = `\
 # Settings
@@ -29,19 +20,17 @@ credential of its name in lower case; [what deployments rely on](interface.md#fi
 A change is taken by \`tagferry reload\` where the table says so; of the others the reload says that they wait for a restart.
 `;
 
-const entriesOf = (entries: object) => Object.entries(entries) as [string, SettingEntry][];
-
 function agentEnv(): string {
-  const chapters = SETTING_CHAPTERS.map(({ title, entries }) => {
-    const lines = entriesOf(entries).flatMap(([key, entry]) => {
+  const chapters = SETTING_CHAPTERS.map(({ title, about, entries }) => {
+    const lines = Object.entries(entries).flatMap(([key, entry]) => {
       const otherwise = entry.otherwise === undefined ? '' : ` Unless it is set: ${entry.otherwise}.`;
       const required = entry.required ? ' Required.' : '';
       const line = entry.required ? `${key}=` : `#${key}=${entry.default ?? ''}`;
       return [...comment(`${entry.text}${required}${otherwise}`), line];
     });
-    return [`# --- ${title} ---`, ...lines].join('\n');
+    return [`# --- ${title} ---`, ...(about === undefined ? [] : comment(about)), ...lines].join('\n');
   });
-  return `${[ENV_HEAD.trimEnd(), ...chapters].join('\n\n')}\n`;
+  return `${[ENV_HEAD.map((line) => `# ${line}`).join('\n'), ...chapters].join('\n\n')}\n`;
 }
 
 /** Lines of at most 120 columns. */
@@ -55,14 +44,18 @@ function comment(text: string): string[] {
 }
 
 function page(): string {
-  const chapters = SETTING_CHAPTERS.map(({ title, entries }) => {
-    const rows = entriesOf(entries).map(([key, entry]) => {
+  const chapters = SETTING_CHAPTERS.map(({ title, about, entries }) => {
+    const rows = Object.entries(entries).map(([key, entry]) => {
       const text = [entry.text, entry.more].filter((part) => part !== undefined).join(' ');
       return `| ${[`\`${key}\``, fallback(entry), formWords(entry.form), entry.takenBy, text].join(' | ')} |`;
     });
-    return [`## ${title}`, '| key | default | form | taken by | meaning |', '|---|---|---|---|---|', ...rows].join(
-      '\n',
-    );
+    return [
+      `## ${title}`,
+      ...(about === undefined ? [] : [about, '']),
+      '| key | default | form | taken by | meaning |',
+      '|---|---|---|---|---|',
+      ...rows,
+    ].join('\n');
   });
   return `${[PAGE_HEAD.trimEnd(), ...chapters].join('\n\n')}\n`;
 }
@@ -75,43 +68,6 @@ function fallback(entry: SettingEntry): string {
       .map((word) => `\`${word}\``)
       .join(', ');
   return entry.otherwise ?? 'empty';
-}
-
-function formWords(form: Form): string {
-  switch (form.as) {
-    case 'text':
-      return form.what ?? 'text';
-    case 'address':
-      return `address: ${form.schemes.map((scheme) => `${scheme}://`).join(' or ')}`;
-    case 'path':
-      return 'file';
-    case 'values-path':
-      return 'path';
-    case 'choice':
-      return form.of.map((choice) => `\`${choice}\``).join(', ');
-    case 'switch':
-      return '`true`, `false`';
-    case 'count':
-      return range(form.min, form.max, (count) => count.toLocaleString('en'));
-    case 'duration':
-      return range(form.minMs, form.maxMs, (ms) => (ms === 0 ? '0' : formatDuration(ms)));
-    case 'size':
-      return range(form.min, form.max, formatSize);
-    case 'size-or-share':
-      return 'size or share';
-    case 'listen':
-      return 'address';
-    case 'hosts':
-      return 'hosts';
-    case 'event-types':
-      return 'event types';
-    case 'success-statuses':
-      return '200 to 299, with commas between';
-  }
-}
-
-function range(min: number, max: number, format: (amount: number) => string): string {
-  return max === Number.MAX_SAFE_INTEGER ? `${format(min)} or more` : `${format(min)} to ${format(max)}`;
 }
 
 const folder = process.argv[2];

@@ -1,14 +1,16 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { REACTIONS_SCHEMA } from '../../src/config/reactions-schema.ts';
-import { type Form, SETTING_KEYS, type SettingKey } from '../../src/config/setting-keys.ts';
+import { SETTING_CHAPTERS } from '../../src/config/setting-keys.ts';
+import type { SettingEntry } from '../../src/config/settings/entry.ts';
 import { tagsSchema } from '../../src/config/tags-schema.ts';
 import { SOURCE_KINDS } from '../../src/sources/kinds.ts';
+import { ENV_HEAD, formWords } from '../setting-words.ts';
 import { roff, sentence } from './roff.ts';
 
 /**
- * `man-files.ts ROOT VERSION DATE FOLDER`: manual pages of the three files, into a folder: from the shipped agent.env, whose comments
- * explain every key, and from the schemas that `tagferry check` goes by.
+ * `man-files.ts ROOT VERSION DATE FOLDER`: manual pages of the three files, into a folder: from the entries of the settings, and from
+ * the schemas that `tagferry check` goes by.
  */
 const [root, version, date, folder] = process.argv.slice(2) as [string, string, string, string];
 
@@ -58,84 +60,37 @@ for (const { name, what, synopsis, body } of [agentEnv(), tagsYaml(), reactionsY
 }
 process.exit();
 
-/** Each group of the shipped file is a section; the comment before some keys is their text. */
+/** Each chapter is a section. */
 function agentEnv(): Page {
-  const body: string[] = ['.SH DESCRIPTION'];
-  let text: string[] = [];
-  let keys: string[] = [];
-  const end = () => {
-    if (keys.length > 0) body.push(...keyLines(keys, text));
-    else body.push(...text.map(roff));
-    text = [];
-    keys = [];
-  };
-  for (const row of readFileSync(join(root, 'config/agent.env'), 'utf8').split('\n')) {
-    const group = /^# --- (.*) ---$/.exec(row)?.[1];
-    const key = /^#?([A-Z][A-Z0-9_]*)=/.exec(row)?.[1];
-    if (group !== undefined) {
-      end();
-      const [title, ...more] = group.split(/(?<=[.:]) /);
-      body.push(`.SH ${roff(title!.replace(/[.:]$/, '').toUpperCase())}`);
-      if (more.length > 0) body.push(roff(more.join(' ')));
-    } else if (key !== undefined) keys.push(key);
-    else {
-      if (keys.length > 0) end();
-      const comment = row.replace(/^# ?/, '').trim();
-      if (comment !== '') text.push(comment);
-    }
-  }
-  end();
   return {
     name: 'tagferry-agent.env',
     what: 'settings of the tagferry agent',
     synopsis: ['/etc/tagferry/agent.env', '/etc/tagferry/agent.env.d/*.env'],
-    body,
+    body: [
+      '.SH DESCRIPTION',
+      ...ENV_HEAD.map(roff),
+      ...SETTING_CHAPTERS.flatMap(({ title, about, entries }) => [
+        `.SH ${roff(title.toUpperCase())}`,
+        ...(about === undefined ? [] : [roff(about)]),
+        ...Object.entries(entries).flatMap(([key, entry]) => settingLines(key, entry)),
+      ]),
+    ],
   };
 }
 
-function keyLines(keys: readonly string[], text: readonly string[]): string[] {
-  const heads = keys.flatMap((key, i) => [i === 0 ? '.TP' : '.TQ', `.BR ${roff(key)} =`]);
-  const facts = keys.map((key) =>
-    keyFacts(keys.length > 1 ? key : undefined, SETTING_KEYS[key as keyof typeof SETTING_KEYS]),
-  );
-  return [...heads, ...text.map(roff), ...facts.filter((fact) => fact !== '').flatMap((fact) => ['.br', roff(fact)])];
-}
-
-/** What may stand there, and what does where nothing is written. */
-function keyFacts(name: string | undefined, { form, required, default: usual }: SettingKey): string {
+/** What it is for, what may stand there, and what does where nothing is written. */
+function settingLines(
+  key: string,
+  { text, form, required, default: usual, otherwise, takenBy }: SettingEntry,
+): string[] {
   const facts = [
-    formWords(form),
+    `form: ${formWords(form)}`,
+    `taken by a ${takenBy}`,
     ...(required ? ['required'] : []),
+    ...(otherwise === undefined ? [] : [`unless it is set: ${otherwise}`]),
     ...(usual === undefined ? [] : [`default ${usual}`]),
   ];
-  const said = facts.filter((fact) => fact !== '').join('; ');
-  if (said === '') return '';
-  return name === undefined ? `${said[0]!.toUpperCase()}${said.slice(1)}.` : `${name}: ${said}.`;
-}
-
-function formWords(form: Form): string {
-  switch (form.as) {
-    case 'choice':
-      return `one of ${form.of.join(', ')}`;
-    case 'switch':
-      return 'true or false';
-    case 'count':
-      return form.max >= Number.MAX_SAFE_INTEGER
-        ? `a number from ${form.min}`
-        : `a number from ${form.min} to ${form.max}`;
-    case 'duration':
-      return 'a duration';
-    case 'size':
-      return 'a size';
-    case 'size-or-share':
-      return 'a size or a share';
-    case 'address':
-      return `an address (${form.schemes.join(', ')})`;
-    case 'path':
-      return 'a file or folder';
-    default:
-      return '';
-  }
+  return ['.TP', `.BR ${roff(key)} =`, roff(text), '.br', sentence(facts.join('; '))];
 }
 
 function tagsYaml(): Page {

@@ -1,20 +1,30 @@
 import { BUFFER } from './settings/buffer.ts';
-import type { SettingEntry } from './settings/entry.ts';
+import type { SettingEntries, SettingEntry } from './settings/entry.ts';
 import { LISTENERS } from './settings/listeners.ts';
 import { LOG } from './settings/log.ts';
 import { PLATFORM } from './settings/platform.ts';
 import { POSTING } from './settings/posting.ts';
 import { WEBHOOK } from './settings/webhook.ts';
 
+interface SettingChapter {
+  title: string;
+  about?: string;
+  entries: SettingEntries;
+}
+
 /** The chapters of agent.env and docs/settings.md, in their order. */
-export const SETTING_CHAPTERS = [
+export const SETTING_CHAPTERS: readonly SettingChapter[] = [
   { title: 'The platform', entries: PLATFORM },
   { title: 'Posting values', entries: POSTING },
   { title: 'The buffer', entries: BUFFER },
-  { title: 'Listeners: host:port, :port for loopback, unix:/path; empty is off', entries: LISTENERS },
+  {
+    title: 'Listeners',
+    about: 'Addresses: host:port, :port for loopback, unix:/path; empty is off.',
+    entries: LISTENERS,
+  },
   { title: 'Webhook', entries: WEBHOOK },
   { title: 'Log', entries: LOG },
-] as const;
+];
 
 /** The reasons of the defaults stand in docs/architecture.md. */
 const ENTRIES = { ...PLATFORM, ...POSTING, ...BUFFER, ...LISTENERS, ...WEBHOOK, ...LOG };
