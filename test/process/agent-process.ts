@@ -67,23 +67,37 @@ export class AgentProcess {
 
   #readyBefore = 0;
 
-  /** What runs the daemon: Node, or a program that runs Node in some surroundings. */
-  wrapper: readonly string[] = [process.execPath];
+  /** A program that runs Node in some surroundings, with its arguments. */
+  surroundings: readonly string[] = [];
+
+  /** Options of Node itself. */
+  flags: readonly string[] = [];
+
+  /** What is called with the verb. */
+  protected command(): readonly string[] {
+    return [
+      ...this.surroundings,
+      process.execPath,
+      ...this.flags,
+      join(ROOT, process.env.TAGFERRY_TEST_MAIN ?? 'src/main.ts'),
+    ];
+  }
+
+  /** Of the environment, beside what a test gives. */
+  protected variables(): Record<string, string> {
+    return {};
+  }
 
   /** Starts it without waiting. */
   launch(environment: NodeJS.ProcessEnv = {}): ChildProcess {
     this.#readyBefore = this.logged('agent.ready').length;
     const clean = Object.fromEntries(Object.entries(process.env).filter(([key]) => !key.startsWith('NODE_')));
-    const [program, ...before] = this.wrapper;
-    const child = spawn(
-      program!,
-      [...before, join(ROOT, process.env.TAGFERRY_TEST_MAIN ?? 'src/main.ts'), 'run', '--config', this.config],
-      {
-        cwd: this.folder,
-        env: { ...clean, NO_COLOR: '1', ...environment },
-        stdio: ['ignore', 'pipe', 'pipe'],
-      },
-    );
+    const [program, ...before] = this.command();
+    const child = spawn(program!, [...before, 'run', '--config', this.config], {
+      cwd: this.folder,
+      env: { ...clean, NO_COLOR: '1', ...this.variables(), ...environment },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
     for (const stream of [child.stdout, child.stderr]) {
       stream.setEncoding('utf8').on('data', (text: string) => {
         this.#output += text;

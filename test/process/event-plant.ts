@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { readStoppedInbox } from '../../src/control/stopped-inbox.ts';
 import type { Sandbox } from '../../src/sandbox/sandbox.ts';
 import type { InboxEvent } from '../../src/webhook/inbox-event.ts';
-import { AgentProcess } from './agent-process.ts';
+import { GatewayProcess } from './gateway-process.ts';
 
 const TAGS = 'tags:\n  FT-101: { asset: 881, instrumentation: 4711, values: { flow: { unit: 12 } } }\n';
 
@@ -24,7 +24,7 @@ export function freePort(): Promise<number> {
  */
 export class EventPlant {
   readonly sandbox: Sandbox;
-  readonly agent: AgentProcess;
+  readonly agent: GatewayProcess;
   /** Of the listener, unless `env` says otherwise. */
   readonly port: number;
   /** Numbers of the events that the platform sent; those with a reaction. */
@@ -36,7 +36,7 @@ export class EventPlant {
   #streaming = false;
   #stream: Promise<void> = Promise.resolve();
 
-  private constructor(sandbox: Sandbox, agent: AgentProcess, port: number) {
+  private constructor(sandbox: Sandbox, agent: GatewayProcess, port: number) {
     this.sandbox = sandbox;
     this.agent = agent;
     this.port = port;
@@ -45,7 +45,7 @@ export class EventPlant {
   /** `tags`: further lines below `tags:` of tags.yaml. */
   static async at(sandbox: Sandbox, env: Record<string, string> = {}, tags = ''): Promise<EventPlant> {
     const port = await freePort();
-    const agent = new AgentProcess(sandbox.url);
+    const agent = new GatewayProcess(sandbox.url);
     const ran = join(agent.folder, 'ran');
     agent.write(sandbox.url, {
       tags: `${TAGS}${tags}`,

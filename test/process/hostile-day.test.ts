@@ -12,7 +12,7 @@ import { pathToFileURL } from 'node:url';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
-import { AgentProcess } from './agent-process.ts';
+import { GatewayProcess } from './gateway-process.ts';
 import { VALUE_TAGS, ValuePlant } from './value-plant.ts';
 
 const SEED = Number(process.env.HOSTILE_SEED ?? 1 + (Date.now() % 1_000_000));
@@ -28,7 +28,7 @@ const PORTAL_ANSWERS = [
 ];
 
 let sandbox: Sandbox;
-let agent: AgentProcess;
+let agent: GatewayProcess;
 let chance: ManualClock;
 const strangers = new Set<Socket>();
 
@@ -45,7 +45,7 @@ beforeEach(async () => {
   chance = new ManualClock(0, SEED);
   sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
   await sandbox.start();
-  agent = new AgentProcess(sandbox.url, { tags, env: env() });
+  agent = new GatewayProcess(sandbox.url, { tags, env: env() });
 });
 afterEach(async () => {
   for (const socket of strangers) socket.destroy();

@@ -1,19 +1,19 @@
 /** As many series as programs may open: all that was acknowledged leaves, also after a kill in the outage; more are refused. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
-import { AgentProcess } from './agent-process.ts';
+import { GatewayProcess } from './gateway-process.ts';
 
 const SERIES = 10_000;
 const A_REQUEST = 2_000;
 const TIME_MS = 1_700_000_000_000;
 
 let sandbox: Sandbox;
-let agent: AgentProcess;
+let agent: GatewayProcess;
 
 beforeEach(async () => {
   sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
   await sandbox.start();
-  agent = new AgentProcess(sandbox.url, { env: { MAX_SERIES: String(SERIES) } });
+  agent = new GatewayProcess(sandbox.url, { env: { MAX_SERIES: String(SERIES) } });
 });
 afterEach(async () => {
   await agent.dispose();

@@ -3,7 +3,7 @@ import { gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { runVerb } from '../commands/verb-run.ts';
-import { AgentProcess } from './agent-process.ts';
+import { GatewayProcess } from './gateway-process.ts';
 import { Portal } from './portal.ts';
 
 const ASSETS = [881, 882, 883];
@@ -12,7 +12,7 @@ const PAGE = '<html><title>Guest WLAN</title><form action="/login"><input name="
 
 let sandbox: Sandbox;
 let portal: Portal;
-let agent: AgentProcess;
+let agent: GatewayProcess;
 let offered = 0;
 
 beforeEach(async () => {
@@ -21,7 +21,7 @@ beforeEach(async () => {
   await sandbox.start();
   portal = new Portal(sandbox.url);
   await portal.start();
-  agent = new AgentProcess(portal.url, { tags: TAGS });
+  agent = new GatewayProcess(portal.url, { tags: TAGS });
   await agent.start();
 });
 afterEach(async () => {

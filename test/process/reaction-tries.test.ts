@@ -7,8 +7,8 @@ import { openDatabase } from '../../src/base/database.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { Inbox } from '../../src/webhook/inbox.ts';
 import { sign } from '../../src/webhook/signature.ts';
-import { AgentProcess } from './agent-process.ts';
 import { freePort } from './event-plant.ts';
+import { GatewayProcess } from './gateway-process.ts';
 
 const TAGS = `tags:
   FT-101: { asset: 881, instrumentation: 4711, values: { flow: { unit: 12 } } }
@@ -16,13 +16,13 @@ const TAGS = `tags:
 const HOUR = 3_600_000;
 
 let sandbox: Sandbox;
-let agent: AgentProcess;
+let agent: GatewayProcess;
 let url: string;
 
 beforeEach(async () => {
   sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
   await sandbox.start();
-  agent = new AgentProcess(sandbox.url);
+  agent = new GatewayProcess(sandbox.url);
   url = `http://127.0.0.1:${await freePort()}/hook`;
 });
 afterEach(async () => {

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { AgentProcess } from './agent-process.ts';
+import { GatewayProcess } from './gateway-process.ts';
 
 const MAIN = join(import.meta.dirname, '../../src/main.ts');
 const BOUND = 1_000_000;
@@ -12,13 +12,13 @@ const REQUESTS = 30;
 const A_REQUEST = 8_000;
 
 let platform: Server;
-let agent: AgentProcess;
+let agent: GatewayProcess;
 const tags = 'tags:\n  T:\n    asset: 1\n    values:\n      a: {}\n      b: {}\n      c: {}\n';
 
 beforeEach(async () => {
   platform = createServer((_, response) => response.writeHead(503).end());
   await new Promise<void>((resolve) => platform.listen(0, '127.0.0.1', resolve));
-  agent = new AgentProcess(url(), { tags, env: { BUFFER_MAX_BYTES: '0' } });
+  agent = new GatewayProcess(url(), { tags, env: { BUFFER_MAX_BYTES: '0' } });
 });
 afterEach(async () => {
   await agent.dispose();

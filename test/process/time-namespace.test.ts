@@ -2,24 +2,24 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { bootId } from '../../src/store/boot-id.ts';
-import { AgentProcess } from './agent-process.ts';
+import { GatewayProcess } from './gateway-process.ts';
 
 const TAGS = 'tags:\n  T: { asset: 881, values: { a: { unit: 1 } } }\n';
 const AHEAD_S = 10_000_000;
 
 let sandbox: Sandbox;
-let agent: AgentProcess;
+let agent: GatewayProcess;
 beforeEach(async () => {
   sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
   await sandbox.start();
-  agent = new AgentProcess(sandbox.url, { tags: TAGS });
+  agent = new GatewayProcess(sandbox.url, { tags: TAGS });
 });
 afterEach(async () => {
   await agent.dispose();
   await sandbox.stop();
 });
 
-const ahead = ['unshare', '--time', '--fork', '--kill-child', '--monotonic', String(AHEAD_S), '--', process.execPath];
+const ahead = ['unshare', '--time', '--fork', '--kill-child', '--monotonic', String(AHEAD_S), '--'];
 const push = (from: number, count: number) =>
   agent.push(
     Array.from({ length: count }, (_, i) => ({
@@ -33,11 +33,11 @@ const push = (from: number, count: number) =>
 describe('a monotonic clock that is behind the last one', () => {
   it('holds nothing back: what earlier runs took in is posted, in its order, and new values with it', async () => {
     sandbox.faults.add({ path: '/v1/assets/*', status: 503 });
-    agent.wrapper = ahead;
+    agent.surroundings = ahead;
     await agent.start();
     expect((await push(0, 500)).status).toBe(204);
     await agent.end('SIGKILL');
-    agent.wrapper = [process.execPath];
+    agent.surroundings = [];
     await agent.start();
     expect((await push(500, 500)).status).toBe(204);
     // Age counts from what each run knows: a clock that went back makes nothing older.

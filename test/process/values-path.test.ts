@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
-import { AgentProcess } from './agent-process.ts';
+import { GatewayProcess } from './gateway-process.ts';
 
 /**
  * A platform that takes values by instrumentation: an asset of the sandbox stands for each of them, so that its ledger
@@ -14,7 +14,7 @@ const tags = (both: string) => `tags:
 const TAGS = tags('flow: {}, ');
 
 let sandbox: Sandbox;
-let agent: AgentProcess;
+let agent: GatewayProcess;
 
 beforeEach(async () => {
   sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
@@ -26,7 +26,7 @@ afterEach(async () => {
 });
 
 async function start(valuesPath: string, files = TAGS): Promise<void> {
-  agent = new AgentProcess(sandbox.url, { tags: files, env: { VALUES_PATH: valuesPath } });
+  agent = new GatewayProcess(sandbox.url, { tags: files, env: { VALUES_PATH: valuesPath } });
   await agent.start();
 }
 

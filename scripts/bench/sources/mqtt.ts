@@ -74,7 +74,7 @@ function daemon(sandbox: Sandbox): Subscriber {
         `tags:\n  T:\n    asset: 881\n    values:\n${TOPICS.map(of).join('')}`;
       // As shipped, but for the sockets.
       agent = new AgentProcess(sandbox.url, { tags, env: { COMMIT_INTERVAL: '1s', POST_INTERVAL: '10s' } });
-      if (options.profile) agent.wrapper = [process.execPath, '--cpu-prof', `--cpu-prof-dir=${options.profile}`];
+      if (options.profile) agent.flags = ['--cpu-prof', `--cpu-prof-dir=${options.profile}`];
       await agent.start();
       await until(() => agent.logged('broker.connected').length > 0);
       // The subscriptions follow the connection.
