@@ -153,10 +153,7 @@ export class ValueStore {
       leftQuarantine: (values) => {
         this.#quarantined -= values;
       },
-      forecastDrops: (bounds) => {
-        disk.lookNow(this.#monotonicMs);
-        return dropping.forecast(disk.use, bounds);
-      },
+      disk,
     });
   }
 

@@ -1,5 +1,3 @@
-import { chownSync, readdirSync, statSync } from 'node:fs';
-import { join } from 'node:path';
 import { systemClock } from '../base/clock.ts';
 import { messageOf, TagferryError } from '../base/errors.ts';
 import { createLogger } from '../base/logger.ts';
@@ -15,6 +13,7 @@ import { Intake } from '../sources/intake.ts';
 import { SOURCE_KINDS } from '../sources/kinds.ts';
 import { neverRan } from '../store/store-client.ts';
 import { askDaemon, type DaemonPlace, daemonPlace, NoDaemonError, streamFromDaemon } from './control-client.ts';
+import { giveToOwner } from './state-owner.ts';
 
 /** Asks the buffer, whoever has it: the running daemon, or this process, which then opens the state folder itself. */
 export interface BufferConnection {
@@ -139,17 +138,6 @@ function localConnection(routes: ControlRoutes, signal: AbortSignal, close: () =
 /** The tags alone: what else is wrong with the configuration does not matter here. */
 function tagsOf(directory: string): ReadonlyMap<string, Tag> {
   return readTagsLeniently({ directory, environment: process.env, kinds: SOURCE_KINDS }).tags;
-}
-
-/** What root made anew in the service's folder must still open for the service. */
-function giveToOwner(stateDir: string): void {
-  if (process.getuid?.() !== 0) return;
-  const { uid, gid } = statSync(stateDir);
-  if (uid === 0) return;
-  for (const name of readdirSync(stateDir)) {
-    const path = join(stateDir, name);
-    if (statSync(path).uid === 0) chownSync(path, uid, gid);
-  }
 }
 
 /** Where agent.env is too broken to say. */

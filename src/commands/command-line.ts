@@ -70,6 +70,16 @@ export const VERBS: readonly Verb[] = [
     summary: 'take this gateway out of service: drain, delete its webhook, revoke, mark',
     load: () => import('./decommission.ts'),
   },
+  {
+    name: 'backup',
+    summary: 'this gateway in one file: configuration, buffer, inbox, webhook, identity',
+    load: () => import('./backup.ts'),
+  },
+  {
+    name: 'restore',
+    summary: 'make this gateway the one that `backup` was made of',
+    load: () => import('./restore.ts'),
+  },
   { name: 'login', summary: 'sign in as a person, for the four verbs below', load: () => import('./login.ts') },
   { name: 'logout', summary: 'revoke and remove the tokens of `login`', load: () => import('./logout.ts') },
   {

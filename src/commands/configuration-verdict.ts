@@ -1,7 +1,7 @@
 import { checkConfiguration } from '../config/configuration.ts';
 import type { Problem } from '../config/problem.ts';
 import { SOURCE_KINDS } from '../sources/kinds.ts';
-import { decommissioned } from '../store/decommission-mark.ts';
+import { markWords } from '../store/decommission-mark.ts';
 import { isSecretElsewhere, isServiceFolder, serviceEnvironment } from './service-folder.ts';
 import { isServiceView, runInServiceView, wantsServiceView } from './service-view.ts';
 
@@ -54,9 +54,9 @@ export async function judgeConfiguration(
 
 /** What passes `check` starts: a folder that `decommission` marked does not. */
 function outOfService(stateDir: string | undefined): Problem[] {
-  if (stateDir === undefined || !decommissioned(stateDir)) return [];
-  const reason = 'this gateway was decommissioned';
-  const instead = 'run `tagferry setup` to take it into service again';
+  const said = stateDir === undefined ? undefined : markWords(stateDir);
+  if (stateDir === undefined || !said) return [];
+  const { what: reason, next: instead } = said;
   return [{ file: stateDir, line: null, column: null, text: '', reason, instead, severity: 'error' }];
 }
 

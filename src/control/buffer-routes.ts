@@ -30,6 +30,8 @@ const MAX_QUARANTINE_SHOWN = 10_000;
 /** What is under way when values are retargeted ends within some seconds, or it stays and is said. */
 const RETARGET_PASSES = 20;
 const RETARGET_PAUSE_MS = 500;
+/** Whoever copies says so again before that. */
+const MAX_COPY_LEASE_MS = 600_000;
 
 export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
   const { flow, clock } = options;
@@ -79,6 +81,13 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
 
     /** What a bound would drop, about; for `check`. */
     'buffer/forecast': async (params) => flow.operator.forecastDrops({ maxBytes: numberIn(params, 'max_bytes') ?? 0 }),
+
+    /** For `backup`, which reads the files itself: renewed every now and then, 0 at its end. */
+    'buffer/expect-copy': async (params) => {
+      const forMs = Math.min(numberIn(params, 'for_ms') ?? 0, MAX_COPY_LEASE_MS);
+      await flow.operator.expectCopy({ forMs });
+      return { for_ms: forMs };
+    },
 
     'buffer/export': async (params, { signal, write }) => {
       const format = formatOf(params);

@@ -20,6 +20,7 @@ import type { Journal } from '../reactions/journal.ts';
 import { createPerformer } from '../reactions/perform.ts';
 import { ReactionRunner } from '../reactions/runner.ts';
 import { tagNames } from '../reactions/tag-names.ts';
+import { gatewayName } from '../store/gateway-identity.ts';
 import type { Remote } from '../store/store-api.ts';
 import { CatchUp } from '../webhook/catch-up.ts';
 import { EventFeed } from '../webhook/event-feed.ts';
@@ -37,7 +38,6 @@ import {
 } from '../webhook/self-test.ts';
 import type { BufferFlow } from './buffer-flow.ts';
 import { certificateFiles } from './certificate-files.ts';
-import { gatewayName } from './gateway-name.ts';
 
 export interface EventsFlowOptions {
   settings: Settings;

@@ -25,9 +25,9 @@ import {
 } from '../sources/source-kind.ts';
 import { type SourceReport, sourceReports } from '../sources/source-report.ts';
 import { listenTo, type TestedReport, testedReport } from '../sources/source-test.ts';
+import { gatewayName } from '../store/gateway-identity.ts';
 import type { BufferFlow } from './buffer-flow.ts';
 import { certificateFiles } from './certificate-files.ts';
-import { gatewayName } from './gateway-name.ts';
 import { maxSeries } from './pace.ts';
 
 export interface SourcesFlowOptions {

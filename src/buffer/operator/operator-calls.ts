@@ -3,6 +3,7 @@
 import type { SegmentReader } from '../batches/segment-reader.ts';
 import type { Maintenance } from '../compaction/maintenance.ts';
 import type { Pending } from '../pending.ts';
+import type { DiskSpaceGuard } from '../space/disk-space-guard.ts';
 import type { DropForecast, Dropping } from '../space/dropping.ts';
 import type { StoreState } from '../state.ts';
 import type { StoreFacts } from '../store-facts.ts';
@@ -25,8 +26,7 @@ export interface OperatorParts {
   nextSince(): number;
   /** Values left quarantine. */
   leftQuarantine(values: number): void;
-  /** Measures the disk, and says what would fall. */
-  forecastDrops(bounds: { maxBytes: number }): DropForecast;
+  disk: Pick<DiskSpaceGuard, 'lookNow' | 'use' | 'keepWal'>;
 }
 
 export class OperatorCalls {
@@ -58,7 +58,20 @@ export class OperatorCalls {
 
   /** What would fall under another bound on bytes, about. */
   forecastDrops(bounds: { maxBytes: number }): DropForecast {
-    return this.#parts.forecastDrops(bounds);
+    const { disk, dropping } = this.#parts;
+    disk.lookNow(this.#parts.nowMs());
+    return dropping.forecast(disk.use, bounds);
+  }
+
+  /**
+   * Somebody reads the files themselves for so long (0: no longer), which keeps the WAL from being emptied: nobody waits for that, nothing is
+   * compacted, and the bound on bytes may be overshot as while values are exported. A time and no lock: a reader may vanish.
+   */
+  expectCopy({ forMs }: { forMs: number }): void {
+    const { disk, maintenance } = this.#parts;
+    const untilMs = forMs === 0 ? 0 : this.#parts.nowMs() + forMs;
+    maintenance.barCompaction(untilMs);
+    disk.keepWal(untilMs);
   }
 
   /** Begins to copy values out (all, or those of some series); gives the number to ask for pages with. */

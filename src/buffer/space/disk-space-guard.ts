@@ -57,6 +57,9 @@ export class DiskSpaceGuard {
   /** So many values came last, and there was no room for them. */
   #refused = 0;
   #madeMs = Number.NEGATIVE_INFINITY;
+  #nowMs = 0;
+  /** Somebody reads the files until then. */
+  #walKeptUntilMs = Number.NEGATIVE_INFINITY;
 
   /** Of an open database that has its tables; `path` is where it stands. */
   constructor(database: Database, path: string, bounds: BufferBounds) {
@@ -137,12 +140,14 @@ export class DiskSpaceGuard {
 
   /** Looks after so many bytes or so much time: cheap, but not as cheap as a small commit. */
   look(monotonicMs: number): void {
+    this.#nowMs = monotonicMs;
     // Near the end of the disk every page counts.
     if (!this.#isNarrow && this.#bytesSinceGauge < GAUGE_BYTES && monotonicMs - this.#gaugedMs < GAUGE_MS) return;
     this.lookNow(monotonicMs);
   }
 
   lookNow(monotonicMs: number): void {
+    this.#nowMs = monotonicMs;
     this.#use = this.#gauge.read();
     if (this.#emptyLargeWal()) this.#use = this.#gauge.read();
     this.#bytesSinceGauge = 0;
@@ -221,9 +226,15 @@ export class DiskSpaceGuard {
     return true;
   }
 
+  /** Until then a reader holds what stands in the WAL: a checkpoint moves what it can, and waits for nobody. */
+  keepWal(untilMs: number): void {
+    this.#walKeptUntilMs = untilMs;
+  }
+
   #emptyWal(): void {
+    const isKept = this.#nowMs < this.#walKeptUntilMs;
     try {
-      this.#database.pragma('wal_checkpoint(TRUNCATE)');
+      this.#database.pragma(`wal_checkpoint(${isKept ? 'PASSIVE' : 'TRUNCATE'})`);
     } catch {
       // What cannot be moved now stays in the WAL: nothing is lost by it, and the next checkpoint tries again.
     }

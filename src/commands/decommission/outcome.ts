@@ -1,6 +1,8 @@
 import { counted } from '../../base/amounts.ts';
+import { codeOf } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import type { DecommissionStep } from '../../control/decommission-routes.ts';
+import { readStoppedInbox } from '../../control/stopped-inbox.ts';
 import type { BufferConnection } from '../buffer-connection.ts';
 
 export type Outcome = Extract<DecommissionStep, { decommissioned: boolean }>;
@@ -31,6 +33,24 @@ export interface Losses {
   values: number;
   held: number;
   quarantined: number;
+}
+
+const MAX_EVENTS_COUNTED = 1_000;
+
+/** Events of a stopped daemon's inbox whose reaction did not run yet: a thousand of each state at most. */
+export async function openEvents(stateDir: string): Promise<number> {
+  try {
+    return await readStoppedInbox(stateDir, async (inbox) => {
+      let open = 0;
+      for (const state of ['received', 'running', 'failed'] as const) {
+        open += (await inbox.list({ limit: MAX_EVENTS_COUNTED, state })).length;
+      }
+      return open;
+    });
+  } catch (error) {
+    if (codeOf(error) === 'inbox.absent') return 0;
+    throw error;
+  }
 }
 
 /** What the buffer holds, whoever has it. */

@@ -2,22 +2,19 @@
 import { join } from 'node:path';
 import { counted } from '../../base/amounts.ts';
 import { systemClock } from '../../base/clock.ts';
-import { codeOf, messageOf, TagferryError } from '../../base/errors.ts';
+import { messageOf, TagferryError } from '../../base/errors.ts';
 import { jsonText } from '../../base/foreign-text.ts';
 import { version } from '../../base/installation.ts';
 import { createLogger } from '../../base/logger.ts';
 import { configurationDirectory, readSettingsLeniently } from '../../config/configuration.ts';
 import type { Settings } from '../../config/settings.ts';
-import { readStoppedInbox } from '../../control/stopped-inbox.ts';
 import { markDecommissioned } from '../../store/decommission-mark.ts';
 import { WebhookRegistration } from '../../webhook/registration.ts';
 import { RegistrationFile } from '../../webhook/registration-file.ts';
 import { openBufferConnection } from '../buffer-connection.ts';
 import type { DaemonPlace } from '../control-client.ts';
 import { logIn } from '../doctor/own-login.ts';
-import { lossesOf, lossText, tellOutcome } from './outcome.ts';
-
-const MAX_EVENTS_COUNTED = 1_000;
+import { lossesOf, lossText, openEvents, tellOutcome } from './outcome.ts';
 
 /** The folder's lock is held throughout: no daemon starts in the middle. */
 export async function endStopped(
@@ -54,21 +51,6 @@ export async function endStopped(
     tellOutcome(outcome, stateDir, tell);
   } finally {
     await connection.close();
-  }
-}
-
-async function openEvents(stateDir: string): Promise<number> {
-  try {
-    return await readStoppedInbox(stateDir, async (inbox) => {
-      let open = 0;
-      for (const state of ['received', 'running', 'failed'] as const) {
-        open += (await inbox.list({ limit: MAX_EVENTS_COUNTED, state })).length;
-      }
-      return open;
-    });
-  } catch (error) {
-    if (codeOf(error) === 'inbox.absent') return 0;
-    throw error;
   }
 }
 

@@ -3,12 +3,12 @@ import { arch, release, totalmem, type } from 'node:os';
 import { join, relative } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { codeOf, TagferryError } from '../../base/errors.ts';
+import { type TarEntry, writeTar } from '../../base/tar.ts';
 import { withDropIns } from '../../config/drop-in-files.ts';
 import { Problems } from '../../config/problem.ts';
 import { outputOf } from '../program-output.ts';
 import type { CheckLine, Consultation } from './finding.ts';
 import { redactEnvFile, redactor, redactYaml } from './redaction.ts';
-import { type TarEntry, writeTar } from './tar.ts';
 
 const MAX_LOG_LINES = 5_000;
 

@@ -1,0 +1,121 @@
+/** What a restore takes for a backup, and what it does not. */
+import { createHash } from 'node:crypto';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { readTarHeader, tarHeader, writeTar } from '../../src/base/tar.ts';
+import { ArchiveReader } from '../../src/commands/backup/archive-reader.ts';
+import { withoutPasswords, withoutSecretLines } from '../../src/commands/backup/configuration-files.ts';
+
+let folder: string;
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'tagferry-archive-'));
+});
+afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+const FACTS = {
+  tagferry_backup: 1,
+  made_by: '0.4.0',
+  made_at: '',
+  host: 'a',
+  secrets: true,
+  state: null,
+  left_out: [],
+};
+const manifest = (more: object = {}) => JSON.stringify({ ...FACTS, ...more });
+
+/** An archive whose sums fit. */
+function archive(files: Record<string, string>): Buffer {
+  const sum = (text: string) => createHash('sha256').update(text).digest('hex');
+  const sums = Object.entries(files).map(([name, text]) => `${sum(text)}  ${name}\n`);
+  const entries = Object.entries({ ...files, SHA256SUMS: sums.join('') }).map(([name, text]) => ({ name, text }));
+  return writeTar(entries, 0);
+}
+
+function read(bytes: Buffer): ArchiveReader {
+  const file = join(folder, 'gateway.tar');
+  writeFileSync(file, bytes);
+  return new ArchiveReader(file);
+}
+
+describe('a backup', () => {
+  it('is read where it is whole', () => {
+    const reader = read(archive({ 'manifest.json': manifest(), 'config/tags.yaml': 'tags: {}\n' }));
+    expect(reader.manifest).toMatchObject({ made_by: '0.4.0' });
+    expect(reader.files.map((file) => [file.name, reader.text(file)])).toEqual([['config/tags.yaml', 'tags: {}\n']]);
+    reader.close();
+  });
+
+  it('is refused wherever a byte of it is another, and wherever it ends', () => {
+    const whole = archive({ 'manifest.json': manifest(), 'config/tags.yaml': 'tags: {}\n' });
+    for (let at = 0; at < whole.length - 1024; at += 7) {
+      // What pads a file to its block says nothing, and is not looked at.
+      if (whole[at] === 0) continue;
+      const damaged = Buffer.from(whole);
+      damaged[at]! ^= 1;
+      expect(() => read(damaged), String(at)).toThrow();
+    }
+    for (let end = 0; end < whole.length - 1024; end += 256) {
+      expect(() => read(whole.subarray(0, end)), String(end)).toThrow(/damaged/);
+    }
+  });
+
+  it('of another format is refused with the version that reads it', () => {
+    const of = (more: object) => () => read(archive({ 'manifest.json': manifest({ made_by: '9.9.9', ...more }) }));
+    expect(of({ tagferry_backup: 2 })).toThrow(/by tagferry 9\.9\.9 in format 2, which is newer/);
+    expect(of({ tagferry_backup: 0 })).toThrow(/format 0, which is older/);
+    const state = { buffer_format: 99, values: 1, quarantined: 0, events: 0 };
+    expect(of({ state })).toThrow(/its format 99 is newer/);
+  });
+
+  it('is refused where a name leads elsewhere, or to what a restore does not put in place', () => {
+    const names = [
+      'config/../../x',
+      '/etc/passwd',
+      'config//x',
+      'state/session.json',
+      'state/a/b',
+      'unit/x.service',
+      'x',
+    ];
+    for (const name of names) {
+      expect(() => read(archive({ 'manifest.json': manifest(), [name]: 'x' })), name).toThrow(/no archive of tagferry/);
+    }
+  });
+});
+
+describe('a header of an archive', () => {
+  it('says long names and sizes beyond what octal digits can', () => {
+    const name = `config/${'d'.repeat(90)}/${'f'.repeat(90)}.yaml`;
+    const header = {
+      name,
+      size: 40 * 1024 ** 3,
+      mode: 0o640,
+      atSeconds: 1_700_000_000,
+      user: 'root',
+      group: 'tagferry',
+    };
+    expect(readTarHeader(tarHeader(header))).toEqual(header);
+    expect(() => tarHeader({ ...header, name: 'x'.repeat(200) })).toThrow(RangeError);
+  });
+});
+
+describe('a backup without secrets', () => {
+  it('has lines of agent.env that say what is missing, and none that could be a secret', () => {
+    const text =
+      'PLATFORM_URL=https://x\n# CLIENT_SECRET=old\nCLIENT_SECRET=abc\nCLIENT_SECRT=abc\nCLIENT_ID_FILE=/x\nb64==\n# hello\n';
+    expect(withoutSecretLines(text)).toBe(
+      'PLATFORM_URL=https://x\n#CLIENT_SECRET=\n#CLIENT_SECRET=\n#CLIENT_SECRT=\nCLIENT_ID_FILE=/x\n#b64=\n# hello\n',
+    );
+  });
+
+  it('has YAML that reads, without the passwords in it', () => {
+    const text =
+      'a: { mqtt: "mqtt://gw:pw@host", password: pw, qos: 1 }\nb:\n  headers:\n    Authorization: Bearer pw\n    password_file: x\n';
+    expect(withoutPasswords(text)).toBe(
+      'a: { mqtt: "mqtt://gw@host", password: "removed", qos: 1 }\nb:\n  headers:\n    Authorization: "removed"\n    password_file: x\n',
+    );
+  });
+});
