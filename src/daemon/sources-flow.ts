@@ -221,7 +221,8 @@ export class SourcesFlow {
   #gateOf({ name, timeFrom }: Source): Gate {
     const { buffer, clock, log, countIngested } = this.#options;
     const { committer: sink, stamps } = buffer;
-    return new Gate({ source: name, timeFrom, sink, stamps, clock, log, countIngested });
+    const countAhead = (source: string, values: number) => this.#sayAhead(source, values);
+    return new Gate({ source: name, timeFrom, sink, stamps, clock, log, countIngested, countAhead });
   }
 
   #contextOf(source: Source, gate: Gate): SourceContext<never, never> {

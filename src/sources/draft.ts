@@ -1,7 +1,7 @@
 import { StoreError } from '../base/errors.ts';
 import { STAMPED_HERE, ValueColumns } from '../buffer/format/value-columns.ts';
-import { EARLIEST_TRUSTED_MS } from '../buffer/recovery/stamp-correction.ts';
 import type { AddressBook, DirectAddress } from './address-book.ts';
+import { aheadBeyondMs, isTrusted } from './ahead-times.ts';
 import { EARLIEST_MS, LATEST_MS, parseIsoTime } from './iso-time.ts';
 import type { LineMemory } from './line-memory.ts';
 import { ProblemList, RefusedValues, TooManyValues } from './problem-list.ts';
@@ -13,7 +13,6 @@ export const ON_ARRIVAL = Number.NaN;
 
 /** Whole numbers below this are seconds where milliseconds were meant: March 1973, and the year 5138 in seconds. */
 const EARLIEST_IN_MS = 100_000_000_000;
-const DAY_MS = 86_400_000;
 
 export interface DraftOptions {
   /** About so many values will come. */
@@ -65,8 +64,8 @@ export class Draft {
     this.#columns = new ValueColumns(options.expected);
     this.isPartial = options.isPartial ?? false;
     this.#maxValues = options.maxValues ?? Number.POSITIVE_INFINITY;
-    this.#isClockTrusted = arrivalMs >= EARLIEST_TRUSTED_MS;
-    this.#aheadMs = this.#isClockTrusted ? arrivalMs + DAY_MS : Number.POSITIVE_INFINITY;
+    this.#isClockTrusted = isTrusted(arrivalMs);
+    this.#aheadMs = aheadBeyondMs(arrivalMs);
   }
 
   /** Values seen so far, right and wrong. */

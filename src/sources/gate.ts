@@ -15,6 +15,7 @@ import { codeOf, messageOf, TagferryError } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import type { Note } from '../buffer/client/notes.ts';
 import { type Columns, STAMPED_HERE, STATUS_FLAGS, STATUS_MASK, ValueColumns } from '../buffer/format/value-columns.ts';
+import { aheadBeyondMs } from './ahead-times.ts';
 import type { Point } from './points.ts';
 import { isSent, type LastSent, scaledOf } from './shaping.ts';
 import type { Stamps } from './stamps.ts';
@@ -41,6 +42,8 @@ export interface GateOptions {
   clock: Clock;
   log: Logger;
   countIngested?: CountIngested;
+  /** Of them: values whose own time lies more than a day ahead of a clock that can be trusted. */
+  countAhead?: CountIngested;
   /** Values that may wait for the disk; 20,000 unless told. */
   maxWaiting?: number;
 }
@@ -120,8 +123,11 @@ export class Gate {
   /** Values that are as they are to be sent, stamped already. */
   add(columns: Columns): void {
     if (columns.length === 0) return;
-    this.lastTakenMs = this.#options.clock.monotonicMs();
-    this.#batch().columns.addAll(columns);
+    const { clock } = this.#options;
+    this.lastTakenMs = clock.monotonicMs();
+    const batch = this.#batch();
+    batch.columns.addAll(columns);
+    batch.ahead += countAheadOf(columns, clock.wallMs());
     this.#waiting += columns.length;
   }
 
@@ -175,6 +181,7 @@ export class Gate {
     }
     const isOwn = timeMs !== undefined && timeFrom === 'source';
     const stampMs = isOwn ? timeMs : stamps.next(series, clock.wallMs());
+    if (isOwn && timeMs > aheadBeyondMs(clock.wallMs())) batch.ahead++;
     batch.columns.add(series, stampMs, value, isOwn ? status : status | STAMPED_HERE);
     const next = { sent: { value, isBad, atMs: nowMs }, batch };
     state.next = next;
@@ -206,7 +213,7 @@ export class Gate {
         if (!state.sent || state.sent.atMs <= next.sent.atMs) state.sent = next.sent;
         if (state.next === next) state.next = undefined;
       }
-      this.#count(length);
+      this.#count(length, batch.ahead);
       batch.resolve();
     } catch (error) {
       for (const [state, next] of batch.states) if (state.next === next) state.next = undefined;
@@ -217,12 +224,13 @@ export class Gate {
     }
   }
 
-  #count(values: number): void {
+  #count(values: number, ahead: number): void {
     if (values === 0) return;
-    const { source, clock, countIngested } = this.#options;
+    const { source, clock, countIngested, countAhead } = this.#options;
     this.stored += values;
     this.lastStoredMs = clock.monotonicMs();
     countIngested?.(source, values);
+    if (ahead > 0) countAhead?.(source, ahead);
   }
 
   async #append({ columns, notes }: Batch): Promise<void> {
@@ -250,9 +258,17 @@ export class Gate {
   }
 }
 
+function countAheadOf({ length, timeMs, flags }: Columns, wallMs: number): number {
+  const beyondMs = aheadBeyondMs(wallMs);
+  let ahead = 0;
+  for (let at = 0; at < length; at++) if (timeMs[at]! > beyondMs && (flags[at]! & STAMPED_HERE) === 0) ahead++;
+  return ahead;
+}
+
 /** What was taken in one turn of the event loop. */
 class Batch {
   readonly columns = new ValueColumns();
+  ahead = 0;
   readonly notes: Note[] = [];
   /** What this one's readings were left out because of. */
   readonly after = new Set<Promise<void>>();

@@ -142,7 +142,16 @@ export function makeDoor(tags: ReadonlyMap<string, Tag> = PLANT): Door {
   const stamps = new Stamps();
   const intake = new Intake({ catalogue, tags, sink, stamps, clock, countIngested, countAhead: countInto(ahead) });
   const gateOf = (source: string, timeFrom: 'arrival' | 'source' = 'source') =>
-    new Gate({ source, timeFrom, sink, stamps, clock, log: silentLogger(), countIngested });
+    new Gate({
+      source,
+      timeFrom,
+      sink,
+      stamps,
+      clock,
+      log: silentLogger(),
+      countIngested,
+      countAhead: countInto(ahead),
+    });
   return { catalogue, sink, clock, counted, ahead, stamps, intake, gateOf };
 }
 
