@@ -5,23 +5,56 @@
  * A stamp is the wall clock's, and at least a millisecond after the series' last one. Where that lies more than a day ahead,
  * the clock was wrong then and has been put right: the clock is followed, because values stamped for years with a time that was
  * once dialled wrong would be worth nothing, and times that far ahead were given to nobody else.
+ *
+ * So over a restart: each commit carries the latest stamp that was given, and a clock that was set back meanwhile goes on behind
+ * it, for every series, because keeping the last stamp of each would cost a write a series and commit.
  */
 const MAX_STEP_BACK_MS = 24 * 3_600_000;
 /** Of series ahead of the clock, so many are remembered beyond the process. */
 const MAX_AHEAD = 10_000;
 const FIRST_SERIES = 256;
 
+/** What of an earlier process's stamps counts. */
+export interface KeptStamps {
+  /** The latest stamp of the series that were not ahead of the clock. */
+  latestMs: number;
+  /** Last stamps that lay ahead of the clock when they were written down. */
+  ahead: readonly (readonly [series: number, lastMs: number])[];
+}
+
 export class Stamps {
   /** By the number of the series; 0 is none yet. */
   #last = new Float64Array(FIRST_SERIES);
-  /** The latest stamp of any series that was forgotten. */
-  #floor = 0;
+  /** The latest stamp of any series that was forgotten, or of an earlier process. */
+  #floor: number;
+  /** The latest stamp that was given, here or by an earlier process, but for those of series ahead of the clock. */
+  #latest: number;
   /** Series whose last stamp lay ahead of the clock when it was given. */
   readonly #ahead = new Set<number>();
 
-  /** `known`: last stamps as far as the disk tells them. */
-  constructor(known: Iterable<readonly [series: number, lastMs: number]> = []) {
-    for (const [series, lastMs] of known) this.note(series, lastMs);
+  /** `kept`: what an earlier process gave, as far as the disk tells. */
+  constructor({ latestMs = 0, ahead = [] }: Partial<KeptStamps> = {}) {
+    this.#floor = latestMs;
+    this.#latest = latestMs;
+    for (const [series, lastMs] of ahead) {
+      this.#set(series, lastMs);
+      this.#ahead.add(series);
+    }
+  }
+
+  /** What a restart must not give again, whatever the clock says then. */
+  kept(wallMs: number): KeptStamps {
+    const ahead: [number, number][] = [];
+    for (const series of this.#ahead) {
+      const last = this.#last[series]!;
+      if (last > wallMs && ahead.length < MAX_AHEAD) ahead.push([series, last]);
+      else {
+        // The clock has come so far by now, or there are too many to tell them apart.
+        this.#latest = Math.max(this.#latest, last);
+        if (last <= wallMs) this.#ahead.delete(series);
+      }
+    }
+    return { latestMs: this.#latest, ahead };
   }
 
   /** These numbers will stand for other series, and theirs may come again under other numbers: no stamp is given twice. */
@@ -32,30 +65,16 @@ export class Stamps {
   /** The time of arrival of a value of a series; `wallMs` is now. */
   next(series: number, wallMs: number): number {
     const nowMs = Math.max(0, Math.round(wallMs));
-    const last = Math.max(this.#floor, series < this.#last.length ? this.#last[series]! : 0);
+    const floor = this.#floor - nowMs > MAX_STEP_BACK_MS ? 0 : this.#floor;
+    const last = Math.max(floor, series < this.#last.length ? this.#last[series]! : 0);
     if (last < nowMs || last - nowMs > MAX_STEP_BACK_MS) {
       this.#set(series, nowMs);
+      if (nowMs > this.#latest || this.#latest - nowMs > MAX_STEP_BACK_MS) this.#latest = nowMs;
       return nowMs;
     }
     this.#set(series, last + 1);
     this.#ahead.add(series);
     return last + 1;
-  }
-
-  /** A stamp that was given before. */
-  note(series: number, stampMs: number): void {
-    if (series >= this.#last.length || this.#last[series]! < stampMs) this.#set(series, stampMs);
-  }
-
-  /** Last stamps that lie ahead of the clock, which a restart must not give again; the others are told by the clock itself. */
-  ahead(wallMs: number): [series: number, lastMs: number][] {
-    const found: [number, number][] = [];
-    for (const series of this.#ahead) {
-      const last = this.#last[series]!;
-      if (last > wallMs && found.length < MAX_AHEAD) found.push([series, last]);
-      else if (last <= wallMs) this.#ahead.delete(series);
-    }
-    return found;
   }
 
   #set(series: number, stampMs: number): void {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { STATUS_FLAGS } from '../../src/buffer/format/value-columns.ts';
+import { STAMPED_HERE, STATUS_FLAGS, ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import type { Shaping } from '../../src/config/tags.ts';
 import { pointsOf } from '../../src/sources/points.ts';
 import { isSent, scaledOf } from '../../src/sources/shaping.ts';
@@ -44,6 +44,32 @@ describe('the gate', () => {
     const { take, sink, clock } = gateWith({}, 'arrival');
     await take(1, 1_000, 'bad');
     expect(sink.stored).toMatchObject([{ timeMs: clock.wallMs(), status: STATUS_FLAGS.bad, stampedHere: true }]);
+  });
+
+  it('counts, once they are on disk, values whose own time lies more than a day ahead of a clock that can be trusted', async () => {
+    const { take, gate, point, sink, clock, ahead } = gateWith();
+    const day = 86_400_000;
+    sink.holds = true;
+    const taken = [day - 1, day + 1, 300 * day].map((by) => take(by, clock.wallMs() + by));
+    expect(ahead.get('s')).toBeUndefined();
+    await until(() => sink.waiting > 0);
+    sink.commit();
+    await Promise.all(taken);
+    expect([ahead.get('s'), sink.stored.map(({ timeMs }) => timeMs - clock.wallMs())]).toEqual([
+      2,
+      [day - 1, day + 1, 300 * day],
+    ]);
+    sink.holds = false;
+    // Whole columns, as programs print them, one of them stamped here.
+    const columns = new ValueColumns();
+    for (const flags of [0, STAMPED_HERE]) columns.add(point.series, clock.wallMs() + 2 * day, 1, flags);
+    gate.add(columns);
+    await gate.settled();
+    expect(ahead.get('s')).toBe(3);
+    // In 1970 every time lies ahead, and says nothing.
+    clock.jumpWall(-clock.wallMs());
+    await take(1, 300 * day);
+    expect(ahead.get('s')).toBe(3);
   });
 
   it.each([
@@ -153,10 +179,29 @@ describe('stamps', () => {
     const before = new Stamps();
     for (let n = 0; n < 10; n++) before.next(3, 5_000);
     before.next(4, 5_000);
-    expect(before.ahead(5_000)).toEqual([[3, 5_009]]);
-    const after = new Stamps(before.ahead(5_000));
+    expect(before.kept(5_000)).toEqual({ latestMs: 5_000, ahead: [[3, 5_009]] });
+    // Once more before anything comes: what is kept is kept on.
+    const after = new Stamps(new Stamps(before.kept(5_000)).kept(5_000));
     expect([after.next(3, 5_001), after.next(4, 5_001)]).toEqual([5_010, 5_001]);
-    expect(after.ahead(6_000)).toEqual([]);
+    expect(after.kept(6_000)).toEqual({ latestMs: 5_010, ahead: [] });
+  });
+
+  it('go on behind an earlier process where the clock was set back meanwhile', () => {
+    const hour = 3_600_000;
+    const before = new Stamps();
+    expect([before.next(1, 2 * hour), before.next(2, 2 * hour + 5)]).toEqual([2 * hour, 2 * hour + 5]);
+    const after = new Stamps(before.kept(2 * hour + 5));
+    const given = [1, 2, 1, 2].map((series) => after.next(series, hour));
+    expect(given).toEqual([2 * hour + 6, 2 * hour + 6, 2 * hour + 7, 2 * hour + 7]);
+    // And behind that one in turn, though its clock never came so far.
+    const third = new Stamps(after.kept(hour));
+    expect([third.next(1, hour), third.next(3, hour)]).toEqual([2 * hour + 8, 2 * hour + 6]);
+  });
+
+  it('do not follow an earlier process that was days ahead, and give none twice then either', () => {
+    const after = new Stamps({ latestMs: 90 * 86_400_000, ahead: [] });
+    expect([1, 1, 2].map((series) => after.next(series, 5_000))).toEqual([5_000, 5_001, 5_000]);
+    expect(after.kept(5_000).latestMs).toBe(5_000);
   });
 });
 
