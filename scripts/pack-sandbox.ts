@@ -15,7 +15,7 @@ const stage = mkdtempSync(join(tmpdir(), 'tagferry-sandbox-'));
 try {
   await build({
     cwd: root,
-    input: { main: 'src/sandbox/main.ts', index: 'src/sandbox/sandbox.ts' },
+    input: { main: 'src/sandbox/main.ts', index: 'src/sandbox/index.ts' },
     platform: 'node',
     // Flat: `src/base/installation.ts` counts on it.
     output: { dir: join(stage, 'dist'), format: 'esm', chunkFileNames: '[name].js', comments: true },

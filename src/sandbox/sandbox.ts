@@ -3,16 +3,14 @@ import { type Clock, systemClock } from '../base/clock.ts';
 import { isLoopbackHost } from '../base/listen.ts';
 import { type Logger, silentLogger } from '../base/logger.ts';
 import type { EventType } from '../contract/events.ts';
-import { addAdminEndpoints } from './admin/admin-endpoints.ts';
-import { addCauseEndpoints } from './admin/cause-endpoints.ts';
-import { addChangeEndpoints } from './admin/change-endpoints.ts';
-import { addFaultEndpoints } from './admin/fault-endpoints.ts';
-import { addRequestEndpoints } from './admin/request-endpoints.ts';
+import { addBehindTheScenes } from './admin/behind-the-scenes.ts';
 import type { Stage } from './admin/stage.ts';
 import type { Caused, EventRequest } from './causes/cause.ts';
 import { triggerEvent } from './causes/trigger.ts';
 import { Announcer } from './events/announcer.ts';
 import { SiteChanges } from './events/site-changes.ts';
+import { ClientExam } from './exam/client-exam.ts';
+import { takeCourse } from './exam/course.ts';
 import { Faults } from './faults.ts';
 import { Addresses } from './http/addresses.ts';
 import { deprecationHeaders } from './http/deprecation-headers.ts';
@@ -45,6 +43,7 @@ import { ValueLedger } from './values/value-ledger.ts';
 import type { PostedSeries } from './values/values-body.ts';
 import { DeliveryEngine, type DeliveryReport } from './webhooks/delivery-engine.ts';
 import { httpSender } from './webhooks/sender.ts';
+import { WebhookFaults } from './webhooks/webhook-faults.ts';
 import { type Delivery, type WebhookRecord, WebhookRegistry } from './webhooks/webhook-registry.ts';
 
 export type { Caused, EventRequest } from './causes/cause.ts';
@@ -70,6 +69,7 @@ export class Sandbox implements Stage {
   readonly codes: CodeRegistry;
   readonly values: ValueLedger;
   readonly faults = new Faults();
+  readonly webhookFaults: WebhookFaults;
   readonly requests = new RequestLog();
   readonly usage: Usage;
   readonly webhookRegistry: WebhookRegistry;
@@ -86,6 +86,8 @@ export class Sandbox implements Stage {
   readonly engine: DeliveryEngine;
   readonly thresholds: ThresholdWatch;
   readonly arrival: ValueArrival;
+  /** Marks what clients send; at rest until it begins. */
+  readonly clientExam: ClientExam;
   /** The edges of the model graph that are in force (platform 2.2). */
   readonly inheritance: readonly InheritanceRule[];
   readonly #permissionAdmin: PermissionAdmin;
@@ -120,10 +122,12 @@ export class Sandbox implements Stage {
     this.values = new ValueLedger(options.values, options.maxValues);
     this.usage = new Usage(this.clock, this.site, options.limits);
     this.webhookRegistry = new WebhookRegistry(this.clock, options.maxDeliveries);
+    const send = options.sendWebhook ?? httpSender(options.webhookTimeoutMs ?? 10_000, options.webhookCa);
+    this.webhookFaults = new WebhookFaults(send, realClock, this.#say, this.#stopping.signal);
     this.engine = new DeliveryEngine({
       clock: this.clock,
       registry: this.webhookRegistry,
-      send: options.sendWebhook ?? httpSender(options.webhookTimeoutMs ?? 10_000, options.webhookCa),
+      send: (post, delivery, webhook) => this.webhookFaults.send(post, delivery, webhook),
       spend: (application, bytes) => this.site.isSubscribed(application) && this.usage.spend(application, bytes),
       report: (report) => this.#reportDelivery(report),
       disabled: (webhook) => this.#noteDisabled(webhook),
@@ -155,6 +159,11 @@ export class Sandbox implements Stage {
       options.edgeDeviceOfflineAfterMs ?? 5 * 60_000,
     );
 
+    this.clientExam = new ClientExam(this.requests, realClock, {
+      ownerOf: (token) => this.tokens.ownerOf(token),
+      isOffered: (method, path) => 'route' in router.find(method === 'HEAD' ? 'GET' : method, path),
+      leftOfMinuteMs: () => this.usage.leftOfMinuteMs(),
+    });
     const host = options.host ?? '127.0.0.1';
     const router = platformRoutes({ ...this, webUrl: () => this.identityUrl }, options, makeToken);
     addOpenApiEndpoints(
@@ -162,11 +171,7 @@ export class Sandbox implements Stage {
       () => this.url,
       () => this.identityUrl,
     );
-    addAdminEndpoints(router, this);
-    addFaultEndpoints(router, this);
-    addRequestEndpoints(router, this);
-    addChangeEndpoints(router, this.site, this.changes, this.owners);
-    addCauseEndpoints(router, this);
+    addBehindTheScenes(router, this, this.owners);
     this.routes = router.routes;
     const handler = new RequestHandler({
       router,
@@ -325,6 +330,12 @@ export class Sandbox implements Stage {
   async expectRequest(expectation: Expectation): Promise<WholeRequest> {
     const [first] = await this.expectRequests({ ...expectation, never: false });
     return first!;
+  }
+
+  /** Takes the client under exam through what it meets in the field; gives the steps that it never met. */
+  provokeClient(): Promise<string[]> {
+    const parts = { log: this.requests, faults: this.faults, tokens: this.tokens, clock: this.#realClock };
+    return takeCourse({ ...parts, report: this.#say }, this.#stopping.signal);
   }
 
   onDelivery(listener: (report: DeliveryReport) => void): () => void {

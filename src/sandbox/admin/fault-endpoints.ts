@@ -30,6 +30,7 @@ export function addFaultEndpoints(router: Router, stage: Stage): void {
   });
   add('DELETE', 'faults', () => {
     stage.faults.clear();
+    stage.webhookFaults.clear();
     stage.report('all faults are gone');
     return DONE;
   });

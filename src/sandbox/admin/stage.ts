@@ -1,5 +1,6 @@
 import type { EventType } from '../../contract/events.ts';
 import type { SiteChanges } from '../events/site-changes.ts';
+import type { ClientExam } from '../exam/client-exam.ts';
 import type { Faults } from '../faults.ts';
 import type { RequestLog } from '../http/request-log.ts';
 import type { Usage } from '../http/usage.ts';
@@ -16,6 +17,7 @@ import type { TokenStore } from '../tokens/token-store.ts';
 import type { NewThreshold } from '../values/threshold-watch.ts';
 import type { ValueLedger } from '../values/value-ledger.ts';
 import type { PostedSeries } from '../values/values-body.ts';
+import type { WebhookFaults } from '../webhooks/webhook-faults.ts';
 import type { Delivery, WebhookRecord } from '../webhooks/webhook-registry.ts';
 
 /** What stands behind the service, as `/sandbox/…`, the causes and the keyboard reach it. `Sandbox` is one. */
@@ -30,6 +32,7 @@ export interface Stage {
   readonly values: ValueLedger;
   readonly tokens: TokenStore;
   readonly faults: Faults;
+  readonly webhookFaults: WebhookFaults;
   readonly usage: Usage;
   readonly requests: RequestLog;
   readonly notices: readonly Notice[];
@@ -46,6 +49,8 @@ export interface Stage {
   takeValues(asset: number, posted: readonly PostedSeries[]): void;
   webhooks(): readonly WebhookRecord[];
   expectRequests(expectation: Expectation): Promise<WholeRequest[]>;
+  readonly clientExam: ClientExam;
+  provokeClient(): Promise<string[]>;
   deliveries(webhook?: number): readonly Delivery[];
   resend(ids: readonly number[]): number;
   /** Deliveries of a type since the start. */

@@ -108,7 +108,8 @@ export class RequestHandler {
       const refused = answer === BROKEN ? undefined : wordsOf(answer.body);
       if (refused !== undefined) entry.refused = refused;
     }
-    entry.durationMs = Math.round(realClock.monotonicMs() - startedMs);
+    const endedMs = realClock.monotonicMs();
+    entry.durationMs = Math.round(endedMs - startedMs);
     // Known with the end alone, and nothing waits from here on: the header and the log name the same request.
     entry.id = log.nextId;
     let written: Exchange['answer'];
@@ -121,7 +122,8 @@ export class RequestHandler {
     }
     if (path.startsWith('/sandbox/')) return;
     const { rawHeaders, httpVersion } = request;
-    log.add({ entry, target: request.url ?? '', httpVersion, rawHeaders, body: read.body, answer: written });
+    const whole = { entry, startedMs, endedMs, target: request.url ?? '', httpVersion, rawHeaders };
+    log.add({ ...whole, body: read.body, answer: written });
     logger.debug({ event: 'sandbox.request', ...entry }, 'request answered');
   }
 

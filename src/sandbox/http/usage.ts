@@ -46,11 +46,15 @@ export class Usage {
       this.#over(`key ${caller.application}`, perApiKey) ||
       this.#over(`address ${address}`, perAddress);
     if (over) {
-      // In the caller's seconds, as everything that a client waits for.
-      const leftS = Math.ceil((60_000 - (nowMs % 60_000)) / 1000 / this.#clock.speed);
+      const leftS = Math.ceil(this.leftOfMinuteMs() / 1000);
       throw refusal(429, 'too many requests', undefined, retryAfter ? { 'retry-after': String(leftS) } : {});
     }
     if (!this.spend(caller.application, 0)) throw refusal(402, 'the subscription’s quota is spent');
+  }
+
+  /** Until a new minute starts, in the caller's milliseconds, as everything that a client waits for. */
+  leftOfMinuteMs(): number {
+    return (60_000 - (this.#clock.wallMs() % 60_000)) / this.#clock.speed;
   }
 
   /** Counts one call and its bytes against the quota; `false` where it is spent. */

@@ -97,6 +97,8 @@ export function addFaultVerbs(sandbox: Command): void {
     }),
   );
 
+  addWebhookFaultVerb(fault);
+
   const rate = adminVerb(fault.command('rate'))
     .description('requests a minute for a user before 429; 0 is none')
     .argument('<n>')
@@ -120,6 +122,58 @@ export function addFaultVerbs(sandbox: Command): void {
   simple(fault, 'clear', 'take all faults and poisons away', 'DELETE', 'faults', 'All faults are gone.');
 }
 
+function addWebhookFaultVerb(fault: Command): void {
+  const webhook = adminVerb(fault.command('webhook'))
+    .description('on the way to receivers of webhooks; without a kind: the list, and how receivers met them')
+    .argument('[kind]', 'for example forged, duplicate or delayed')
+    .option('--webhook <id>', 'only deliveries to this one')
+    .option('--event <type>', 'only of this event type')
+    .option('--every <n>', 'each n-th that matches')
+    .option('--times <n>', 'falls away after so many')
+    .option('--delay <duration>', 'with delayed and reordered: how late at most');
+  webhook.action((kind: string | undefined, flags: WebhookFaultFlags) =>
+    asAdmin(webhook, async (client, show) => {
+      if (kind === undefined) {
+        const all = await client.get<WebhookFaultViews>('webhook-faults');
+        return show(webhookFaultsText(all), all);
+      }
+      const body: Record<string, unknown> = { kind };
+      for (const name of ['webhook', 'every', 'times'] as const) {
+        const text = flags[name];
+        if (text !== undefined) body[name] = wholeNumber(`--${name}`, text);
+      }
+      if (flags.event !== undefined) body.event_type = flags.event;
+      if (flags.delay !== undefined) body.delayMs = duration('--delay', flags.delay);
+      const { id } = await client.send<{ id: number }>('POST', 'webhook-faults', body);
+      show(`Fault ${id} is set on the way to receivers; \`fault clear\` takes all away.`, { id, ...body });
+    }),
+  );
+}
+
+interface WebhookFaultFlags {
+  webhook?: string;
+  event?: string;
+  every?: string;
+  times?: string;
+  delay?: string;
+}
+
+interface WebhookFaultViews {
+  kinds: { kind: string; does: string; verdict: string }[];
+  faults: { id: number; kind: string; happened: number; matched: number }[];
+  outcomes: { webhook: number; kind: string; answer: number | string; isRight: boolean }[];
+}
+
+function webhookFaultsText({ kinds, faults, outcomes }: WebhookFaultViews): string {
+  const rows = kinds.map(({ kind, does, verdict }) => {
+    const met = outcomes.filter((one) => one.kind === kind);
+    const set = faults.filter((one) => one.kind === kind).map(({ id }) => id);
+    const right = met.filter(({ isRight }) => isRight).length;
+    return [kind, does, verdict, set.join(', '), met.length === 0 ? '' : `${right} of ${met.length}`];
+  });
+  return table([['kind', 'what', 'receiver should', 'set', 'met rightly'], ...rows]);
+}
+
 const EXAMPLES = `
 Examples:
   tagferry sandbox fault                                     what is set
@@ -129,6 +183,7 @@ Examples:
   tagferry sandbox fault drop after --every 5
   tagferry sandbox fault offline --for 30s
   tagferry sandbox fault expire --refresh
+  tagferry sandbox fault webhook forged --times 3
   tagferry sandbox fault clear`;
 
 async function list(client: AdminClient, show: (text: string, data: unknown) => void): Promise<void> {

@@ -5,6 +5,7 @@ import { defaultSeed } from '../sandbox.ts';
 import { DEFAULT_URL } from './admin-client.ts';
 import { assumptionsText } from './assumptions.ts';
 import { addCauseVerb } from './cause-verb.ts';
+import { addExamVerb } from './exam-verb.ts';
 import { addFaultVerbs } from './fault-verbs.ts';
 import type { SandboxFlags } from './flags.ts';
 import { credentialsText, runSandbox } from './foreground.ts';
@@ -64,6 +65,7 @@ export function describe(sandbox: Command): void {
   addObjectVerbs(sandbox);
   addLookVerbs(sandbox);
   addRequestVerbs(sandbox);
+  addExamVerb(sandbox);
   sandbox
     .command('seed')
     .description('print the default site as YAML: where a seed of your own may begin')

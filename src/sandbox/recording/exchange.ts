@@ -3,6 +3,9 @@ import type { RequestEntry } from '../http/request-entry.ts';
 /** One request and its answer as they went over the socket. Kept in memory as they are; `masking.ts` says what others see of them. */
 export interface Exchange {
   entry: RequestEntry;
+  /** Begin and end by the machine's monotonic clock. */
+  startedMs: number;
+  endedMs: number;
   /** As the request line had it: path and query. */
   target: string;
   httpVersion: string;

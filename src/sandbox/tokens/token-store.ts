@@ -140,6 +140,12 @@ export class TokenStore {
     return 'revoked';
   }
 
+  /** Whose an access token is, whether it lives or not: user and client application. */
+  ownerOf(token: string): string | undefined {
+    const found = this.#access.get(token);
+    return found && `${found.user}/${found.application}`;
+  }
+
   familyOf(token: string): number | undefined {
     return this.#access.get(token)?.family;
   }

@@ -1,6 +1,6 @@
 import type { SandboxClock } from '../sandbox-clock.ts';
 import { retryDelayMs } from './retry-schedule.ts';
-import { type SendWebhook, signatureHeaders } from './sender.ts';
+import { signatureHeaders, type WebhookPost } from './sender.ts';
 import type { Delivery, WebhookRecord, WebhookRegistry } from './webhook-registry.ts';
 
 export interface DeliveryReport {
@@ -14,7 +14,7 @@ export interface DeliveryReport {
 export interface DeliveryEngineOptions {
   clock: SandboxClock;
   registry: WebhookRegistry;
-  send: SendWebhook;
+  send(post: WebhookPost, delivery: Delivery, webhook: WebhookRecord): Promise<number | string>;
   /** Counts a call and its bytes against the subscription's quota; `false`: it is spent and nothing may be sent. */
   spend(application: number, bytes: number): boolean;
   report(report: DeliveryReport): void;
@@ -148,7 +148,7 @@ export class DeliveryEngine {
       'user-agent': 'tagferry-sandbox',
       ...signatureHeaders(body, webhook.secret),
     };
-    const answer = await this.#options.send({ url: webhook.url, body, headers });
+    const answer = await this.#options.send({ url: webhook.url, body, headers }, delivery, webhook);
     if (this.#stopped) return;
     delivery.lastAnswer = answer;
     const lane = this.#lane(delivery.webhook);

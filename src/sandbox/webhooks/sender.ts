@@ -1,5 +1,7 @@
 import { createHmac } from 'node:crypto';
+import type { ClientRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
+import { systemClock } from '../../base/clock.ts';
 import { codeOf, messageOf } from '../../base/errors.ts';
 import { request as httpRequest } from '../../base/node-http.ts';
 import { SIGNATURE_SHA1_HEADER, SIGNATURE_SHA256_HEADER } from '../../contract/webhooks.ts';
@@ -7,7 +9,11 @@ import { SIGNATURE_SHA1_HEADER, SIGNATURE_SHA256_HEADER } from '../../contract/w
 export interface WebhookPost {
   url: string;
   body: Buffer;
-  headers: Record<string, string>;
+  headers: Record<string, string | string[]>;
+  /** POST unless a fault says otherwise. */
+  method?: 'GET';
+  /** The body in so many pieces, one after another; whole unless given. */
+  pieces?: { count: number; everyMs: number };
 }
 
 /** One attempt: the status that the receiver answered, or why there was none. Never throws. */
@@ -27,8 +33,8 @@ export function httpSender(timeoutMs: number, certificateAuthority?: string): Se
     new Promise((resolve) => {
       const url = new URL(post.url);
       const options = {
-        method: 'POST',
-        headers: { ...post.headers, 'content-length': post.body.length },
+        method: post.method ?? 'POST',
+        headers: { ...post.headers, ...(post.method === undefined ? { 'content-length': post.body.length } : {}) },
         agent: false as const,
         signal: AbortSignal.timeout(timeoutMs),
         ...(certificateAuthority === undefined ? {} : { ca: certificateAuthority }),
@@ -45,6 +51,20 @@ export function httpSender(timeoutMs: number, certificateAuthority?: string): Se
             : (codeOf(error) ?? messageOf(error)),
         );
       });
-      request.end(post.body);
+      if (post.pieces === undefined) request.end(post.body);
+      else void writePieces(request, post.body, post.pieces);
     });
+}
+
+async function writePieces(
+  request: ClientRequest,
+  body: Buffer,
+  { count, everyMs }: NonNullable<WebhookPost['pieces']>,
+): Promise<void> {
+  const bytes = Math.max(1, Math.ceil(body.length / count));
+  for (let at = 0; at < body.length && !request.destroyed; at += bytes) {
+    request.write(body.subarray(at, at + bytes));
+    await systemClock.sleep(everyMs);
+  }
+  request.end();
 }

@@ -1,0 +1,43 @@
+import type { Answer, Call } from '../http/call.ts';
+import { refusal } from '../http/refusal.ts';
+import type { Router } from '../http/router.ts';
+import { adminBody } from './admin-body.ts';
+import type { Stage } from './stage.ts';
+
+/** The exam of a client of the API: it begins, its marks, it ends. */
+export function addExamEndpoints(router: Router, stage: Stage): void {
+  const add = (method: string, path: string, handle: (call: Call) => Answer) =>
+    router.add(method, `/sandbox/${path}`, handle, { auth: 'none' });
+  let course: { over: boolean; missed: string[] } | undefined;
+
+  add('POST', 'exam', (call) => {
+    const { provoke } = adminBody(call, 'exam');
+    if (provoke !== undefined && typeof provoke !== 'boolean') {
+      throw refusal(400, 'is neither true nor false', 'provoke');
+    }
+    if (course?.over === false) throw refusal(409, 'a client is taken through the course already');
+    stage.clientExam.begin();
+    course = undefined;
+    if (provoke === true) {
+      const taken = { over: false, missed: [] as string[] };
+      course = taken;
+      stage.later(0, async () => {
+        taken.missed = await stage.provokeClient();
+        taken.over = true;
+      });
+    }
+    return { status: 204 };
+  });
+  add('GET', 'exam', () => ({
+    status: 200,
+    body: {
+      running: stage.clientExam.isRunning,
+      ...(course === undefined ? {} : { course }),
+      marks: stage.clientExam.marks(),
+    },
+  }));
+  add('DELETE', 'exam', () => {
+    stage.clientExam.end();
+    return { status: 204 };
+  });
+}

@@ -1,0 +1,95 @@
+import type { Clock } from '../../base/clock.ts';
+import type { Faults, NewFault } from '../faults.ts';
+import type { RequestEntry } from '../http/request-entry.ts';
+import type { RequestLog } from '../http/request-log.ts';
+import type { TokenStore } from '../tokens/token-store.ts';
+
+export interface CourseParts {
+  log: RequestLog;
+  faults: Faults;
+  tokens: TokenStore;
+  clock: Clock;
+  report(sentence: string): void;
+}
+
+/** How long each step waits for the client to meet it. */
+const PATIENCE_MS = 30_000;
+/** Of a token of the course, in seconds: short enough to see it replaced. */
+const LIFE_S = 12;
+const RETRY_AFTER_S = 2;
+
+type Step = [what: string, act: (parts: CourseParts) => void, isMet: (entry: RequestEntry) => boolean];
+
+const isDone = ({ path, status }: RequestEntry) => path.startsWith('/v') && status >= 200 && status < 300;
+const isSignIn = ({ path, status }: RequestEntry) => /oauth\/token$/.test(path) && status === 200;
+const once = (fault: NewFault) => (parts: CourseParts) => void parts.faults.add({ path: '/v*', times: 1, ...fault });
+const met = (text: RegExp) => (entry: RequestEntry) => text.test(entry.fault ?? '');
+
+/**
+ * What a client meets in the field within weeks, one after the other within minutes: dead tokens, short lives, a service that is busy, broken
+ * connections, lost answers. Each step waits until the client has met it and then has been served again.
+ */
+const STEPS: readonly Step[] = [
+  ['a call is answered', () => {}, isDone],
+  ['the service is not available, and says for how long', once({ status: 503, retryAfter: RETRY_AFTER_S }), met(/503/)],
+  ['there were too many requests', once({ status: 429, retryAfter: RETRY_AFTER_S }), met(/429/)],
+  ['the service fails, and says nothing more', once({ status: 500 }), met(/500/)],
+  ['a connection breaks', once({ drop: 'before' }), met(/broken/)],
+  ['an answer is lost', once({ method: 'POST', drop: 'after' }), met(/lost/)],
+  ['every access token is dead', ({ tokens }) => tokens.expireAll(false), ({ status }) => status === 401],
+  ['every token is dead', ({ tokens }) => tokens.revokeAll(), ({ status }) => status === 401],
+  [
+    'tokens live for a short time',
+    ({ tokens }) => {
+      tokens.configure({ accessTokenLifeS: LIFE_S });
+      tokens.expireAll(false);
+    },
+    isSignIn,
+  ],
+  [
+    'a token is replaced, and the old one revoked',
+    ({ tokens }) => tokens.configure({ accessTokenLifeS: 660 }),
+    ({ path }) => /oauth\/revoke$/.test(path),
+  ],
+];
+
+/** Takes the client through all steps; gives those that it never met, in words. */
+export async function takeCourse(parts: CourseParts, signal: AbortSignal): Promise<string[]> {
+  const missed: string[] = [];
+  for (const [what, act, isMet] of STEPS) {
+    const { id } = parts.log.list().at(-1) ?? { id: 0 };
+    parts.report(`exam: ${what}`);
+    act(parts);
+    const isSeen = await comes(parts, (entry) => entry.id > id && isMet(entry), signal);
+    const isServed = isSeen && (await comes(parts, (entry) => entry.id > id && isDone(entry), signal));
+    if (!isSeen) missed.push(what);
+    else if (!isServed) missed.push(`${what}, and a call is answered after it`);
+    if (signal.aborted) break;
+  }
+  parts.faults.clear();
+  return missed;
+}
+
+/** Whether such a request came already, or comes in time. */
+function comes(
+  { log, clock }: CourseParts,
+  wanted: (entry: RequestEntry) => boolean,
+  signal: AbortSignal,
+): Promise<boolean> {
+  if (log.list().some(wanted)) return Promise.resolve(true);
+  return new Promise((resolve) => {
+    const end = (isThere: boolean) => {
+      stop();
+      cancel();
+      signal.removeEventListener('abort', giveUp);
+      resolve(isThere);
+    };
+    const giveUp = () => end(false);
+    const stop = log.onRequest((entry) => {
+      if (wanted(entry)) end(true);
+    });
+    const cancel = clock.after(PATIENCE_MS, giveUp);
+    signal.addEventListener('abort', giveUp, { once: true });
+    if (signal.aborted) giveUp();
+  });
+}

@@ -1,0 +1,148 @@
+import type { Clock } from '../../base/clock.ts';
+import type { SendWebhook, WebhookPost } from './sender.ts';
+import { isRight, TAMPERINGS, type TamperingName, tampered, type Verdict } from './tampering.ts';
+import type { Delivery, WebhookRecord } from './webhook-registry.ts';
+
+/** Which deliveries meet a fault, and which. Everything left out matches everything. */
+export interface NewWebhookFault {
+  kind: TamperingName;
+  webhook?: number;
+  event_type?: string;
+  /** Each n-th attempt that matches. */
+  every?: number;
+  /** Falls away after it happened so often. */
+  times?: number;
+  /** With `delayed`: so late, in real milliseconds; 5 s unless given. */
+  delayMs?: number;
+}
+
+export interface WebhookFault extends NewWebhookFault {
+  id: number;
+  matched: number;
+  happened: number;
+}
+
+/** How a receiver met a fault. */
+export interface WebhookFaultOutcome {
+  delivery: number;
+  webhook: number;
+  kind: TamperingName;
+  verdict: Verdict;
+  answer: number | string;
+  isRight: boolean;
+}
+
+const DELAY_MS = 5_000;
+const MAX_OUTCOMES = 1_000;
+
+/**
+ * Faults between the platform and a receiver. A fault touches one attempt: what the receiver answers counts as ever, so that a forged
+ * delivery which is refused comes again, rightly signed, by the schedule; and it is held against the verdict of `tampering.ts`.
+ */
+export class WebhookFaults {
+  readonly #send: SendWebhook;
+  readonly #clock: Clock;
+  readonly #report: (sentence: string) => void;
+  readonly #signal: AbortSignal;
+  #faults: WebhookFault[] = [];
+  #nextId = 1;
+  readonly #outcomes: WebhookFaultOutcome[] = [];
+  /** Deliveries that are held back, until a later one of their webhook was sent. */
+  readonly #held = new Map<number, (() => void)[]>();
+
+  constructor(send: SendWebhook, clock: Clock, report: (sentence: string) => void, signal: AbortSignal) {
+    this.#send = send;
+    this.#clock = clock;
+    this.#report = report;
+    this.#signal = signal;
+  }
+
+  add(fault: NewWebhookFault): number {
+    const id = this.#nextId++;
+    this.#faults.push({ ...fault, id, matched: 0, happened: 0 });
+    return id;
+  }
+
+  remove(id: number): boolean {
+    const before = this.#faults.length;
+    this.#faults = this.#faults.filter((fault) => fault.id !== id);
+    return this.#faults.length < before;
+  }
+
+  clear(): void {
+    this.#faults = [];
+  }
+
+  list(): readonly WebhookFault[] {
+    return this.#faults;
+  }
+
+  /** The last ones, oldest first. */
+  outcomes(): readonly WebhookFaultOutcome[] {
+    return this.#outcomes;
+  }
+
+  /** One attempt, with the first fault that it meets. */
+  async send(post: WebhookPost, delivery: Delivery, webhook: WebhookRecord): Promise<number | string> {
+    const fault = this.#faultFor(delivery);
+    if (fault === undefined) {
+      const answer = await this.#send(post);
+      this.#letGo(webhook.id);
+      return answer;
+    }
+    const answer = await this.#sendWith(fault, post, webhook);
+    const { kind } = fault;
+    const { verdict, does } = TAMPERINGS[kind];
+    const outcome = { delivery: delivery.id, webhook: webhook.id, kind, verdict, answer };
+    this.#outcomes.push({ ...outcome, isRight: isRight(verdict, answer) });
+    if (this.#outcomes.length > MAX_OUTCOMES) this.#outcomes.shift();
+    const judged = isRight(verdict, answer) ? 'rightly' : `wrongly, it should ${verdict} it`;
+    this.#report(`webhook ${webhook.id} meets a fault (${does}) and answers ${answer}, ${judged}`);
+    return answer;
+  }
+
+  async #sendWith(fault: WebhookFault, post: WebhookPost, webhook: WebhookRecord): Promise<number | string> {
+    if (fault.kind === 'delayed') {
+      await this.#clock.sleep(fault.delayMs ?? DELAY_MS, this.#signal).catch(() => {});
+    } else if (fault.kind === 'reordered') await this.#overtaken(webhook.id, fault.delayMs ?? DELAY_MS);
+    else if (fault.kind === 'duplicate') {
+      const first = await this.#send(post);
+      if (!isRight('take', first)) return first;
+    }
+    const answer = await this.#send(tampered(fault.kind, post));
+    this.#letGo(webhook.id);
+    return answer;
+  }
+
+  /** Until another delivery of the webhook was sent, or the time is over, for there may be none. */
+  #overtaken(webhook: number, patienceMs: number): Promise<void> {
+    return new Promise((resolve) => {
+      const cancel = this.#clock.after(patienceMs, resolve);
+      const go = () => {
+        cancel();
+        resolve();
+      };
+      this.#held.set(webhook, [...(this.#held.get(webhook) ?? []), go]);
+    });
+  }
+
+  #letGo(webhook: number): void {
+    const held = this.#held.get(webhook);
+    if (held === undefined) return;
+    this.#held.delete(webhook);
+    for (const go of held) go();
+  }
+
+  #faultFor(delivery: Delivery): WebhookFault | undefined {
+    for (const fault of this.#faults) {
+      if (fault.webhook !== undefined && fault.webhook !== delivery.webhook) continue;
+      if (fault.event_type !== undefined && fault.event_type !== delivery.eventType) continue;
+      fault.matched++;
+      if (fault.every !== undefined && fault.matched % fault.every !== 0) continue;
+      fault.happened++;
+      if (fault.times !== undefined && fault.happened >= fault.times) this.remove(fault.id);
+      return fault;
+    }
+    return undefined;
+  }
+}
