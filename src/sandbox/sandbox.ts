@@ -10,7 +10,7 @@ import { triggerEvent } from './causes/trigger.ts';
 import { Announcer } from './events/announcer.ts';
 import { SiteChanges } from './events/site-changes.ts';
 import { ClientExam } from './exam/client-exam.ts';
-import { takeCourse } from './exam/course.ts';
+import { runDrill } from './exam/drill.ts';
 import { Faults } from './faults.ts';
 import { Addresses } from './http/addresses.ts';
 import { deprecationHeaders } from './http/deprecation-headers.ts';
@@ -335,7 +335,7 @@ export class Sandbox implements Stage {
   /** Takes the client under exam through what it meets in the field; gives the steps that it never met. */
   provokeClient(): Promise<string[]> {
     const parts = { log: this.requests, faults: this.faults, tokens: this.tokens, clock: this.#realClock };
-    return takeCourse({ ...parts, report: this.#say }, this.#stopping.signal);
+    return runDrill({ ...parts, report: this.#say }, this.#stopping.signal);
   }
 
   onDelivery(listener: (report: DeliveryReport) => void): () => void {

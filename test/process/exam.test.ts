@@ -35,7 +35,7 @@ it("gives the daemon's listener a full mark", async () => {
   expect(marks.length).toBeGreaterThan(25);
 });
 
-it("gives the daemon's client a full mark after a course of all that happens in the field", async () => {
+it("gives the daemon's client a full mark after a drill of all that happens in the field", async () => {
   const agent = await startAgent({});
   sandbox.clientExam.begin();
   let serial = 0;

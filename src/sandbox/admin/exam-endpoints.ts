@@ -8,19 +8,19 @@ import type { Stage } from './stage.ts';
 export function addExamEndpoints(router: Router, stage: Stage): void {
   const add = (method: string, path: string, handle: (call: Call) => Answer) =>
     router.add(method, `/sandbox/${path}`, handle, { auth: 'none' });
-  let course: { over: boolean; missed: string[] } | undefined;
+  let drill: { over: boolean; missed: string[] } | undefined;
 
   add('POST', 'exam', (call) => {
     const { provoke } = adminBody(call, 'exam');
     if (provoke !== undefined && typeof provoke !== 'boolean') {
       throw refusal(400, 'is neither true nor false', 'provoke');
     }
-    if (course?.over === false) throw refusal(409, 'a client is taken through the course already');
+    if (drill?.over === false) throw refusal(409, 'a client is taken through the drill already');
     stage.clientExam.begin();
-    course = undefined;
+    drill = undefined;
     if (provoke === true) {
       const taken = { over: false, missed: [] as string[] };
-      course = taken;
+      drill = taken;
       stage.later(0, async () => {
         taken.missed = await stage.provokeClient();
         taken.over = true;
@@ -32,7 +32,7 @@ export function addExamEndpoints(router: Router, stage: Stage): void {
     status: 200,
     body: {
       running: stage.clientExam.isRunning,
-      ...(course === undefined ? {} : { course }),
+      ...(drill === undefined ? {} : { drill }),
       marks: stage.clientExam.marks(),
     },
   }));

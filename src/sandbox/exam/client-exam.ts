@@ -21,7 +21,7 @@ const MAX_WORDS = 5;
 
 /**
  * Watches what a client sends, and marks it by what the interface asks of clients. It only looks: what a client meets is set by faults,
- * or by the course (`course.ts`). Nothing is watched before `begin` and after `end`.
+ * or by the drill (`drill.ts`). Nothing is watched before `begin` and after `end`.
  */
 export class ClientExam {
   readonly #log: RequestLog;

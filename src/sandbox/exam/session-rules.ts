@@ -96,7 +96,7 @@ export const SESSION_RULES: readonly Rule[] = [
     requirement: 'a token that is no longer needed is revoked',
     begin: (tally, { ownerOf }) => {
       const current = new Map<string, { token: string; endsMs: number }>();
-      const replaced = new Remembered<{ atMs: number }>();
+      const replaced = new Remembered<{ atMs: number; leftMs: number }>();
       return {
         see: (one) => {
           if (issues(one)) {
@@ -104,8 +104,8 @@ export const SESSION_RULES: readonly Rule[] = [
             const owner = ownerOf(token);
             if (owner === undefined) return;
             const before = current.get(owner);
-            if (before && before.endsMs - one.endedMs > WORTH_REVOKING_MS)
-              replaced.set(before.token, { atMs: one.endedMs });
+            const leftMs = before === undefined ? 0 : before.endsMs - one.endedMs;
+            if (before !== undefined && leftMs > 0) replaced.set(before.token, { atMs: one.endedMs, leftMs });
             current.set(owner, { token, endsMs: one.endedMs + lifeMs(one) });
           }
           const token = one.form.get('token');
@@ -120,7 +120,9 @@ export const SESSION_RULES: readonly Rule[] = [
           }
         },
         open: (nowMs) => {
-          const late = [...replaced.entries()].filter(([, { atMs }]) => nowMs - atMs > REVOKE_WITHIN_MS).length;
+          const isLate = (one: { atMs: number; leftMs: number }) =>
+            one.leftMs > WORTH_REVOKING_MS && nowMs - one.atMs > REVOKE_WITHIN_MS;
+          const late = [...replaced.entries()].filter(([, one]) => isLate(one)).length;
           return late === 0 ? undefined : `${late} replaced while they lived, and not revoked`;
         },
       };

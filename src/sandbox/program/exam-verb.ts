@@ -67,13 +67,13 @@ async function examineClient(
   await client.send('POST', 'exam', { provoke: flags.provoke === true });
   const endMs = systemClock.monotonicMs() + forMs;
   let state = await client.get<ClientExamView>('exam');
-  while (flags.provoke === true ? state.course?.over !== true : systemClock.monotonicMs() < endMs) {
+  while (flags.provoke === true ? state.drill?.over !== true : systemClock.monotonicMs() < endMs) {
     await systemClock.sleep(500);
     state = await client.get<ClientExamView>('exam');
   }
   await client.send('DELETE', 'exam');
-  const { marks, course } = state;
-  const missed = course?.missed ?? [];
+  const { marks, drill } = state;
+  const missed = drill?.missed ?? [];
   const steps = missed.map((step) => `\nNever met: ${step}.`).join('');
   const full = isFull(marks, false) && missed.length === 0;
   show(`${marksText(marks)}${steps}`, { full, marks, missed });
@@ -82,7 +82,7 @@ async function examineClient(
 
 interface ClientExamView {
   marks: Mark[];
-  course?: { over: boolean; missed: string[] };
+  drill?: { over: boolean; missed: string[] };
 }
 
 const STATES = { held: 'yes', broken: 'NO', unseen: '-' } as const;

@@ -4,7 +4,7 @@ import type { RequestEntry } from '../http/request-entry.ts';
 import type { RequestLog } from '../http/request-log.ts';
 import type { TokenStore } from '../tokens/token-store.ts';
 
-export interface CourseParts {
+export interface DrillParts {
   log: RequestLog;
   faults: Faults;
   tokens: TokenStore;
@@ -14,15 +14,15 @@ export interface CourseParts {
 
 /** How long each step waits for the client to meet it. */
 const PATIENCE_MS = 30_000;
-/** Of a token of the course, in seconds: short enough to see it replaced. */
+/** Of a token of the drill, in seconds: short enough to see it replaced. */
 const LIFE_S = 12;
 const RETRY_AFTER_S = 2;
 
-type Step = [what: string, act: (parts: CourseParts) => void, isMet: (entry: RequestEntry) => boolean];
+type Step = [what: string, act: (parts: DrillParts) => void, isMet: (entry: RequestEntry) => boolean];
 
 const isDone = ({ path, status }: RequestEntry) => path.startsWith('/v') && status >= 200 && status < 300;
 const isSignIn = ({ path, status }: RequestEntry) => /oauth\/token$/.test(path) && status === 200;
-const once = (fault: NewFault) => (parts: CourseParts) => void parts.faults.add({ path: '/v*', times: 1, ...fault });
+const once = (fault: NewFault) => (parts: DrillParts) => void parts.faults.add({ path: '/v*', times: 1, ...fault });
 const met = (text: RegExp) => (entry: RequestEntry) => text.test(entry.fault ?? '');
 
 /**
@@ -54,7 +54,7 @@ const STEPS: readonly Step[] = [
 ];
 
 /** Takes the client through all steps; gives those that it never met, in words. */
-export async function takeCourse(parts: CourseParts, signal: AbortSignal): Promise<string[]> {
+export async function runDrill(parts: DrillParts, signal: AbortSignal): Promise<string[]> {
   const missed: string[] = [];
   for (const [what, act, isMet] of STEPS) {
     const { id } = parts.log.list().at(-1) ?? { id: 0 };
@@ -72,7 +72,7 @@ export async function takeCourse(parts: CourseParts, signal: AbortSignal): Promi
 
 /** Whether such a request came already, or comes in time. */
 function comes(
-  { log, clock }: CourseParts,
+  { log, clock }: DrillParts,
   wanted: (entry: RequestEntry) => boolean,
   signal: AbortSignal,
 ): Promise<boolean> {
