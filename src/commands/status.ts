@@ -4,6 +4,7 @@ import { messageOf, TagferryError, UsageError } from '../base/errors.ts';
 import { jsonText } from '../base/foreign-text.ts';
 import { readDuration } from '../base/quantity.ts';
 import { painter, widthOf } from '../base/table.ts';
+import { AGENT_WAITING } from '../control/waiting-routes.ts';
 import { askDaemon, type DaemonPlace, daemonPlace, NoDaemonError } from './control-client.ts';
 import { type ShownStatus, statusScreen } from './status-screen.ts';
 
@@ -34,12 +35,19 @@ async function once(place: DaemonPlace, flags: Flags): Promise<void> {
   try {
     process.stdout.write(`${await shown(place, flags)}\n`);
   } catch (error) {
-    if (flags.json && error instanceof NoDaemonError) {
-      const { code, message, hint } = error;
-      process.stdout.write(`${jsonText({ state: 'not running', code, message, hint })}\n`);
+    const state = stateWithout(error);
+    if (flags.json && state !== undefined) {
+      const { code, message, hint } = error as TagferryError;
+      process.stdout.write(`${jsonText({ state, code, message, hint })}\n`);
     }
     throw error;
   }
+}
+
+/** What is known of a daemon that gives no report. */
+function stateWithout(error: unknown): string | undefined {
+  if (error instanceof NoDaemonError) return 'not running';
+  return error instanceof TagferryError && error.code === AGENT_WAITING ? 'waiting' : undefined;
 }
 
 async function shown(place: DaemonPlace, flags: Flags): Promise<string> {

@@ -250,6 +250,7 @@ export class BufferFlow {
   }
 
   #warnOfBounds(facts: StoreFacts): void {
+    this.#warnOfSeries();
     const { bufferMaxBytes } = this.#settings;
     const { freeBytes, bytes, totalBytes } = facts.disk;
     // A file system that does not say how large it is does not say what is free either.
@@ -258,6 +259,16 @@ export class BufferFlow {
     this.#log.warn(
       { event: 'buffer.bound_beyond_disk', bufferMaxBytes, availableBytes: room },
       'BUFFER_MAX_BYTES does not fit on the file system of STATE_DIR beside what BUFFER_MIN_FREE keeps free',
+    );
+  }
+
+  #warnOfSeries(): void {
+    const wanted = this.#settings.maxSeries;
+    const granted = maxSeries(this.#settings);
+    if (wanted === undefined || wanted <= granted) return;
+    this.#log.warn(
+      { event: 'buffer.max_series_beyond_memory', maxSeries: wanted, granted },
+      'MAX_SERIES is more than the memory of the unit has room for: programs may open as many as it has',
     );
   }
 

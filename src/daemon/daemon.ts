@@ -34,6 +34,7 @@ import { DegradedStart } from './degraded-start.ts';
 import { drainFirst } from './draining-start.ts';
 import { EventsFlow } from './events-flow.ts';
 import { firstLoginTried } from './first-login.ts';
+import { collectGarbage } from './memory.ts';
 import { operatorRoutes } from './operator-routes.ts';
 import { uplinkPace } from './pace.ts';
 import { PlatformFlow } from './platform-flow.ts';
@@ -114,7 +115,8 @@ export class Daemon {
     });
     this.#service = new ServiceManager({ clock, log, environment });
     const session = () => this.#platform.sessionReport();
-    this.#waiting = new DegradedStart({ settings, clock, log, service: this.#service, session });
+    const place = controlPath(environment, settings.stateDir);
+    this.#waiting = new DegradedStart({ settings, clock, log, service: this.#service, session, controlPath: place });
     this.#rates = new Rates(this.#startedMs);
     this.#quota = new Quota(this.#platform.client, clock);
   }
@@ -126,10 +128,11 @@ export class Daemon {
     return new BufferFlow({ settings, clock, log, metrics: this.#metrics, onDeath: onFatal, storeThread, ...time });
   }
 
-  async #reopenBuffer(): Promise<BufferFlow> {
-    await this.#buffer.stop();
+  /** What was made before is closed, though its disk fails. The new one is not open yet. */
+  async #renewBuffer(): Promise<BufferFlow> {
+    await stopSteps(this.#options.log)('buffer', this.#buffer.stop());
+    collectGarbage();
     this.#buffer = this.#makeBuffer();
-    await this.#buffer.start();
     return this.#buffer;
   }
 
@@ -141,8 +144,8 @@ export class Daemon {
     const flows = { settings, clock, log, platform: this.#platform, metrics: this.#metrics };
     let login: Promise<void> | undefined;
     const startSession = () => (login ??= session.start(this.#stopping.signal));
-    const reopen = () => this.#reopenBuffer();
-    const draining = { ...flows, tags: tags.tags, waiting: this.#waiting, startSession, reopen };
+    const renew = () => this.#renewBuffer();
+    const draining = { ...flows, tags: tags.tags, waiting: this.#waiting, startSession, renew };
     if (!(await drainFirst(this.#buffer, draining))) return;
     await this.#files.started(configuration);
     this.#events = new EventsFlow({
@@ -230,11 +233,8 @@ export class Daemon {
       clock,
       log,
     });
-    this.#control = new ControlServer(routes, {
-      path: controlPath(this.#options.environment, settings.stateDir),
-      clock,
-      log,
-    });
+    const path = controlPath(this.#options.environment, settings.stateDir);
+    this.#control = new ControlServer(routes, { path, clock, log });
     await this.#control.start();
   }
 

@@ -1,11 +1,13 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Clock } from '../base/clock.ts';
-import { codeOf, type TagferryError } from '../base/errors.ts';
+import { codeOf, messageOf, type TagferryError } from '../base/errors.ts';
 import { answerEarly } from '../base/inbound/body.ts';
 import { hostRule } from '../base/inbound/host-rule.ts';
 import { type InboundOptions, InboundServer } from '../base/inbound/inbound-server.ts';
 import type { Logger } from '../base/logger.ts';
 import type { Settings } from '../config/settings.ts';
+import { ControlServer } from '../control/control-server.ts';
+import { waitingRoutes } from '../control/waiting-routes.ts';
 import { STORE_UNAVAILABLE } from '../store/store-messages.ts';
 import { certificateFiles, type TlsSettings } from './certificate-files.ts';
 import type { ServiceManager } from './service-manager.ts';
@@ -19,8 +21,18 @@ export interface DegradedStartOptions {
   service: Pick<ServiceManager, 'ready' | 'reloading' | 'startWatchdog' | 'status'>;
   /** As `/healthz` shows it. */
   session(): unknown;
+  /** Where verbs ask. */
+  controlPath: string;
   /** How often an address in use is tried again, a second apart: a predecessor may be on its way out. */
   listenRetries?: number;
+}
+
+/** What the work before a start has at hand. */
+export interface WorkOfStart {
+  signal: AbortSignal;
+  tell(why: TagferryError): void;
+  /** Calls `open` until the disk takes it; rejects where `stop` came first, and with what another attempt cannot mend. */
+  untilOpen(open: () => Promise<void>): Promise<void>;
 }
 
 /** Between two attempts, doubling: a file system that comes back is seen soon, one that does not is left alone. */
@@ -40,6 +52,8 @@ export class DegradedStart {
   readonly #options: DegradedStartOptions;
   readonly #stopping = new AbortController();
   #listeners: InboundServer[] = [];
+  #control: ControlServer | undefined;
+  #isListening = false;
   #why: TagferryError | undefined;
   #working: Promise<void> | undefined;
   #attempts = 0;
@@ -62,37 +76,38 @@ export class DegradedStart {
    * what `listen` says of an address.
    */
   async until(open: () => Promise<void>): Promise<boolean> {
-    const { clock, log } = this.#options;
     const { signal } = this.#stopping;
-    const startMs = clock.monotonicMs();
     try {
-      while (!(await this.#attempt(open))) {
-        const waitMs = Math.min(MAX_WAIT_MS, FIRST_WAIT_MS * 2 ** Math.min(this.#attempts - 1, 10));
-        this.#nextAttemptMs = clock.monotonicMs() + waitMs;
-        await this.#wait();
-        await clock.sleep(Math.max(0, this.#nextAttemptMs - clock.monotonicMs()), signal);
-      }
+      await this.#tryUntilOpen(open);
     } catch (error) {
       if (signal.aborted) return false;
       throw error;
     } finally {
       await this.#close();
     }
-    if (this.#attempts > 1 && !signal.aborted) {
-      const fields = { attempts: this.#attempts, waitedMs: Math.round(clock.monotonicMs() - startMs) };
-      log.info({ event: 'store.available', ...fields }, 'the state folder can be written, the start goes on');
-    }
     return !signal.aborted;
+  }
+
+  async #tryUntilOpen(open: () => Promise<void>): Promise<void> {
+    const { clock, log } = this.#options;
+    const startMs = clock.monotonicMs();
+    this.#attempts = 0;
+    while (!(await this.#attempt(open))) {
+      const waitMs = Math.min(MAX_WAIT_MS, FIRST_WAIT_MS * 2 ** Math.min(this.#attempts - 1, 10));
+      this.#nextAttemptMs = clock.monotonicMs() + waitMs;
+      await this.#wait();
+      await clock.sleep(Math.max(0, this.#nextAttemptMs - clock.monotonicMs()), this.#stopping.signal);
+    }
+    if (this.#attempts === 1 || this.#stopping.signal.aborted) return;
+    const fields = { attempts: this.#attempts, waitedMs: Math.round(clock.monotonicMs() - startMs) };
+    log.info({ event: 'store.available', ...fields }, 'the state folder can be written, the start goes on');
   }
 
   /**
    * Does what must be done before anything is taken in, the doors open meanwhile as while it is waited for a disk. `work` tells
-   * now and then why, and that it is not stuck. `false` where `stop` came first.
+   * now and then why, and that it is not stuck; what it opens it may wait for, as `until` does. `false` where `stop` came first.
    */
-  async during(
-    why: TagferryError,
-    work: (signal: AbortSignal, tell: (why: TagferryError) => void) => Promise<void>,
-  ): Promise<boolean> {
+  async during(why: TagferryError, work: (doing: WorkOfStart) => Promise<void>): Promise<boolean> {
     const { service, clock } = this.#options;
     const { signal } = this.#stopping;
     const tell = (now: TagferryError) => {
@@ -104,7 +119,9 @@ export class DegradedStart {
       try {
         tell(why);
         await this.#openAndTell();
-        await work(signal, tell);
+        await work({ signal, tell, untilOpen: (open) => this.#tryUntilOpen(open) });
+      } catch (error) {
+        if (!signal.aborted) throw error;
       } finally {
         await this.#close();
       }
@@ -144,15 +161,17 @@ export class DegradedStart {
     );
   }
 
-  /** After the first attempt opens the doors and tells the service manager; after others only what is new. */
+  /** At first opens the doors and tells the service manager; later only what is new. */
   async #wait(): Promise<void> {
-    if (this.#attempts > 1) return this.#options.service.status(this.#statusLine());
+    if (this.#isListening) return this.#options.service.status(this.#statusLine());
     await this.#openAndTell();
   }
 
   async #openAndTell(): Promise<void> {
     const { service, clock } = this.#options;
+    this.#isListening = true;
     await this.#open();
+    await this.#openControl();
     await service.ready(this.#statusLine());
     service.startWatchdog(() => clock.monotonicMs() - this.#lastProgressMs < OPENING_PATIENCE_MS);
   }
@@ -204,6 +223,21 @@ export class DegradedStart {
     }
   }
 
+  /** Beside a state folder that takes no writes no socket can be made: then the log and the service manager tell alone. */
+  async #openControl(): Promise<void> {
+    const { controlPath: path, clock, log } = this.#options;
+    const control = new ControlServer(
+      waitingRoutes(() => this.#why),
+      { path, clock, log },
+    );
+    await control.start().then(
+      () => {
+        this.#control = control;
+      },
+      (error: unknown) => log.debug({ event: 'control.unavailable', error: messageOf(error) }, 'verbs cannot ask yet'),
+    );
+  }
+
   #sentence(): string {
     const { message, hint } = this.#why ?? { message: 'it is over in a moment', hint: undefined };
     return `the start waits, nothing is taken in: ${message}${hint === undefined ? '' : `. ${hint}`}`;
@@ -239,8 +273,10 @@ export class DegradedStart {
   }
 
   async #close(): Promise<void> {
-    await Promise.all(this.#listeners.map((listener) => listener.stop()));
+    await Promise.all([...this.#listeners, this.#control].map((listener) => listener?.stop()));
     this.#listeners = [];
+    this.#control = undefined;
+    this.#isListening = false;
     this.#why = undefined;
   }
 }

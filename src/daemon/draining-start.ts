@@ -30,8 +30,8 @@ export interface DrainingStartOptions {
   metrics: Metrics;
   /** Begins the first login, however often it is asked. */
   startSession(): Promise<void>;
-  /** Closes the buffer that is open, and opens another. */
-  reopen(): Promise<BufferFlow>;
+  /** Closes the buffer that is open, and makes another, which is to be opened. */
+  renew(): Promise<BufferFlow>;
 }
 
 const LOOK_MS = 200;
@@ -49,9 +49,14 @@ export async function drainFirst(buffer: BufferFlow, options: DrainingStartOptio
   const { clock, log, waiting } = options;
   const startMs = clock.monotonicMs();
   let rounds = 0;
-  const isOver = await waiting.during(why(buffer), async (signal, tell) => {
+  const isOver = await waiting.during(why(buffer), async ({ signal, tell, untilOpen }) => {
     await options.startSession();
-    for (let open = buffer; open.facts.notLoaded > 0 && !signal.aborted; open = await options.reopen()) {
+    const reopen = async () => {
+      const next = await options.renew();
+      await untilOpen(() => next.start());
+      return next;
+    };
+    for (let open = buffer; open.facts.notLoaded > 0 && !signal.aborted; open = await reopen()) {
       rounds++;
       const fields = { round: rounds, series: open.catalogue.size, values: open.bufferedValues };
       log.warn(
@@ -68,7 +73,10 @@ export async function drainFirst(buffer: BufferFlow, options: DrainingStartOptio
   return true;
 }
 
-/** Posts what is loaded, until nothing of it is left or nothing more leaves. */
+/**
+ * Posts what is loaded, until nothing of it is left or nothing more leaves. What has left is written down first: on a disk that
+ * takes no writes meanwhile the next opening would find it there still, and post it again.
+ */
 async function drainRound(
   buffer: BufferFlow,
   { settings, tags, platform, clock, log, metrics }: DrainingStartOptions,
@@ -97,9 +105,10 @@ async function drainRound(
   let saidMs = movedMs;
   // What is held may stay so for weeks: others go on beside it.
   const isAllHeld = () => [...buffer.outgoing.lanes().keys()].every((asset) => holds.isHeld(asset));
-  const mayReopen = () => left < first && (isAllHeld() || clock.monotonicMs() - movedMs > STALLED_MS);
+  const mayReopen = () =>
+    !buffer.facts.dirty && left < first && (isAllHeld() || clock.monotonicMs() - movedMs > STALLED_MS);
   try {
-    while (left > 0 && !signal.aborted && !mayReopen()) {
+    while ((left > 0 || buffer.facts.dirty) && !signal.aborted && !mayReopen()) {
       await clock.sleep(LOOK_MS, signal).catch(() => {});
       const nowMs = clock.monotonicMs();
       if (buffer.bufferedValues < left) movedMs = nowMs;
@@ -117,6 +126,8 @@ async function drainRound(
 }
 
 function why(buffer: BufferFlow): StoreError {
+  const { failure } = buffer.committer;
+  if (failure) return failure;
   const words =
     `more series wait in the buffer than the memory allows: the oldest ${buffer.bufferedValues} values drain, ` +
     `${buffer.facts.notLoaded} follow`;

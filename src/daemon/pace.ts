@@ -37,23 +37,26 @@ const FLUSH_VALUES = 128 * 1024;
 const SERIES_BYTES = 400;
 const SERIES_SHARE = 0.1;
 
-/** How many series programs may open. */
+/** How many series programs may open: MAX_SERIES, or by the memory; never more than a start could load. */
 export function maxSeries({ maxSeries }: Settings, limitBytes = memoryLimitBytes()): number {
-  return maxSeries ?? Math.floor((limitBytes * SERIES_SHARE) / SERIES_BYTES);
+  const byMemory = Math.floor((limitBytes * SERIES_SHARE) / SERIES_BYTES);
+  return Math.min(maxSeries ?? byMemory, maxSeriesAtStart(limitBytes));
 }
 
-/** A start may load more than programs may open, so that what was let in under a larger bound goes on as ever. */
+/**
+ * A start may load more than programs may open unless MAX_SERIES says so, and what was let in under a larger bound goes on as ever.
+ * MAX_SERIES itself does not count here: a daemon that loads more than it has memory for is ended for it, and so is the next one.
+ */
 const START_SHARE = 1.5;
 
 /** How many series a start loads: beyond, it drains first (`drainFirst`). */
-export function maxSeriesAtStart(settings: Settings, limitBytes = memoryLimitBytes()): number {
-  const byMemory = maxSeries({ ...settings, maxSeries: undefined }, limitBytes);
-  return Math.floor(START_SHARE * Math.max(byMemory, maxSeries(settings, limitBytes)));
+export function maxSeriesAtStart(limitBytes = memoryLimitBytes()): number {
+  return Math.floor((START_SHARE * limitBytes * SERIES_SHARE) / SERIES_BYTES);
 }
 
 /** What the store thread opens. Verbs load everything: they have no unit that bounds their memory. */
 export function storeThreadOptions(settings: Settings, holder: Holder = 'daemon'): StoreThreadOptions {
-  const maxLoadedSeries = holder === 'daemon' ? maxSeriesAtStart(settings) : undefined;
+  const maxLoadedSeries = holder === 'daemon' ? maxSeriesAtStart() : undefined;
   return { stateDir: settings.stateDir, holder, values: { ...storeOptions(settings), maxLoadedSeries } };
 }
 

@@ -53,6 +53,7 @@ function make(tls?: { cert: string; key: string }): DegradedStart {
     clock,
     log: telling((fields) => void logged.push(fields)),
     session: () => ({ state: 'idle' }),
+    controlPath: path('control'),
     service: {
       ready: async (status) => void told.push(`ready ${status}`),
       reloading: async () => void told.push('reloading'),
@@ -100,6 +101,43 @@ function ask(name: string, options: { method?: string; expect?: string; body?: B
     else outgoing.flushHeaders();
   });
 }
+
+describe('what is done before a start', () => {
+  it('waits for a disk that takes no writes meanwhile, the doors open all the time, and goes on', async () => {
+    const answers: string[] = [];
+    const over = room.during(new StoreError('it drains', { code: 'store.draining' }), async ({ tell, untilOpen }) => {
+      answers.push((await ask('ingest')).text);
+      await untilOpen(open);
+      tell(new StoreError('it drains on', { code: 'store.draining' }));
+      answers.push((await ask('ops')).text);
+    });
+    await vi.waitFor(() => expect(triedMs.length).toBe(1));
+    expect((await ask('ops')).text).toContain('the disk is full');
+    expect((await ask('control')).text).toContain('the daemon waits at its start: the disk is full');
+    failure = undefined;
+    await vi.waitFor(() => expect(clock.waiting).toBeGreaterThanOrEqual(1));
+    await clock.advance(1_000);
+    expect(await over).toBe(true);
+    expect(answers).toEqual([expect.stringContaining('it drains'), expect.stringContaining('it drains on')]);
+    expect(logged.map(({ event, attempts }) => [event, attempts])).toEqual([
+      ['store.unavailable', 1],
+      ['store.available', 2],
+    ]);
+    expect(['ingest', 'ops', 'control'].filter((name) => existsSync(path(name)))).toEqual([]);
+  });
+
+  it('ends with a stop while it waits, and with what another attempt cannot mend', async () => {
+    const during = () =>
+      room.during(new StoreError('it drains', { code: 'store.draining' }), ({ untilOpen }) => untilOpen(open));
+    const stopped = during();
+    await vi.waitFor(() => expect(triedMs.length).toBe(1));
+    await room.stop();
+    expect(await stopped).toBe(false);
+    room = make();
+    failure = new StoreError('another daemon has it', { code: 'store.locked' });
+    await expect(during()).rejects.toThrow('another daemon has it');
+  });
+});
 
 describe('the wait for the state folder', () => {
   it('opens no door and tells nobody where the first attempt succeeds', async () => {

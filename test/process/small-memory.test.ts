@@ -1,12 +1,18 @@
 /**
  * A backlog of more series than the memory allows to load: the start drains it a part at a time and takes nothing in until the
- * rest fits; nothing is lost, whatever ends it meanwhile, and what is held delays no others.
+ * rest fits; nothing is lost, whatever ends it meanwhile, and what is held delays no others. Once with the memory that the shipped
+ * bounds leave, and with what is told of a small one, where the series of each round can be counted.
  */
+import { cpSync, writeFileSync } from 'node:fs';
+import { constants } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { runVerb } from '../commands/verb-run.ts';
+import { compileDiskLayer } from '../faults/disk-fault.ts';
 import { AgentProcess } from './agent-process.ts';
+import { GatewayProcess } from './gateway-process.ts';
 
 const SERIES_AN_ASSET = 500;
 const ASSETS = [881, 882, 883, 884, 885, 886, 887, 888];
@@ -55,7 +61,7 @@ function missing(asset: number, values: number): number {
   return count;
 }
 
-it('leaves a part at a time, whatever ends the start meanwhile', async () => {
+it('leaves a part at a time, whatever ends the start meanwhile', { timeout: 150_000 }, async () => {
   await agent.start();
   await agent.push([{ asset: 881, key: 'first', value: 1, timestamp: TIME_MS }]);
   // So shortly after a delivery the log is flushed within seconds: some of it stands in segments, some does not.
@@ -78,6 +84,14 @@ it('leaves a part at a time, whatever ends the start meanwhile', async () => {
   expect(health.status).toBe(503);
   expect(health.text).toContain('more series wait in the buffer than the memory allows');
   expect((await agent.push([{ asset: 881, key: 'new', value: 1 }])).status).toBe(503);
+  const words = 'the daemon waits at its start: more series wait in the buffer than the memory allows';
+  const status = await runVerb(['status', '--config', agent.config]);
+  expect([status.status, status.stderr]).toEqual([1, expect.stringContaining(words)]);
+  const { stdout } = await runVerb(['status', '--json', '--config', agent.config]);
+  expect(JSON.parse(stdout)).toMatchObject({ state: 'waiting', message: expect.stringContaining(words) as string });
+  const doctor = await runVerb(['doctor', '--config', agent.config]);
+  expect(doctor.stdout).toContain(words);
+  expect(doctor.stdout).toContain('with more memory at once');
   sandbox.takePermission(HELD);
   await sandbox.goOnline();
   await agent.until(() => rounds().length > 1, 'a second round');
@@ -96,4 +110,73 @@ it('leaves a part at a time, whatever ends the start meanwhile', async () => {
   const pushed = await agent.push([{ asset: 888, key: keyOf(0), value: next.value, timestamp: next.timestampMs }]);
   expect(pushed.status).toBe(204);
   await agent.until(() => sandbox.values.compare(888, keyOf(0), [next]).missing.length === 0, 'what is new arrives');
+});
+
+it('waits for a disk that takes no writes, posts nothing twice for it, and goes on', { timeout: 120_000 }, async () => {
+  await agent.start();
+  await sandbox.goOffline('refuse');
+  await pushRound(0);
+  expect(await agent.end('SIGKILL')).toBe('SIGKILL');
+  const orders = (text: string) => writeFileSync(join(agent.folder, 'orders'), `${text}\n`);
+  orders('');
+  const child = agent.launch({
+    ...SMALL,
+    LD_PRELOAD: compileDiskLayer(),
+    DISK_LAYER_PATH: agent.state,
+    DISK_LAYER_ORDERS: join(agent.folder, 'orders'),
+  });
+  await agent.until(() => rounds().length > 0, 'the start drains');
+  orders(`refuse_writes ${constants.errno.EROFS}`);
+  await sandbox.goOnline();
+  const health = () => agent.call(agent.ops, '/healthz').catch(() => ({ text: '' }));
+  await agent.until(() => sandbox.values.counts().stored >= rounds()[0]!.series, 'what was loaded has left');
+  await agent.until(async () => (await health()).text.includes('refuses'), 'it says that the disk refuses');
+  expect([child.exitCode, rounds().length]).toEqual([null, 1]);
+  orders('');
+  await agent.until(() => agent.logged('agent.ready').length > 1, 'the start goes on');
+  await agent.until(async () => (await agent.metric('tagferry_buffer_values')) === 0, 'the buffer is empty');
+  const { stored, received } = sandbox.values.counts();
+  expect([stored, received]).toEqual([ASSETS.length * SERIES_AN_ASSET, ASSETS.length * SERIES_AN_ASSET]);
+});
+
+it('drains 200,000 series within the bounds that are shipped, whatever MAX_SERIES says', {
+  timeout: 240_000,
+}, async () => {
+  const many = 200_000;
+  const aRequest = 5_000;
+  const env = { MAX_SERIES: String(many) };
+  const roomy = new AgentProcess(sandbox.url, { env });
+  const gateway = new GatewayProcess(sandbox.url, { env });
+  try {
+    await sandbox.goOffline('refuse');
+    await roomy.start();
+    for (let from = 0; from < many; from += aRequest) {
+      const values = Array.from({ length: aRequest }, (_, i) => ({
+        asset: ASSETS[i % ASSETS.length],
+        key: keyOf(from + i),
+        value: from + i,
+        timestamp: TIME_MS,
+      }));
+      expect((await roomy.push(values)).status).toBe(204);
+    }
+    expect(await roomy.end('SIGKILL')).toBe('SIGKILL');
+    cpSync(roomy.state, gateway.state, { recursive: true });
+    gateway.launch();
+    await gateway.until(() => gateway.logged('store.draining').length > 0, 'the start drains', 120_000);
+    await sandbox.goOnline();
+    await gateway.until(() => gateway.logged('agent.ready').length > 0, 'the rest fits', 180_000);
+    await gateway.until(async () => (await gateway.metric('tagferry_buffer_values')) === 0, 'it is empty', 120_000);
+    expect(gateway.logged('store.draining').length).toBeGreaterThan(1);
+    expect(gateway.bounds.kills).toBe(0);
+    let wrong = 0;
+    for (let i = 0; i < many; i++) {
+      const one = [{ timestampMs: TIME_MS, value: i }];
+      const { missing, invented, different } = sandbox.values.compare(ASSETS[i % ASSETS.length]!, keyOf(i), one);
+      wrong += missing.length + invented.length + different.length;
+    }
+    expect([wrong, sandbox.values.counts().stored]).toEqual([0, many]);
+  } finally {
+    await roomy.dispose();
+    await gateway.dispose();
+  }
 });

@@ -1,7 +1,8 @@
 import { systemClock } from '../../base/clock.ts';
-import { messageOf } from '../../base/errors.ts';
+import { messageOf, TagferryError } from '../../base/errors.ts';
 import { checkConfiguration, configurationDirectory, readSettingsLeniently } from '../../config/configuration.ts';
 import type { Problem } from '../../config/problem.ts';
+import { AGENT_WAITING } from '../../control/waiting-routes.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
 import { SOURCE_KINDS } from '../../sources/kinds.ts';
 import { withOwnEyes } from '../configuration-verdict.ts';
@@ -20,11 +21,11 @@ export async function beginConsultation(
   const environment = serviceEnvironment(directory, ownEnvironment);
   const place = daemonPlace(config, environment);
   let daemon: StatusReport | undefined;
-  let daemonTrouble: string | undefined;
+  let daemonTrouble: Consultation['daemonTrouble'];
   try {
     daemon = await askDaemon<StatusReport>(place, 'status');
   } catch (error) {
-    if (!(error instanceof NoDaemonError)) daemonTrouble = messageOf(error);
+    if (!(error instanceof NoDaemonError)) daemonTrouble = troubleOf(error);
   }
   const checked = checkConfiguration({ directory, environment, kinds: SOURCE_KINDS });
   const isOwn = isServiceFolder(directory) && !isServiceView(environment);
@@ -45,4 +46,11 @@ export async function beginConsultation(
     isService: isServiceView(environment),
     platformAnswers: false,
   };
+}
+
+/** What asking for the state met: a daemon whose start waits says why, and what to do. */
+function troubleOf(error: unknown): NonNullable<Consultation['daemonTrouble']> {
+  const isWaiting = error instanceof TagferryError && error.code === AGENT_WAITING;
+  const next = isWaiting ? error.hint : undefined;
+  return { text: messageOf(error), next: next ?? 'Use sudo, or add the user to the group tagferry.' };
 }

@@ -42,7 +42,7 @@ export interface Consultation {
   /** What the running daemon says; `undefined` where none answers. */
   daemon: StatusReport | undefined;
   /** Why the daemon could not be asked, where it is not just absent. */
-  daemonTrouble: string | undefined;
+  daemonTrouble: { text: string; next: string } | undefined;
   /** This process looks with the service's eyes: what it may not, the service may not. */
   isService: boolean;
   /** Left by the network check: whether the platform answers HTTP at all. */

@@ -27,7 +27,7 @@ export async function checkService(consultation: Consultation): Promise<CheckLin
     else if (daemon.state === 'online') lines.push(ok('daemon', text));
     else lines.push(warning('daemon', text, 'See `tagferry status`, and the lines below.'));
   } else if (daemonTrouble !== undefined) {
-    lines.push(warning('daemon', plain(daemonTrouble), 'Use sudo, or add the user to the group tagferry.'));
+    lines.push(warning('daemon', plain(daemonTrouble.text), plain(daemonTrouble.next)));
   } else if (unit?.ActiveState === 'active') {
     const next = 'Name the configuration of the service with --config, or restart it: `systemctl restart tagferry`.';
     lines.push(failure('daemon', `the service is active, but nobody answers at ${place.socket}`, next));
