@@ -118,9 +118,8 @@ export class PlatformClient extends ApiCalls {
       this.platformClock.observe(answer);
       if (answer.status === 401) lease.refused();
       else lease.accepted();
-      // Who has paid by himself also rests by himself.
-      if (answer.status === 429 && call.kind !== 'paid')
-        budget?.restUntil(clock.monotonicMs() + this.platformClock.restMs(answer));
+      // One rule for every call, a post's too: who has paid by himself reads from the budget how long it rests.
+      if (answer.status === 429) budget?.restUntil(clock.monotonicMs() + this.platformClock.restMs(answer));
       return answer;
     } catch (error) {
       const counted = lease !== undefined && !NOT_COUNTED.has(codeOf(error) ?? '');

@@ -20,7 +20,7 @@ export class PlatformClock {
     this.#clock = clock;
   }
 
-  observe(answer: PlatformAnswer): void {
+  observe(answer: Pick<PlatformAnswer, 'header'>): void {
     const platformMs = Date.parse(answer.header('date') ?? '');
     if (Number.isNaN(platformMs)) return;
     this.#seen = { platformMs, atMonotonicMs: this.#clock.monotonicMs() };
@@ -38,25 +38,19 @@ export class PlatformClock {
     return nowMs === undefined ? undefined : nowMs - this.#clock.wallMs();
   }
 
-  /** See `restAfterMs`, with the time of earlier answers where this one has none. */
-  restMs(answer: PlatformAnswer): number {
+  /**
+   * How long a 429 keeps everyone waiting (docs/interface.md): as `Retry-After` says, else until the next minute starts by the
+   * platform's own clock (its limit is one of minutes), and a random while more, so that not every gateway comes back in
+   * that second.
+   */
+  restMs(answer: Pick<PlatformAnswer, 'header'>): number {
     this.observe(answer);
-    return restAfterMs(answer, this.#clock, this.nowMs());
+    const nowMs = this.nowMs();
+    const asked = retryAfterMs(answer.header('retry-after'), nowMs ?? this.#clock.wallMs());
+    if (asked !== undefined) {
+      return Math.min(Math.max(asked, MIN_REST_MS), MAX_REST_MS) + this.#clock.random() * RETRY_AFTER_SPREAD_MS;
+    }
+    const toNextMinute = nowMs === undefined ? MINUTE_MS : MINUTE_MS - (nowMs % MINUTE_MS);
+    return toNextMinute + this.#clock.random() * REST_SPREAD_MS;
   }
-}
-
-/**
- * How long a 429 keeps everyone waiting (docs/interface.md): as `Retry-After` says, else until the next minute starts by the
- * platform's own clock (its limit is one of minutes), and a random while more, so that not every gateway comes back in that
- * second. `platformMs` is the platform's time where the answer itself has no `Date`.
- */
-export function restAfterMs(answer: Pick<PlatformAnswer, 'header'>, clock: Clock, platformMs?: number): number {
-  const dateMs = Date.parse(answer.header('date') ?? '');
-  const nowMs = Number.isNaN(dateMs) ? platformMs : dateMs;
-  const asked = retryAfterMs(answer.header('retry-after'), nowMs ?? clock.wallMs());
-  if (asked !== undefined) {
-    return Math.min(Math.max(asked, MIN_REST_MS), MAX_REST_MS) + clock.random() * RETRY_AFTER_SPREAD_MS;
-  }
-  const toNextMinute = nowMs === undefined ? MINUTE_MS : MINUTE_MS - (nowMs % MINUTE_MS);
-  return toNextMinute + clock.random() * REST_SPREAD_MS;
 }

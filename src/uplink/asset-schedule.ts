@@ -3,8 +3,8 @@
 import type { Clock } from '../base/clock.ts';
 import { fullJitterMs } from '../base/retry.ts';
 import type { AssetLanes } from '../buffer/client/lanes.ts';
-import type { BatchDelivery } from './batch-delivery.ts';
-import { liveDueAtMs, type PlanOptions, type ScheduledAssetView } from './planner.ts';
+import { type BatchDelivery, isBusy } from './batch-delivery.ts';
+import { liveDueAtMs, type PlanOptions, type ReadyDelivery, type ScheduledAssetView } from './planner.ts';
 
 export interface ScheduledAsset extends ScheduledAssetView {
   live: BatchDelivery | undefined;
@@ -60,7 +60,7 @@ export class AssetSchedule {
     if (entry.backlog === delivery) entry.backlog = undefined;
   }
 
-  /** Notes whose turn has come, in the order in which it came. Folding must not cost an asset its place. */
+  /** Notes whose turn has come, in the order in which it came. A flush must not cost an asset its place. */
   noteDueTimes(
     lanes: ReadonlyMap<number, AssetLanes>,
     nowMs: number,
@@ -119,11 +119,38 @@ export class AssetSchedule {
     }
   }
 
-  /** Courses with posts under way: all, in the backlog lane, of assets in trouble. */
+  /** Deliveries that wait for their turn. */
+  ready(): ReadyDelivery[] {
+    const ready: ReadyDelivery[] = [];
+    for (const { name, asset, lane, trial, state } of this.deliveries) {
+      if (state.kind === 'ready') ready.push({ name, asset, lane, trial, sinceMs: state.sinceMs });
+    }
+    return ready;
+  }
+
+  /** The delivery of that name, which is under way. */
+  named(name: string): BatchDelivery | undefined {
+    for (const delivery of this.deliveries) if (delivery.name === name) return delivery;
+    return undefined;
+  }
+
+  /** Whether one of them is tried while the platform is unavailable. */
+  get hasTrial(): boolean {
+    for (const { trial } of this.deliveries) if (trial) return true;
+    return false;
+  }
+
+  /** Whether a batch waits for its request. */
+  get isPaying(): boolean {
+    for (const { state } of this.deliveries) if (state.kind === 'taking' || state.kind === 'paying') return true;
+    return false;
+  }
+
+  /** Deliveries that have a socket: all, in the backlog lane, of assets in trouble. */
   underWay(): { all: number; backlog: number; troubled: number } {
     const counts = { all: 0, backlog: 0, troubled: 0 };
     for (const delivery of this.deliveries) {
-      if (!delivery.isBusy) continue;
+      if (!isBusy(delivery.state)) continue;
       counts.all++;
       if (delivery.lane === 'backlog') counts.backlog++;
       if (this.of(delivery.asset).failures > 0) counts.troubled++;

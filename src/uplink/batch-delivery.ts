@@ -1,28 +1,21 @@
 /**
- * The delivery of one batch: from the moment it is taken until every slice of it has ended.
+ * The delivery of one batch, from the moment it is to be taken until every slice of it has ended: one value, whose state says
+ * what it does now.
  *
- *   waiting ──► posting ──► taken: settled
- *      ▲           │   └──► refused: divided, the slices wait in its place, in order of acceptance
- *      ├───────────┘            └──► refused alone: deferred until it is known that the platform takes anything
- *      └── once more: refused again, it goes to quarantine ◄──┘
+ *   taking ──► paying ──► posting ──► deciding ──► ready ──► paying …
+ *                            │           ▲   │
+ *                            ╰► dividing ╯   ├──► parked: what is left was refused alone, and it is not known yet
+ *                                            │            whether the platform takes anything
+ *                                            ╰──► returning ──► over
  *
  * One slice is posted at a time, and none overtakes an earlier one of the same series. The one exception is a value that
  * was refused alone and is taken the second time: a platform that refused everything for a moment has come back between
- * it and the next. `shelved` are slices of a series that was refused alone too often; they wait until it is decided
- * whether the series waits.
+ * it and the next.
  */
 import type { Batch, Refusal } from '../buffer/client/lanes.ts';
 import type { ProbeView } from './planner.ts';
 
-export interface Deferred {
-  batch: Batch;
-  series: number;
-  refusal: Refusal;
-  /** When it was refused, in the order of posts. */
-  at: number;
-}
-
-export class BatchDelivery {
+export interface BatchDelivery {
   /** What every line of the log about it carries. */
   readonly name: string;
   readonly asset: number;
@@ -30,101 +23,141 @@ export class BatchDelivery {
   readonly kind: 'live' | 'backlog' | 'probe';
   /** What a probe tries. */
   readonly probe: ProbeView | undefined;
-  /** The one post that is tried while the platform is away. */
-  trial: boolean;
-  waiting: Batch[] = [];
-  posting: Batch | undefined;
-  /** Being taken, posted or decided upon: it has one of the sockets. */
-  isBusy = true;
-  deferred: Deferred[] = [];
-  shelved: Batch[] = [];
+  /** The one post that is tried while the platform is unavailable. */
+  readonly trial: boolean;
+  /** Replaced whole, by effects.ts alone; outcome.ts says by what. */
+  state: DeliveryState;
+}
+
+/** What comes after what is being done: the next slice, or everything that is left goes back to its place. */
+type After = 'next' | 'return';
+
+export type DeliveryState =
+  /** The store cuts the batch. */
+  | { kind: 'taking'; after: After }
+  /** It has a socket; its first slice waits for its request. */
+  | { kind: 'paying'; after: After; slices: Slices }
+  | { kind: 'posting'; after: After; slices: Slices; slice: Batch }
+  /** The store divides what was refused. */
+  | { kind: 'dividing'; after: After; slices: Slices; slice: Batch; refusal: LoneRefusal }
+  /** What the answer means is being carried out. */
+  | { kind: 'deciding'; after: After; slices: Slices }
+  /** A slice could be posted: it waits for its turn. */
+  | { kind: 'ready'; slices: Slices; sinceMs: number }
+  | { kind: 'parked'; slices: Slices }
+  /** The store takes back what is left. */
+  | { kind: 'returning' }
+  | { kind: 'over' };
+
+/** A value that was refused alone. */
+export interface LoneRefusal {
+  refusal: Refusal;
+  /** When, in the order of posts: the number of the next. */
+  at: number;
+}
+
+export interface Deferred extends LoneRefusal {
+  batch: Batch;
+}
+
+/** What has become of the batch's slices. */
+export interface Slices {
+  /** To be posted, in order of acceptance. */
+  readonly waiting: readonly Batch[];
+  /** Refused alone; it is not known yet whether the platform takes anything. */
+  readonly deferred: readonly Deferred[];
+  /** Of series that were refused alone too often: it is decided first whether the series waits. */
+  readonly shelved: readonly Batch[];
   /** Ids of lone slices that are posted a second time: refused again, they go to quarantine. */
-  readonly again = new Set<number>();
-  /** Lone rejections of this delivery that were not decided when it went on from 8 of a series. */
-  loneRefusals = 0;
-  /** Parts that were taken. */
-  taken = 0;
-  wasDivided = false;
-  /** The platform went away, or the asset is held: what is still posting ends, nothing else is posted. */
-  abandoned = false;
-  /** Monotonic; since when the next slice could be posted. Infinity while it cannot. */
-  readySinceMs = Number.POSITIVE_INFINITY;
-  #last: Promise<void> = Promise.resolve();
+  readonly again: ReadonlySet<number>;
+  /** Lone values of it that were refused. */
+  readonly loneRefusals: number;
+  /** Slices that were taken. */
+  readonly taken: number;
+  readonly isDivided: boolean;
+}
 
-  constructor(facts: Pick<BatchDelivery, 'name' | 'asset' | 'lane' | 'kind' | 'probe' | 'trial'>) {
-    this.name = facts.name;
-    this.asset = facts.asset;
-    this.lane = facts.lane;
-    this.kind = facts.kind;
-    this.probe = facts.probe;
-    this.trial = facts.trial;
-  }
+export function slicesOf(batch: Batch): Slices {
+  return { ...NONE, waiting: [batch] };
+}
 
-  /** The next slice, which is posting from now on. */
-  start(): Batch | undefined {
-    this.readySinceMs = Number.POSITIVE_INFINITY;
-    this.posting = this.waiting.shift();
-    return this.posting;
-  }
+const NONE: Slices = {
+  waiting: [],
+  deferred: [],
+  shelved: [],
+  again: new Set(),
+  loneRefusals: 0,
+  taken: 0,
+  isDivided: false,
+};
 
-  /** The slice that was posting takes its place again, itself or divided. */
-  putBack(slices: readonly Batch[]): void {
-    this.posting = undefined;
-    this.waiting.unshift(...slices);
-  }
+/** Its slices; none while the batch is being cut and once it is over. */
+export function slicesIn(state: DeliveryState): Slices {
+  return 'slices' in state ? state.slices : NONE;
+}
 
-  /** Puts the waiting slices of one series aside. */
-  shelve(series: number): void {
-    this.shelved.push(...this.waiting.filter((slice) => isOnly(slice, series)));
-    this.waiting = this.waiting.filter((slice) => !isOnly(slice, series));
-  }
+/** Whether it has one of the sockets. */
+export function isBusy({ kind }: DeliveryState): boolean {
+  return kind !== 'ready' && kind !== 'parked' && kind !== 'over';
+}
 
-  /** Shelved slices come first: they are older than what waits of their series. */
-  unshelve(): void {
-    this.waiting.unshift(...this.shelved);
-    this.shelved = [];
-  }
+/** The slice that was posting takes its place again, itself or divided. */
+export function putBack(slices: Slices, back: readonly Batch[]): Slices {
+  return { ...slices, waiting: [...back, ...slices.waiting] };
+}
 
-  /** These are posted once more, before everything else. */
-  tryAgain(deferred: readonly Deferred[]): void {
-    this.deferred = this.deferred.filter((one) => !deferred.includes(one));
-    for (const { batch } of deferred) this.again.add(batch.id);
-    this.waiting.unshift(...deferred.map((one) => one.batch));
-  }
+/** Puts the waiting slices of one series aside. */
+export function shelve(slices: Slices, series: number): Slices {
+  const { waiting, shelved } = slices;
+  return {
+    ...slices,
+    shelved: [...shelved, ...waiting.filter((slice) => isOnly(slice, series))],
+    waiting: waiting.filter((slice) => !isOnly(slice, series)),
+  };
+}
 
-  /** Whether a lone value of the series has not been decided upon yet. */
-  hasUndecided(series: number): boolean {
-    const waits = this.waiting.some((slice) => this.again.has(slice.id) && isOnly(slice, series));
-    return waits || this.deferred.some((one) => one.series === series);
-  }
+/** Those shelved that `which` names wait again; they come first: they are older than what waits of their series. */
+export function unshelve(slices: Slices, which: (slice: Batch) => boolean = () => true): Slices {
+  const { waiting, shelved } = slices;
+  return {
+    ...slices,
+    waiting: [...shelved.filter(which), ...waiting],
+    shelved: shelved.filter((slice) => !which(slice)),
+  };
+}
 
-  /** Takes out the slices that hold nothing but this series. */
-  takeOut(series: number): Batch[] {
-    const all = [...this.shelved, ...this.waiting];
-    this.shelved = this.shelved.filter((slice) => !isOnly(slice, series));
-    this.waiting = this.waiting.filter((slice) => !isOnly(slice, series));
-    return all.filter((slice) => isOnly(slice, series));
-  }
+/** Those deferred that `which` names are posted once more, before everything else. */
+export function tryAgain(slices: Slices, which: (deferred: Deferred) => boolean = () => true): Slices {
+  const chosen = slices.deferred.filter(which).map(({ batch }) => batch);
+  if (chosen.length === 0) return slices;
+  return {
+    ...slices,
+    deferred: slices.deferred.filter((one) => !which(one)),
+    again: new Set([...slices.again, ...chosen.map(({ id }) => id)]),
+    waiting: [...chosen, ...slices.waiting],
+  };
+}
 
-  /** Takes out everything but what is posting. */
-  takeOutAll(): Batch[] {
-    const all = [...this.deferred.map((one) => one.batch), ...this.shelved, ...this.waiting];
-    this.deferred = [];
-    this.shelved = [];
-    this.waiting = [];
-    return all;
-  }
+/** Whether a lone value of the series has not been decided upon yet. */
+export function hasUndecided({ waiting, again, deferred }: Slices, series: number): boolean {
+  const waits = waiting.some((slice) => again.has(slice.id) && isOnly(slice, series));
+  return waits || deferred.some(({ batch }) => batch.series[0] === series);
+}
 
-  get isOver(): boolean {
-    return this.posting === undefined && this.waiting.length + this.shelved.length + this.deferred.length === 0;
-  }
+/** Parts the slices that hold nothing but this series from the others. */
+export function takeOut(slices: Slices, series: number): { out: readonly Batch[]; left: Slices } {
+  const { waiting, shelved } = slices;
+  const out = [...shelved, ...waiting].filter((slice) => isOnly(slice, series));
+  const left = {
+    ...slices,
+    shelved: shelved.filter((slice) => !isOnly(slice, series)),
+    waiting: waiting.filter((slice) => !isOnly(slice, series)),
+  };
+  return { out, left };
+}
 
-  /** Runs `work` after everything else that works on this delivery. */
-  exclusively(work: () => Promise<void>): Promise<void> {
-    const done = this.#last.then(work);
-    this.#last = done.catch(() => {});
-    return done;
-  }
+export function allOf({ deferred, shelved, waiting }: Slices): readonly Batch[] {
+  return [...deferred.map(({ batch }) => batch), ...shelved, ...waiting];
 }
 
 function isOnly(slice: Batch, series: number): boolean {

@@ -36,6 +36,11 @@ export class FaultAttribution {
     return this.#nextPost++;
   }
 
+  /** What the next post will have: whatever has this number or a larger one starts after now. */
+  get next(): number {
+    return this.#nextPost;
+  }
+
   /** A 2xx for the post of that number. */
   taken(asset: number, post: number, nowMs: number): void {
     this.#taken.set(asset, nowMs);
@@ -51,9 +56,9 @@ export class FaultAttribution {
     if (!book.has(asset)) book.set(asset, this.number());
   }
 
-  /** Something that started after `at` was taken: the platform takes values. */
+  /** Something that started when `next` was `at`, or later, was taken: the platform takes values. */
   hasTakenSince(at: number): boolean {
-    return this.#lastTakenPost > at;
+    return this.#lastTakenPost >= at;
   }
 
   /** Whether only this one asset could show anything now. */

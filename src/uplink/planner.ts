@@ -5,8 +5,8 @@
  * Live values first, each asset in the order in which its turn came, so that where the budget does not reach everyone
  * waits equally long. The backlog beside them, oldest first, gets a fifth of the posts while both want them, and may use
  * all but one of the sockets. Probes of held things get a tenth of all posts, no less and no more while others want them too,
- * whoever has been due longest first. Parts of divided batches wait for their turn like everything else. While the platform is
- * away there is one try at a time, of another asset each time.
+ * whoever has been due longest first. Slices of divided batches wait for their turn like everything else. While the platform is
+ * unavailable there is one try at a time, of another asset each time.
  */
 import type { AssetLanes, TakeRequest } from '../buffer/client/lanes.ts';
 
@@ -17,20 +17,21 @@ export interface PlanOptions {
   drainOrder: 'live-first' | 'oldest-first';
 }
 
-/** A batch under way, as far as planning goes. */
-export interface DeliveryView {
+/** A batch of which a slice could be posted. */
+export interface ReadyDelivery {
+  readonly name: string;
   readonly asset: number;
   readonly lane: 'live' | 'backlog';
   readonly trial: boolean;
-  /** Infinity while it has no slice that could be posted. */
-  readonly readySinceMs: number;
+  /** Since when it has waited for its turn. */
+  readonly sinceMs: number;
 }
 
 /** What is known of an asset beside its lanes. */
 export interface ScheduledAssetView {
-  /** Under way in that lane. */
-  live: DeliveryView | undefined;
-  backlog: DeliveryView | undefined;
+  /** The batch that is under way in that lane. */
+  live: { readonly asset: number } | undefined;
+  backlog: { readonly asset: number } | undefined;
   /** Since when it has waited for its turn. */
   dueSinceMs: number | undefined;
   pausedUntilMs: number;
@@ -56,7 +57,7 @@ export interface PlanInput {
   lanes: ReadonlyMap<number, AssetLanes>;
   schedule: ReadonlyMap<number, ScheduledAssetView>;
   /** Divided batches with slices that could be posted. */
-  ready: readonly DeliveryView[];
+  ready: readonly ReadyDelivery[];
   isHeld(asset: number): boolean;
   /** Probes that are due, in the order in which they became so. */
   probes: readonly ProbeView[];
@@ -69,7 +70,7 @@ export interface PlanInput {
   probeFreeAtMs: number;
   /** Values of the backlog that may be taken now, and when so many could be. */
   backfill: { available: number; limited: boolean; atMs(values: number): number };
-  /** While the platform is away. */
+  /** While the platform is unavailable. */
   away: { nextTryAtMs: number; trialUnderWay: boolean } | undefined;
   /** Backlog posts that are owed because live ones went before them. */
   backlogCredit: number;
@@ -79,7 +80,7 @@ export interface PlanInput {
 
 export type Decision =
   | { do: 'wait'; untilMs: number }
-  | { do: 'slice'; delivery: DeliveryView; competed: boolean }
+  | { do: 'slice'; delivery: ReadyDelivery; competed: boolean }
   | {
       do: 'post';
       kind: 'live' | 'backlog' | 'probe';
@@ -215,7 +216,7 @@ function chooseLive(input: PlanInput, wake: WakeTime): PostDecision | undefined 
     if (!best || isFirst) [best, bestMs] = [lane, sinceMs];
   }
   const slice = oldestReady(input, 'live');
-  if (slice && slice.readySinceMs <= bestMs) return { do: 'slice', delivery: slice, competed: false };
+  if (slice && slice.sinceMs <= bestMs) return { do: 'slice', delivery: slice, competed: false };
   if (!best) return undefined;
   const along = mustDrainFirst(input) ? 0 : Math.min(options.postMaxValues, input.backfill.available);
   const take: TakeRequest = {
@@ -247,7 +248,7 @@ function chooseBacklog(input: PlanInput, wake: WakeTime): PostDecision | undefin
   const slice = oldestReady(input, 'backlog');
   // A slice and a fresh batch take turns: neither a poisoned asset nor a long backlog has it all.
   const freshSinceMs = best ? (input.schedule.get(best.asset)?.lastPostAtMs ?? Number.NEGATIVE_INFINITY) : nowMs;
-  if (slice && (!best || slice.readySinceMs <= freshSinceMs)) return { do: 'slice', delivery: slice, competed: false };
+  if (slice && (!best || slice.sinceMs <= freshSinceMs)) return { do: 'slice', delivery: slice, competed: false };
   if (!best) return undefined;
   const maxValues = Math.min(options.postMaxValues, backfill.available);
   const take: TakeRequest = { asset: best.asset, lane: 'backlog', maxValues, maxBytes: 0 };
@@ -266,11 +267,10 @@ function backlogDueAtMs(input: PlanInput, lane: AssetLanes, entry: ScheduledAsse
   return Math.max(rateMs, (entry?.lastPostAtMs ?? Number.NEGATIVE_INFINITY) + options.postIntervalMs);
 }
 
-function oldestReady(input: PlanInput, lane: 'live' | 'backlog'): DeliveryView | undefined {
-  let best: DeliveryView | undefined;
+function oldestReady(input: PlanInput, lane: 'live' | 'backlog'): ReadyDelivery | undefined {
+  let best: ReadyDelivery | undefined;
   for (const delivery of input.ready) {
-    if (delivery.lane !== lane || delivery.readySinceMs === Number.POSITIVE_INFINITY) continue;
-    if (!best || delivery.readySinceMs < best.readySinceMs) best = delivery;
+    if (delivery.lane === lane && (!best || delivery.sinceMs < best.sinceMs)) best = delivery;
   }
   return best;
 }

@@ -1,7 +1,7 @@
 /**
  * Whether the platform is there.
  *
- *   online ── fail ──► away ── one try at `nextTryAtMs`, again and again ──► taken ──► online
+ *   online ── fail ──► unavailable ── one try at `nextTryAtMs`, again and again ──► taken ──► online
  *
  * The wait between the starts of two tries is random between nothing and a bound that doubles from 1 s to 55 s (full
  * jitter), so that gateways that lost the platform together do not return together, and yet each tries at least once
@@ -13,6 +13,8 @@ import { fullJitterMs } from '../base/retry.ts';
 
 export interface Outage {
   sinceMs: number;
+  /** Where it began in the order of posts: what started before says nothing about it. */
+  sincePost: number;
   /** Code of the last failure: a status, or that of an error. */
   code: string;
   words: string;
@@ -30,7 +32,7 @@ export interface Failure {
   isForeign?: boolean;
 }
 
-const AWAY = { baseMs: 1_000, capMs: 55_000 };
+const OUTAGE = { baseMs: 1_000, capMs: 55_000 };
 /** A try that failed at once is not followed at once. */
 const MIN_GAP_MS = 200;
 const QUOTA_BASE_MS = 60_000;
@@ -40,6 +42,7 @@ export class PlatformAvailability {
   readonly #clock: Clock;
   #outage: Outage | undefined;
   #quotaPauses = 0;
+  readonly #backListeners = new Set<() => void>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -50,26 +53,36 @@ export class PlatformAvailability {
     return this.#outage;
   }
 
-  /** A try that began at `startedMs` failed. `minMs`: what the platform asked to wait (bounded by 55 s). */
-  fail(failure: Failure, startedMs: number, minMs = 0): Readonly<Outage> {
-    const wait = fullJitterMs(this.#outage?.attempts ?? 0, AWAY, () => this.#clock.random());
+  /** Called when an outage has ended. The function it returns takes the listener away. */
+  onBack(listener: () => void): () => void {
+    this.#backListeners.add(listener);
+    return () => this.#backListeners.delete(listener);
+  }
+
+  /**
+   * A try that began at `startedMs` failed. `minMs`: what the platform asked to wait (bounded by 55 s); `post`: what the next post
+   * has for a number.
+   */
+  fail(failure: Failure, startedMs: number, minMs = 0, post = 0): Readonly<Outage> {
+    const wait = fullJitterMs(this.#outage?.attempts ?? 0, OUTAGE, () => this.#clock.random());
     const nowMs = this.#clock.monotonicMs();
-    const nextMs = Math.max(nowMs + MIN_GAP_MS, startedMs + wait, nowMs + Math.min(minMs, AWAY.capMs));
+    const nextMs = Math.max(nowMs + MIN_GAP_MS, startedMs + wait, nowMs + Math.min(minMs, OUTAGE.capMs));
     this.#quotaPauses = 0;
-    return this.#enter(failure, nextMs);
+    return this.#enter(failure, nextMs, post);
   }
 
   /** The quota is spent. */
-  failQuota(failure: Failure): Readonly<Outage> {
+  failQuota(failure: Failure, post = 0): Readonly<Outage> {
     const bound = Math.min(QUOTA_CAP_MS, QUOTA_BASE_MS * 2 ** Math.min(this.#quotaPauses++, 10));
-    return this.#enter(failure, this.#clock.monotonicMs() + bound * (1 + this.#clock.random()) * 0.5);
+    return this.#enter(failure, this.#clock.monotonicMs() + bound * (1 + this.#clock.random()) * 0.5, post);
   }
 
-  #enter(failure: Failure, nextTryAtMs: number): Readonly<Outage> {
+  #enter(failure: Failure, nextTryAtMs: number, post: number): Readonly<Outage> {
     const sinceMs = this.#outage?.sinceMs ?? this.#clock.monotonicMs();
+    const sincePost = this.#outage?.sincePost ?? post;
     const attempts = (this.#outage?.attempts ?? 0) + 1;
     const { code, words, isForeign = false } = failure;
-    this.#outage = { sinceMs, code, words, isForeign, attempts, nextTryAtMs };
+    this.#outage = { sinceMs, sincePost, code, words, isForeign, attempts, nextTryAtMs };
     return this.#outage;
   }
 
@@ -78,6 +91,7 @@ export class PlatformAvailability {
     const ended = this.#outage;
     this.#outage = undefined;
     this.#quotaPauses = 0;
+    if (ended) for (const listener of this.#backListeners) listener();
     return ended;
   }
 

@@ -45,7 +45,7 @@ export interface AddressPort {
 
 /** The part of the platform's client that posts need. */
 export interface ValuesClient {
-  /** Any status is an answer; throws `PlatformError` where there was none. */
+  /** Any status is an answer; throws `PlatformError` where there was none. The budget rests after a 429 when the answer is given. */
   request(call: ValuesCall): Promise<ValuesAnswer>;
 }
 
@@ -77,7 +77,6 @@ export interface PostBudget {
   tryTake(kind: 'live' | 'backlog' | 'probe'): boolean;
   nextAtMs(kind: 'live' | 'backlog' | 'probe'): number;
   giveBack(): void;
-  restUntil(monotonicMs: number): void;
   /** Monotonic; `undefined` where nobody asked for a rest. */
   readonly restingUntilMs: number | undefined;
   /** A person says that it is over. */

@@ -3,21 +3,18 @@
  * assets that were answered 404 while everything was.
  *
  * A probe is due until its post goes out; where there is no room for it, it keeps its place in the turn. What the answer
- * says nothing about (the platform was away, too many requests) is due again at once. In memory only: holds have their own
+ * says nothing about (the platform was unavailable, too many requests) is due again at once. In memory only: holds have their own
  * schedule, the others are found out anew.
  */
 import type { Clock } from '../base/clock.ts';
 import type { AssetSchedule } from './asset-schedule.ts';
 import type { ProbeView } from './planner.ts';
-import type { PlatformAvailability } from './platform-availability.ts';
 import type { AccessPort } from './ports.ts';
 import type { SeriesWaits } from './series-waits.ts';
-import type { Verdict } from './verdict.ts';
 
 export interface ProbesParts {
   access: AccessPort;
   clock: Clock;
-  availability: PlatformAvailability;
   schedule: AssetSchedule;
   waits: SeriesWaits;
 }
@@ -67,11 +64,9 @@ export class Probes {
     if (!probe.hold) for (const series of probe.onlySeries ?? []) waits.putOff(series, clock.monotonicMs());
   }
 
-  /** It was not taken. Where the answer says nothing about what was tried, its turn is not over. */
-  answered(probe: ProbeView, verdict: Verdict): void {
-    const { access, waits, clock, availability } = this.#parts;
-    const isAssets = verdict.meaning === 'later' || verdict.meaning === 'not-understood';
-    if (verdict.meaning === 'no-access' || (isAssets && !availability.outage)) return;
+  /** The answer says nothing about what was tried: its turn is not over. */
+  dueAgain(probe: ProbeView): void {
+    const { access, waits, clock } = this.#parts;
     access.unanswered(probe);
     if (!probe.hold) for (const series of probe.onlySeries ?? []) waits.putBack(series, clock.monotonicMs());
   }

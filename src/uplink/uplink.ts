@@ -11,7 +11,10 @@ import type { OutgoingBuffer } from '../buffer/client/lanes.ts';
 import { AnswerTime } from './answer-time.ts';
 import { AssetSchedule } from './asset-schedule.ts';
 import { BackfillRate } from './backfill-rate.ts';
+import { DeliveryLog } from './delivery-log.ts';
+import { Effects } from './effects.ts';
 import { FaultAttribution } from './fault-attribution.ts';
+import { HeldSeries } from './held-series.ts';
 import { creditAfter, type PlanInput, type PlanOptions, POSTS_A_PROBE, type PostDecision, plan } from './planner.ts';
 import { PlatformAvailability } from './platform-availability.ts';
 import type { AccessPort, AddressPort, PostBudget, UplinkHooks, ValuesClient } from './ports.ts';
@@ -79,19 +82,22 @@ export class Uplink {
   readonly #size: PostSize;
   readonly #lag: PostLag;
   readonly #backfill: BackfillRate;
+  readonly #heldSeries: HeldSeries;
+  readonly #effects: Effects;
   readonly #sender: Sender;
+  /** Posts under way are broken off when it fires. */
+  readonly #breakOff = new AbortController();
   readonly #performing = new Set<Promise<void>>();
   readonly #repeats = new Repeats();
-  readonly #backListeners = new Set<() => void>();
   readonly #startedMs: number;
   #credit = 0;
   #postsSinceProbe = POSTS_A_PROBE;
+  #isStopping = false;
   #awake = false;
   #wakeUp: (() => void) | undefined;
   #unsubscribe: (() => void)[] = [];
   #running: Promise<void> | undefined;
   #stopped: Promise<void> | undefined;
-  #holding: Promise<void> = Promise.resolve();
   #lookedMs = Number.NEGATIVE_INFINITY;
 
   constructor(parts: UplinkParts, options: UplinkOptions) {
@@ -103,32 +109,32 @@ export class Uplink {
     this.#faults = new FaultAttribution(latelyOf(options.postIntervalMs));
     this.#schedule = new AssetSchedule(clock);
     const { access } = parts;
-    this.#probes = new Probes({
-      access,
-      clock,
-      availability: this.#availability,
-      schedule: this.#schedule,
-      waits: this.#waits,
-    });
+    this.#probes = new Probes({ access, clock, schedule: this.#schedule, waits: this.#waits });
     this.#size = new PostSize(options.postMaxBytes);
     this.#lag = new PostLag(options.postIntervalMs);
     const { backfillValuesPerSecond, postIntervalMs, postMaxValues } = options;
     this.#backfill = new BackfillRate(backfillValuesPerSecond, postIntervalMs, postMaxValues, clock.monotonicMs());
-    this.#sender = new Sender({
+    this.#heldSeries = new HeldSeries(parts.buffer, access, this.#waits);
+    const shared = {
       ...parts,
       hooks: parts.hooks ?? {},
+      deliveryLog: new DeliveryLog(clock, parts.log),
       availability: this.#availability,
       faults: this.#faults,
       schedule: this.#schedule,
       waits: this.#waits,
       probes: this.#probes,
       size: this.#size,
-      answers: new AnswerTime(),
-      success: () => this.#options.success,
-      backfill: this.#backfill,
-      holdSeries: () => this.#holdSeries(),
-      back: () => this.#back(),
+      signal: this.#breakOff.signal,
       wake: () => this.wake(),
+    };
+    this.#effects = new Effects({ ...shared, heldSeries: this.#heldSeries });
+    this.#sender = new Sender({
+      ...shared,
+      answers: new AnswerTime(),
+      backfill: this.#backfill,
+      effects: this.#effects,
+      options: this.#options,
     });
   }
 
@@ -136,11 +142,11 @@ export class Uplink {
   async start(signal?: AbortSignal): Promise<void> {
     const { buffer, access } = this.#parts;
     signal?.addEventListener('abort', () => void this.stop(0), { once: true });
-    await this.#holdSeries();
+    await this.#heldSeries.tell();
     this.#unsubscribe = [
       buffer.onChange(() => this.wake()),
       access.onChange(() => {
-        void this.#holdSeries().catch(() => {});
+        void this.#heldSeries.tell().catch(() => {});
         this.wake();
       }),
     ];
@@ -155,20 +161,24 @@ export class Uplink {
 
   async #stop(budgetMs: number): Promise<void> {
     for (const unsubscribe of this.#unsubscribe) unsubscribe();
-    this.#sender.beginStop();
+    this.#isStopping = true;
+    this.#effects.beginStop();
     this.wake();
     await this.#running;
-    const cancel = this.#parts.clock.after(budgetMs, () => this.#sender.abort());
+    const cancel = this.#parts.clock.after(budgetMs, () => this.#abort());
     while (this.#performing.size > 0) await Promise.all(this.#performing);
     cancel();
-    this.#sender.abort();
-    await Promise.all([...this.#schedule.deliveries].map((delivery) => delivery.exclusively(async () => {})));
+    this.#abort();
+    await this.#effects.settled();
+  }
+
+  #abort(): void {
+    this.#breakOff.abort(new Error('the uplink stops'));
   }
 
   /** Called when an outage has ended. The function it returns takes the listener away. */
   onBack(listener: () => void): () => void {
-    this.#backListeners.add(listener);
-    return () => this.#backListeners.delete(listener);
+    return this.#availability.onBack(listener);
   }
 
   /** A session was obtained: during an outage the next try goes at once. A spent quota and a rest after 429 go on. */
@@ -198,7 +208,7 @@ export class Uplink {
 
   /** After a reload with another VALUES_PATH: what was taken and not posted goes back, and is put together anew. */
   addressesChanged(): void {
-    this.#sender.abandonAll();
+    this.#effects.recallAll();
     this.wake();
   }
 
@@ -214,7 +224,7 @@ export class Uplink {
   }
 
   async #run(): Promise<void> {
-    while (!this.#sender.stopping) {
+    while (!this.#isStopping) {
       this.#awake = false;
       let untilMs: number;
       try {
@@ -244,7 +254,7 @@ export class Uplink {
     }
     if (nowMs - this.#lookedMs >= LOOK_MS) {
       this.#lookedMs = nowMs;
-      this.#sender.lookAgain();
+      this.#effects.lookAtParked();
       this.#logInterval(nowMs);
     }
     for (;;) {
@@ -282,17 +292,16 @@ export class Uplink {
     const { buffer, budget, access } = this.#parts;
     const schedule = this.#schedule;
     const { outage } = this.#availability;
-    const deliveries = [...schedule.deliveries];
     return {
       nowMs,
       options: this.#options,
       lanes: buffer.lanes(),
       schedule: schedule.map,
-      ready: deliveries.filter((delivery) => delivery.readySinceMs !== Number.POSITIVE_INFINITY && !delivery.abandoned),
+      ready: schedule.ready(),
       isHeld: (asset) => access.isHeld(asset),
       probes: this.#probes.due(nowMs),
       underWay: schedule.underWay(),
-      unpaid: this.#sender.unpaid > 0 && budget.isLimited,
+      unpaid: schedule.isPaying && budget.isLimited,
       freeAtMs: budget.nextAtMs('live'),
       probeFreeAtMs: budget.nextAtMs('probe'),
       backfill: {
@@ -300,7 +309,7 @@ export class Uplink {
         limited: this.#backfill.isLimited,
         atMs: (values) => this.#backfill.availableAtMs(values, nowMs),
       },
-      away: outage && { nextTryAtMs: outage.nextTryAtMs, trialUnderWay: deliveries.some((delivery) => delivery.trial) },
+      away: outage && { nextTryAtMs: outage.nextTryAtMs, trialUnderWay: schedule.hasTrial },
       backlogCredit: this.#credit,
       postsSinceProbe: this.#postsSinceProbe,
     };
@@ -320,21 +329,6 @@ export class Uplink {
       this.#wakeUp = undefined;
     }
     await new Promise((resolve) => setImmediate(resolve));
-  }
-
-  /** Tells the buffer the whole set, one call after the other, the newest set last. */
-  #holdSeries(): Promise<void> {
-    const { buffer, access } = this.#parts;
-    const next = this.#holding
-      .catch(() => {})
-      .then(() => buffer.holdSeries([...new Set([...access.heldSeries(), ...this.#waits.ids()])]));
-    this.#holding = next;
-    return next;
-  }
-
-  #back(): void {
-    this.#size.forget();
-    for (const listener of this.#backListeners) listener();
   }
 
   #logInterval(nowMs: number): void {
@@ -364,9 +358,9 @@ export class Uplink {
       },
       restsForMs: restingUntilMs === undefined ? undefined : restingUntilMs - nowMs,
       lastPostAtMs: this.#sender.lastPostMs,
-      lastDeliveredAtMs: this.#sender.lastDeliveredMs,
-      deliveredValues: this.#sender.deliveredValues,
-      quarantinedValues: this.#sender.rejections.quarantinedValues,
+      lastDeliveredAtMs: this.#effects.lastDeliveredMs,
+      deliveredValues: this.#effects.deliveredValues,
+      quarantinedValues: this.#effects.quarantinedValues,
       postsUnderWay: this.#schedule.underWay().all,
       intervalMs: this.#lag.intervalMs(nowMs),
       maxBytes: this.#size.maxBytes,

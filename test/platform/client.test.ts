@@ -111,11 +111,23 @@ describe('a call', () => {
     expect(calls()).toHaveLength(2);
   });
 
-  it('leaves the rest to who has paid for the call: one rule sets it, and its caller knows how long it is', async () => {
+  it('rests by the same rule for who has paid for the call: once, by the time of an earlier answer where this one has none', async () => {
     const budget = new CountingBudget();
-    answering((response) => json(response, 429, {}, { 'retry-after': '7' }));
-    const { status } = await clientOf({ budget }).request({ ...list, kind: 'paid' });
-    expect([status, budget.restMs, budget.taken]).toEqual([429, [], []]);
+    const client = clientOf({ budget });
+    const date = 'Sat, 21 Nov 2026 10:00:45 GMT';
+    bench.server.faults.push((seen, response) => {
+      response.sendDate = false;
+      if (seen.path.startsWith('/oauth/')) return false;
+      if (calls().length === 1) json(response, 200, {}, { date });
+      else json(response, 429, {});
+      return true;
+    });
+    await client.request({ ...list, kind: 'paid' });
+    await bench.clock.advance(5_000);
+    expect((await client.request({ ...list, kind: 'paid' })).status).toBe(429);
+    expect(budget.restMs).toHaveLength(1);
+    expect(budget.restMs[0]).toBeGreaterThanOrEqual(10_000);
+    expect(budget.restMs[0]).toBeLessThanOrEqual(20_000);
   });
 
   it('rests by Retry-After, else until the next minute of the platform and up to 10 s more', async () => {

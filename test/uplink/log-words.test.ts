@@ -7,9 +7,9 @@ describe('the log of the uplink', () => {
   let clock: ManualClock;
   let plant: Plant;
 
-  const begin = async (answering: Answering) => {
-    clock = new ManualClock(Date.UTC(2026, 10, 21), 1);
-    plant = new Plant(clock, new DirectPlatform(clock, answering), {}, 0);
+  const begin = async (answering: Answering, level?: 'debug', seed = 1) => {
+    clock = new ManualClock(Date.UTC(2026, 10, 21), seed);
+    plant = new Plant(clock, new DirectPlatform(clock, answering), {}, 0, undefined, undefined, level);
     await plant.uplink.start();
   };
   const logged = (event: string) => plant.logged.filter((line) => line.event === event);
@@ -44,6 +44,27 @@ describe('the log of the uplink', () => {
     for (const asset of [1, 2, 3, 4]) plant.accept(asset, asset);
     await clock.advance(240_000);
     expect(logged('uplink.back').map(({ msg }) => msg)).toEqual(['the platform takes values again']);
+  });
+
+  // Each seed draws other waits: of the four answers any may be the longest.
+  it.each([1, 2, 3, 4, 5])('says of a rest how long it is where four posts are answered 429, seed %d', async (seed) => {
+    let limited = true;
+    await begin(() => (limited ? { status: 429 } : TAKEN), 'debug', seed);
+    for (let asset = 1; asset <= 4; asset++) plant.accept(asset, asset);
+    for (let second = 0; logged('uplink.rest').length < 4; second++) {
+      expect(second).toBeLessThan(60);
+      await clock.advance(1_000);
+    }
+    limited = false;
+    const rests = logged('uplink.rest');
+    await clock.advance(90_000);
+    const next = logged('uplink.posted').find(({ meaning }) => meaning === 'delivered');
+    // Each told the end of the whole rest as it was then known: the last of them is right.
+    const { waitMs, atMs } = rests.at(-1) as unknown as { waitMs: number; atMs: number };
+    const startedMs = (next!.atMs as number) - (next!.tookMs as number);
+    expect(startedMs - atMs).toBeGreaterThanOrEqual(waitMs - 1);
+    expect(startedMs - atMs).toBeLessThan(waitMs + 300);
+    expect(Math.max(...rests.map((rest) => rest.waitMs as number))).toBe(waitMs);
   });
 
   it('says once what is wrong with an asset, however many of its keys wait for it', async () => {

@@ -11,7 +11,7 @@ function lane(asset: number, live: number, liveAgeMs: number, backlog = 0, place
   return { asset, live, oldestLiveAtMs, backlog, oldestBacklogAt: place };
 }
 
-function work(facts: Partial<ScheduledAssetView>): ScheduledAssetView {
+function scheduled(facts: Partial<ScheduledAssetView>): ScheduledAssetView {
   return {
     live: undefined,
     backlog: undefined,
@@ -33,7 +33,7 @@ function input(
     nowMs: NOW,
     options: OPTIONS,
     lanes: new Map(lanes.map((one) => [one.asset, one])),
-    schedule: new Map(schedule.map(([asset, one]) => [asset, work(one)])),
+    schedule: new Map(schedule.map(([asset, one]) => [asset, scheduled(one)])),
     ready: [],
     isHeld: () => false,
     probes: [],
@@ -49,18 +49,19 @@ function input(
   };
 }
 
-/** `live 7`, `backlog 7`, `probe 7`, `part 7`, or `wait` with the milliseconds from now. */
+/** `live 7`, `backlog 7`, `probe 7`, `slice 7`, or `wait` with the milliseconds from now. */
 function words(decision: Decision): string {
   if (decision.do === 'wait') return `wait ${decision.untilMs - NOW}`;
-  if (decision.do === 'slice') return `part ${decision.delivery.asset}`;
+  if (decision.do === 'slice') return `slice ${decision.delivery.asset}`;
   return `${decision.kind} ${decision.take.asset}${decision.trial ? ' trial' : ''}`;
 }
 
-const course = (asset: number, which: 'live' | 'backlog', readyAgoMs: number, trial = false) => ({
+const ready = (asset: number, which: 'live' | 'backlog', readyAgoMs: number, trial = false) => ({
+  name: `${which} ${asset}`,
   asset,
   lane: which,
   trial,
-  readySinceMs: NOW - readyAgoMs,
+  sinceMs: NOW - readyAgoMs,
 });
 
 const held = (...assets: number[]) => ({ isHeld: (asset: number) => assets.includes(asset) });
@@ -87,7 +88,7 @@ describe('the planner', () => {
     ],
     [
       'never posts a second batch of a lane',
-      input([lane(1, 3, 10_000)], {}, [[1, { live: course(1, 'live', 0) }]]),
+      input([lane(1, 3, 10_000)], {}, [[1, { live: { asset: 1 } }]]),
       `wait ${NEVER}`,
     ],
     [
@@ -138,14 +139,14 @@ describe('the planner', () => {
       'live 2',
     ],
     [
-      'lets a part of a divided batch wait for its turn',
-      input([lane(2, 3, 10_000)], { ready: [course(1, 'live', 100)] }, [[2, { dueSinceMs: NOW - 200 }]]),
+      'lets a slice of a divided batch wait for its turn',
+      input([lane(2, 3, 10_000)], { ready: [ready(1, 'live', 100)] }, [[2, { dueSinceMs: NOW - 200 }]]),
       'live 2',
     ],
     [
-      'posts the part when its turn has come',
-      input([lane(2, 3, 10_000)], { ready: [course(1, 'live', 300)] }, [[2, { dueSinceMs: NOW - 200 }]]),
-      'part 1',
+      'posts the slice when its turn has come',
+      input([lane(2, 3, 10_000)], { ready: [ready(1, 'live', 300)] }, [[2, { dueSinceMs: NOW - 200 }]]),
+      'slice 1',
     ],
     [
       'probes when a probe is due and paid',
@@ -155,7 +156,7 @@ describe('the planner', () => {
     [
       'probes the next in turn where the first has nothing to post, is under way or pauses',
       input([lane(2, 3, 0), lane(3, 3, 0), lane(4, 3, 0)], { ...held(1, 2, 3, 4), probes: probesOf(1, 2, 3, 4) }, [
-        [2, { live: course(2, 'live', 0) }],
+        [2, { live: { asset: 2 } }],
         [3, { pausedUntilMs: NOW + 700, failures: 1 }],
       ]),
       'probe 4',
@@ -176,7 +177,7 @@ describe('the planner', () => {
       'live 2',
     ],
     [
-      'tries nothing before its time while the platform is away',
+      'tries nothing before its time while the platform is unavailable',
       input([lane(1, 3, 10_000)], { away: { nextTryAtMs: NOW + 3_000, trialUnderWay: false } }),
       'wait 3000',
     ],

@@ -5,6 +5,7 @@ import { pino } from 'pino';
 import type { Clock } from '../../src/base/clock.ts';
 import { PlatformError } from '../../src/base/errors.ts';
 import type { OutgoingBuffer } from '../../src/buffer/client/lanes.ts';
+import { PlatformClock } from '../../src/platform/platform-clock.ts';
 import { RequestBudget } from '../../src/platform/request-budget.ts';
 import type { AccessPort, Probe, ValuesAnswer, ValuesCall, ValuesClient } from '../../src/uplink/ports.ts';
 import { Uplink, type UplinkOptions } from '../../src/uplink/uplink.ts';
@@ -237,7 +238,7 @@ export class Plant {
   readonly budget: RequestBudget;
   readonly uplink: Uplink;
   readonly counts = { delivered: 0, quarantined: 0, backs: 0 };
-  /** Lines of the log at `info` and above. */
+  /** Lines of the log, at `info` and above unless told. */
   readonly logged: { level: number; event: string; msg: string; [member: string]: unknown }[] = [];
   accepted = 0;
 
@@ -248,6 +249,7 @@ export class Plant {
     requestsPerMinute = 0,
     outgoing?: OutgoingBuffer,
     holds?: AccessPort,
+    level: 'info' | 'debug' = 'info',
   ) {
     this.clock = clock;
     this.access = new MemoryAccess(clock);
@@ -262,11 +264,22 @@ export class Plant {
     };
     const { budget } = this;
     const access = holds ?? this.access;
+    const platformClock = new PlatformClock(clock);
+    // As the client of the platform does it.
+    const resting: ValuesClient = {
+      request: async (call) => {
+        const answer = await client.request(call);
+        if (answer.status === 429) budget.restUntil(clock.monotonicMs() + platformClock.restMs(answer));
+        return answer;
+      },
+    };
     const buffer = outgoing ?? this.buffer;
     const of = ({ asset }: { asset: number }) => ({ path: `/v1/assets/${asset}/values` });
     const addresses = { byInstrumentation: false, of };
-    const log = pino({ base: null, level: 'info' }, { write: (line) => void this.logged.push(JSON.parse(line)) });
-    const parts = { buffer, client, budget, access, clock, log, addresses, hooks };
+    const timestamp = () => `,"atMs":${clock.monotonicMs()}`;
+    const write = (line: string) => void this.logged.push(JSON.parse(line));
+    const log = pino({ base: null, level, timestamp }, { write });
+    const parts = { buffer, client: resting, budget, access, clock, log, addresses, hooks };
     this.uplink = new Uplink(parts, { ...OPTIONS, ...options });
     this.uplink.onBack(() => {
       this.counts.backs++;

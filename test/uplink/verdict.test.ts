@@ -3,10 +3,12 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { PlatformError } from '../../src/base/errors.ts';
 import { httpDateMs } from '../../src/base/retry.ts';
-import { restAfterMs as restMs } from '../../src/platform/platform-clock.ts';
+import { PlatformClock } from '../../src/platform/platform-clock.ts';
 import { fillValuesPath } from '../../src/uplink/post-address.ts';
 import { platformWords, VERDICTS, verdictOfAnswer, verdictOfError } from '../../src/uplink/verdict.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
+
+const restMs = (of: Parameters<PlatformClock['restMs']>[0], clock: ManualClock) => new PlatformClock(clock).restMs(of);
 
 const answer = (status: number, text = '', headers: Record<string, string> = {}) => ({
   status,
