@@ -56,15 +56,18 @@ export function define(program: Command): void {
 
   sources
     .command('scan')
-    .description('what a device offers of the ranges that are named, as lines ready for tags.yaml; Modbus so far')
+    .description(
+      'what a device offers of the ranges that are named, or a folder of its newest file, as lines ready for tags.yaml',
+    )
     .argument('<source>', 'of tags.yaml')
-    .argument('<what...>', 'for Modbus: "holding 0-199", "input 0-49", "coil 0-15", "discrete 7"')
+    .argument('[what...]', 'for Modbus: "holding 0-199", "input 0-49", "coil 0-15", "discrete 7"')
     .option('--like', 'as a block under like:')
     .option('--yes', 'do not ask')
     .option('--json', 'print what was found as JSON')
     .addHelpText('after', '\nTen requests a second at most, reading functions alone, nothing but what is named.')
     .action(async (name: string, what: string[], flags: ScanFlags) => {
-      const question = `Read ${what.join(', ')} of ${name}, slowly? Even reading can disturb a device.`;
+      const slowly = `Read ${what.join(', ')} of ${name}, slowly? Even reading can disturb a device.`;
+      const question = what.length > 0 ? slowly : `Look at what ${name} offers?`;
       if (!(await confirm(question, flags.yes))) {
         process.exitCode = 1;
         return;

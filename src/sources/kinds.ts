@@ -1,4 +1,5 @@
 /** Every kind of source that there is: the one list, which those who read a configuration hand to `config/`. */
+import { CSV } from './csv/csv-kind.ts';
 import { EXEC } from './exec/exec-kind.ts';
 import { HOST } from './host/host-kind.ts';
 import { MODBUS } from './modbus/modbus-kind.ts';
@@ -6,4 +7,4 @@ import { MQTT } from './mqtt/mqtt-kind.ts';
 import { SIMULATE } from './simulate/simulate-kind.ts';
 import type { SourceKind } from './source-kind.ts';
 
-export const SOURCE_KINDS: readonly SourceKind[] = [MODBUS, MQTT, EXEC, HOST, SIMULATE];
+export const SOURCE_KINDS: readonly SourceKind[] = [MODBUS, MQTT, CSV, EXEC, HOST, SIMULATE];

@@ -1,6 +1,7 @@
-import { statSync } from 'node:fs';
+import { accessSync, constants, statSync } from 'node:fs';
 import { counted, durationText } from '../../base/amounts.ts';
 import type { Source } from '../../config/tags.ts';
+import { folderProblem } from '../../sources/csv/folder-problem.ts';
 import { SOURCE_KINDS } from '../../sources/kinds.ts';
 import type { SourceReport } from '../../sources/source-report.ts';
 import { type CheckLine, type Consultation, failure, ok, warning } from './finding.ts';
@@ -42,6 +43,7 @@ async function checkOne({ kind, name, spec }: Source): Promise<CheckLine | undef
   if (place === undefined) return undefined;
   const check = publishes ? 'broker' : kind;
   if ('device' in place) return checkDeviceFile(check, name, place.device);
+  if ('folder' in place) return checkFolder(check, name, place.folder, place.isWritten);
   const { host, port } = place;
   const trouble = await tcpTrouble(host, port, PATIENCE_MS);
   if (trouble === undefined) return ok(check, `${name} takes connections at ${host} port ${port}`);
@@ -58,4 +60,15 @@ function checkDeviceFile(check: string, name: string, device: string): CheckLine
   const message = found ? `${name}: ${device} is no device` : `${name}: there is no ${device}`;
   const next = 'Plug the adapter in; `ls -l /dev/serial/by-id/` shows those that are there, by names that stay.';
   return failure(check, message, next);
+}
+
+/** Asked within the service's confinement, as all of the doctor: what may be written here, the service may write. */
+function checkFolder(check: string, name: string, folder: string, isWritten: boolean): CheckLine {
+  try {
+    accessSync(folder, constants.R_OK | constants.X_OK | (isWritten ? constants.W_OK : 0));
+    return ok(check, `${name}: ${folder} can be ${isWritten ? 'read and written' : 'read'}`);
+  } catch (error) {
+    const { problem, hint = 'See who owns it.' } = folderProblem(folder, error);
+    return failure(check, `${name}: ${problem}`, hint);
+  }
 }

@@ -80,12 +80,14 @@ function endOfRecord(text: string): number {
   return -1;
 }
 
-function separatorOf(header: string): string {
+/** The separator that a header uses. */
+export function separatorOf(header: string): string {
   const count = (separator: string) => header.split(separator).length;
   return [',', ';', '\t'].reduce((best, each) => (count(each) > count(best) ? each : best));
 }
 
-function splitRecord(text: string, separator: string, line: number): string[] {
+/** The fields of a record. Throws `UnreadableValues` where its quotes are wrong. */
+export function splitRecord(text: string, separator: string, line: number): string[] {
   if (!text.includes('"')) return text.split(separator);
   const fields: string[] = [];
   for (let at = 0; ; at++) {

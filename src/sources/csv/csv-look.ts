@@ -1,0 +1,105 @@
+/** A look at the newest file of a folder, for `sources test` and `sources scan`: nothing is taken, nothing is moved. */
+import { join } from 'node:path';
+import { codeOf, TagferryError } from '../../base/errors.ts';
+import type { Point } from '../points.ts';
+import { UnreadableValues } from '../problem-list.ts';
+import type { ScanStep, TestedValue } from '../source-kind.ts';
+import { separatorOf, splitRecord } from './csv.ts';
+import type { CsvSpec, CsvValue } from './csv-spec.ts';
+import { FileColumns, headerOf } from './file-columns.ts';
+import { headOf } from './file-head.ts';
+import { fileRecords } from './file-records.ts';
+import { filesOf, openFile, patternOf } from './folder-files.ts';
+import { folderProblem } from './folder-problem.ts';
+
+const ROWS = 50;
+
+interface Look {
+  name: string;
+  first: string;
+  rows: { text: string; line: number }[];
+}
+
+/** The newest file, or the newest that was read. */
+async function newest(spec: CsvSpec): Promise<{ folder: string; name: string; size: number } | undefined> {
+  for (const folder of [spec.folder, join(spec.folder, 'done')]) {
+    const files = await filesOf(folder, patternOf(spec.pattern)).catch((error: unknown) => {
+      if (codeOf(error) === 'ENOENT' && folder !== spec.folder) return [];
+      throw error;
+    });
+    const last = files.at(-1);
+    if (last) return { folder, ...last };
+  }
+  return undefined;
+}
+
+/** Throws `UnreadableValues`, or what the file system says, with the words for a person. */
+async function look(spec: CsvSpec): Promise<Look> {
+  const found = await newest(spec);
+  if (!found) throw new UnreadableValues(`no file in ${spec.folder} fits ${spec.pattern}`);
+  const file = await openFile(join(found.folder, found.name));
+  try {
+    const head = await headOf(file, spec, found.size, true);
+    if (!head) throw new UnreadableValues(`${found.name} is empty`);
+    const rows: Look['rows'] = [];
+    for await (const { text, line } of fileRecords(file, head.rows, found.size, spec.encoding, true)) {
+      if (text.trim() !== '') rows.push({ text, line });
+      if (rows.length >= ROWS) break;
+    }
+    return { name: found.name, first: head.first, rows };
+  } finally {
+    await file.close();
+  }
+}
+
+/** Each value as the first row that has it tells it. */
+export async function testCsv(spec: CsvSpec, points: readonly Point<CsvValue>[]): Promise<TestedValue[]> {
+  const found = new Map<Point<CsvValue>, TestedValue>();
+  let problem = 'no row of the newest file has it';
+  try {
+    const { first, rows } = await look(spec);
+    const columns = new FileColumns(spec, points, first);
+    let afterMs: number | undefined;
+    for (const { text, line } of rows) {
+      const row = columns.read(text, line, afterMs);
+      afterMs = row.timeMs ?? afterMs;
+      if (row.problem !== undefined) problem = `line ${line}: ${row.problem}`;
+      for (const { point, raw, problem: wrong } of row.cells) {
+        if ('raw' in (found.get(point) ?? {})) continue;
+        const time = row.timeMs === undefined ? {} : { timeMs: row.timeMs };
+        found.set(point, wrong === undefined ? { point, raw, ...time } : { point, problem: `line ${line}: ${wrong}` });
+      }
+    }
+  } catch (error) {
+    if (error instanceof UnreadableValues) problem = error.message;
+    else problem = folderProblem(spec.folder, error).problem;
+  }
+  return points.map((point) => found.get(point) ?? { point, problem });
+}
+
+/** The columns of the newest file. */
+export async function* scanCsv(spec: CsvSpec): AsyncGenerator<ScanStep> {
+  let found: Look;
+  try {
+    found = await look(spec);
+  } catch (error) {
+    if (error instanceof TagferryError) throw error;
+    const { problem, hint } = folderProblem(spec.folder, error);
+    throw new TagferryError(problem, { code: 'source.scan', ...(hint ? { hint } : {}) });
+  }
+  const separator = spec.separator ?? separatorOf(found.first);
+  const sample = splitRecord(found.rows[0]?.text ?? '', separator, 1);
+  const names = spec.hasHeader ? headerOf(found.first, separator) : sample.map((_, at) => String(at + 1));
+  const times = spec.timeColumns.map((column) => (typeof column === 'number' ? column - 1 : names.indexOf(column)));
+  for (const [at, name] of names.entries()) {
+    if (times.includes(at) || name === '') continue;
+    const key =
+      name
+        .toLowerCase()
+        .replaceAll(/[^a-z0-9]+/g, '_')
+        .replaceAll(/^_+|_+$/g, '') || `column_${at + 1}`;
+    const column = spec.hasHeader ? name : at + 1;
+    yield { found: { key, members: { column }, sample: (sample[at] ?? '').trim() } };
+  }
+  yield { done: names.length, total: names.length };
+}
