@@ -12,7 +12,7 @@ interface SettingChapter {
   entries: SettingEntries;
 }
 
-/** The chapters of agent.env and docs/settings.md, in their order. */
+/** @public The chapters of agent.env and docs/settings.md, in their order: what scripts write both from. */
 export const SETTING_CHAPTERS: readonly SettingChapter[] = [
   { title: 'The platform', entries: PLATFORM },
   { title: 'Posting values', entries: POSTING },

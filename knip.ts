@@ -1,0 +1,27 @@
+import type { KnipConfig } from 'knip';
+
+/**
+ * Files, exports, types and dependencies that nothing uses. test/house asks twice: with everything, and with `--production`, which
+ * leaves the tests out and so finds what only they use. What its own file uses is used.
+ */
+export default {
+  // What is started by its name instead of imported.
+  entry: [
+    'src/main.ts!',
+    'src/sandbox/{main,index}.ts!',
+    'src/daemon/{configuration,store}-thread.ts!',
+    'scripts/*.ts',
+    'scripts/soak.d/soak.ts',
+    'scripts/deb/*.ts',
+    'scripts/bench/*.ts',
+    'scripts/bench/sources/*.ts',
+    'scripts/bench/contenders/race.ts',
+    'test/**/*-process.ts',
+  ],
+  project: ['src/**/*.ts!', 'scripts/**/*.ts', 'test/**/*.ts'],
+  // modbus-serial loads it for serial lines.
+  ignoreDependencies: ['serialport'],
+  ignoreExportsUsedInFile: true,
+  // Programs of the machine.
+  exclude: ['binaries'],
+} satisfies KnipConfig;
