@@ -1,4 +1,5 @@
 import { chmodSync, copyFileSync, existsSync, renameSync, rmSync } from 'node:fs';
+import { basename } from 'node:path';
 import Database from 'better-sqlite3';
 import { codeOf, StoreError } from './errors.ts';
 import { demandNoLink } from './own-file.ts';
@@ -48,6 +49,24 @@ export function openDatabase(path: string, options: OpenDatabaseOptions = {}): D
     else database.close();
     throw error;
   }
+}
+
+/**
+ * `store.format`: a database of another format than this version reads, of which nothing is touched. No change of format is without a way
+ * from the one before, so what is found here is a version that was put back, or one that was never released.
+ */
+export function otherFormat(database: Database.Database, found: number, known: number): StoreError {
+  const newer = found > known;
+  const name = basename(database.name);
+  return new StoreError(
+    `${name} was written by ${newer ? 'a newer' : 'another'} version of tagferry (format ${found}; this version reads ${known})`,
+    {
+      code: 'store.format',
+      hint: newer
+        ? 'Install the newer version again: nothing was changed, and it goes on where it ended. An older one needs an empty state folder.'
+        : `Run the version that wrote it until the buffer is empty, or move ${name} away.`,
+    },
+  );
 }
 
 function demand(database: Database.Database, path: string, pragma: string, wanted: string | number): void {

@@ -1,5 +1,5 @@
 import { crc32 } from 'node:zlib';
-import type { Database } from '../base/database.ts';
+import { type Database, otherFormat } from '../base/database.ts';
 import type { UnitReference } from '../contract/values.ts';
 import type { Series } from './series.ts';
 
@@ -64,16 +64,15 @@ export interface NoteRow {
   sum: number;
 }
 
-/** Makes the tables in a new database; leaves one of this format as it is. `false`: the format is another. */
-export function prepareTables(database: Database): boolean {
-  const format = database.pragma('user_version', { simple: true });
-  if (format === FORMAT) return true;
-  if (format !== 0) return false;
+/** Makes the tables in a new database; leaves one of this format as it is. Throws `store.format` where it has another. */
+export function prepareTables(database: Database): void {
+  const format = database.pragma('user_version', { simple: true }) as number;
+  if (format === FORMAT) return;
+  if (format !== 0) throw otherFormat(database, format, FORMAT);
   database.transaction(() => {
     database.exec(SCHEMA);
     database.pragma(`user_version = ${FORMAT}`);
   })();
-  return true;
 }
 
 /** Every statement, prepared once. */

@@ -1,5 +1,5 @@
 import { crc32 } from 'node:zlib';
-import type { Database } from '../base/database.ts';
+import { type Database, otherFormat } from '../base/database.ts';
 import { ACCESS_TYPES } from '../contract/events.ts';
 import {
   type ActionProgress,
@@ -12,6 +12,9 @@ import {
 import type { ArrivedEvent } from './received-event.ts';
 
 /** The inbox's tables and every statement on them. No decision stands here. */
+
+/** Changes with every change of the tables that an older version could not live with; 0 was before there was any release. */
+const FORMAT = 1;
 
 /** What an event takes on disk beside its payload, and a line of its journal beside its texts: rows, indexes, page ends. */
 export const EVENT_BYTES = 100;
@@ -50,6 +53,8 @@ interface ProgressRow {
  * bounded; what was done and how often it was tried stands in `inbox_progress`, one row for each action.
  */
 export function prepareTables(database: Database): void {
+  const format = database.pragma('user_version', { simple: true }) as number;
+  if (format > FORMAT) throw otherFormat(database, format, FORMAT);
   database.exec(`
     CREATE TABLE IF NOT EXISTS inbox_event (
       id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT NOT NULL, occurred_ms REAL, received_ms REAL NOT NULL,
@@ -78,6 +83,7 @@ export function prepareTables(database: Database): void {
       PRIMARY KEY (reaction, object)) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS inbox_note (name TEXT PRIMARY KEY, value TEXT NOT NULL, sum INTEGER NOT NULL) WITHOUT ROWID;
   `);
+  if (format !== FORMAT) database.pragma(`user_version = ${FORMAT}`);
 }
 
 /** What access follows: the partial index answers it without a look at any other event. */

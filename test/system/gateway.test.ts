@@ -235,7 +235,8 @@ describe('a drop-in from the examples', { timeout: PATIENCE_MS }, () => {
       0o755,
     );
     const capabilities = async () => {
-      await gateway.machine.sh(`rm -f ${file}; systemctl restart ${UNIT}`);
+      // Stopped before: a reaction that still runs under the unit of before would leave its own.
+      await gateway.machine.sh(`systemctl stop ${UNIT}; rm -f ${file}; systemctl start ${UNIT}`);
       await until('the reaction has run', async () => {
         await gateway.crossThreshold();
         return gateway.machine.exists(file);

@@ -31,7 +31,7 @@ export interface Recovered {
   damaged: { what: string; values: number }[];
 }
 
-/** Throws `store.format` for a database of another version, the driver's error where SQLite finds the file corrupt. */
+/** Throws `store.format` for a database of another version (tables.ts), the driver's error where SQLite finds the file corrupt. */
 export function recoverState(
   database: Database,
   state: StoreState,
@@ -39,12 +39,7 @@ export function recoverState(
   now: { monotonicMs: number; wallMs: number; boot: string },
   { copy, maxLoadedSeries = Number.POSITIVE_INFINITY }: { copy: SeriesCopy; maxLoadedSeries?: number | undefined },
 ): Recovered {
-  if (!prepareTables(database)) {
-    throw new StoreError('the buffer was written by another version of tagferry', {
-      code: 'store.format',
-      hint: 'Run the version that wrote it until the buffer is empty, or move buffer.db away.',
-    });
-  }
+  prepareTables(database);
   const damaged: Recovered['damaged'] = [];
   const lost = new NamedSeries(database, { state, pending, damaged, copy });
   const runs = database.prepare('SELECT * FROM run ORDER BY id').all() as RunRow[];
