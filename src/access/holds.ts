@@ -358,7 +358,7 @@ export class Holds {
   }
 }
 
-export function assetKey(asset: number): string {
+function assetKey(asset: number): string {
   return `asset ${asset}`;
 }
 

@@ -9,8 +9,8 @@ import type { RecentLines } from './recent-lines.ts';
  */
 export type Logger = PinoLogger;
 
-export type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'fatal' | 'silent';
-export type LogFormat = 'auto' | 'pretty' | 'json' | 'journal';
+type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'fatal' | 'silent';
+type LogFormat = 'auto' | 'pretty' | 'json' | 'journal';
 
 export interface LoggerOptions {
   level: LogLevel;

@@ -2,7 +2,7 @@
 
 const COLOURS = { red: 31, green: 32, yellow: 33, dim: 2, bold: 1 } as const;
 
-export type Colour = keyof typeof COLOURS;
+type Colour = keyof typeof COLOURS;
 export type Paint = (text: string, colour: Colour) => string;
 
 /** How text may look on a stream: coloured on a terminal, plain when piped or where NO_COLOR is set. */

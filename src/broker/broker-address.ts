@@ -1,6 +1,6 @@
 import { BrokerError } from './broker-error.ts';
 
-export type BrokerProtocol = 'mqtt' | 'mqtts' | 'ws' | 'wss';
+type BrokerProtocol = 'mqtt' | 'mqtts' | 'ws' | 'wss';
 
 /** An MQTT address taken apart: `mqtt://user:password@host:1883`, `mqtts://` for TLS, `ws://host/path`, `wss://`. */
 export interface BrokerAddress {

@@ -11,7 +11,7 @@ const UNDER_WAY = 16;
 const SETTLED = 32;
 const STATE = UNDER_WAY | SETTLED;
 /** What a value came with. */
-export const VALUE_FLAGS = 7;
+const VALUE_FLAGS = 7;
 
 /** Cells of so many values may stand unused before the front. */
 const MAX_LEFT_BEHIND = 64;

@@ -13,7 +13,7 @@ export async function confirm(question: string, yes: boolean | undefined): Promi
 }
 
 /** One line from the terminal; the question goes to standard error, so that standard output stays data. */
-export async function ask(question: string): Promise<string> {
+async function ask(question: string): Promise<string> {
   const reader = createInterface({ input: process.stdin, output: process.stderr });
   try {
     return await reader.question(question);

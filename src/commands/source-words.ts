@@ -9,7 +9,7 @@ import type { TestedReport } from '../sources/source-test.ts';
 const MAX_PROBLEMS_SHOWN = 4;
 
 /** One or two words for how a source does. */
-export function stateWords({ silent, connected, problem }: SourceReport): string {
+function stateWords({ silent, connected, problem }: SourceReport): string {
   if (silent) return 'silent';
   if (connected === false) return 'not connected';
   if (problem !== null) return 'in part';

@@ -18,7 +18,7 @@ const LEFT_BEHIND = /^\.|~$|\.dpkg-[a-z]+$/;
  * The files of a drop-in folder (`tags.d`), in the order of their names by bytes, so that it is the same in every locale. A folder
  * that is not there holds none. What lies in it under another ending is named: a file that nobody reads looks like one that is read.
  */
-export function dropInFiles(folder: NamedFile, ending: string, problems: Problems): NamedFile[] {
+function dropInFiles(folder: NamedFile, ending: string, problems: Problems): NamedFile[] {
   let names: string[];
   try {
     names = readdirSync(folder.path);

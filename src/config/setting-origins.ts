@@ -10,7 +10,7 @@ import { KEY_NAMES, type KeyName, settingKey } from './setting-keys.ts';
  * Where the text of each setting comes from. A key has at most one of three origins: a value (the process environment
  * overrides agent.env), a file named by `KEY_FILE`, or the systemd credential of its name in lower case.
  */
-export interface GivenSetting {
+interface GivenSetting {
   text: string;
   place: Place;
   /** Relative file names resolve against it: the configuration folder for what stands in agent.env. */

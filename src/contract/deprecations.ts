@@ -2,7 +2,7 @@
  * Platform 9: the v1 endpoints that are deprecated, since when, until when, and what takes their place. Client,
  * verbs, sandbox and docs read this one table.
  */
-export const DEPRECATED_AREAS = ['display-labels', 'permissions', 'owners', 'tenants', 'userroles'] as const;
+const DEPRECATED_AREAS = ['display-labels', 'permissions', 'owners', 'tenants', 'userroles'] as const;
 export type DeprecatedArea = (typeof DEPRECATED_AREAS)[number];
 
 export interface Deprecation {

@@ -17,7 +17,7 @@ const DISK = { what: 'path', without: 'the root file system' } as const;
 const NETWORK = { what: 'interface', without: 'all interfaces but loopback together' } as const;
 const ZONE = { what: 'zone', without: 'the hottest zone' } as const;
 
-export const HOST_READINGS: readonly HostReading[] = [
+const HOST_READINGS: readonly HostReading[] = [
   { name: 'load1', unit: 'processes', description: 'mean length of the run queue over 1 minute' },
   { name: 'load5', unit: 'processes', description: 'mean length of the run queue over 5 minutes' },
   { name: 'load15', unit: 'processes', description: 'mean length of the run queue over 15 minutes' },

@@ -8,7 +8,7 @@ export const VALUE_STATUSES: readonly ValueStatus[] = ['good', 'uncertain', 'bad
 /** A unit by number or by code. */
 export type UnitReference = { id: number } | { code: string };
 
-export interface ValuePoint {
+interface ValuePoint {
   /** ISO 8601, UTC, milliseconds, `Z`. */
   timestamp?: string;
   value: number;
@@ -17,7 +17,7 @@ export interface ValuePoint {
   hold?: boolean;
 }
 
-export interface ValuesOfKey {
+interface ValuesOfKey {
   key: string;
   group?: string;
   unit?: UnitReference;

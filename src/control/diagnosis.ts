@@ -9,20 +9,20 @@ import type { PlatformAnswer } from '../platform/http-boundary.ts';
 import { PermissionsV2 } from '../platform/resources/permissions-v2.ts';
 
 /** One question and its answer, in words for people. */
-export interface Finding {
+interface Finding {
   ok: boolean;
   message: string;
   /** What to do next; empty where all is well. */
   next: string;
 }
 
-export interface AssetFinding extends Finding {
+interface AssetFinding extends Finding {
   asset: number;
   /** Of the answer; `null` where there was none. */
   status: number | null;
 }
 
-export interface InstrumentationFinding extends Finding {
+interface InstrumentationFinding extends Finding {
   instrumentation: number;
 }
 

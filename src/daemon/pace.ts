@@ -50,7 +50,7 @@ export function maxSeries({ maxSeries }: Settings, limitBytes = memoryLimitBytes
 const START_SHARE = 1.5;
 
 /** How many series a start loads: beyond, it drains first (`drainFirst`). */
-export function maxSeriesAtStart(limitBytes = memoryLimitBytes()): number {
+function maxSeriesAtStart(limitBytes = memoryLimitBytes()): number {
   return Math.floor((START_SHARE * limitBytes * SERIES_SHARE) / SERIES_BYTES);
 }
 

@@ -9,7 +9,7 @@ import type { Logger } from '../base/logger.ts';
 import type { Settings } from '../config/settings.ts';
 
 /** What `/healthz` and `/readyz` say. */
-export interface Health {
+interface Health {
   ok: boolean;
   /** Why not, one sentence each; empty where all is well. */
   problems: string[];

@@ -185,7 +185,7 @@ export function expectDone(answer: PlatformAnswer, call: Pick<PlatformCall, 'met
 }
 
 /** How a call is named in errors: without its query, which may name people. */
-export function nameOf(call: Pick<PlatformCall, 'method' | 'path'>): string {
+function nameOf(call: Pick<PlatformCall, 'method' | 'path'>): string {
   return `${call.method} ${call.path}`;
 }
 

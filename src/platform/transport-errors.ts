@@ -1,7 +1,7 @@
 import { codeOf, messageOf, PlatformError } from '../base/errors.ts';
 
 /** Why there was no answer. Each is worth another try: what a person has to mend stands in the hint. */
-export type TransportCode =
+type TransportCode =
   | 'platform.connection_refused'
   | 'platform.connection_reset'
   | 'platform.timeout'

@@ -18,7 +18,7 @@ export interface ActionResult {
 export type Perform = (action: Action, context: ActionContext) => Promise<ActionResult>;
 
 /** What the journal and the log call an action: its kind and where it goes, without credentials. */
-export function nameAction(action: Action): string {
+function nameAction(action: Action): string {
   switch (action.kind) {
     case 'run':
       return `run ${action.command.join(' ')}`.slice(0, 200);

@@ -8,7 +8,7 @@ const MAX_DEPTH = 16;
  * Fills `{{content.data.value}}` in a text. Paths start in the payload (`event_type`, `occurred_at`, `content.…`); the first
  * value found is taken, a missing one leaves nothing.
  */
-export function fillText(text: string, envelope: unknown): string {
+function fillText(text: string, envelope: unknown): string {
   return text.replaceAll(PLACE, (_, path: string) => textOf(valuesAt(envelope, path)[0]));
 }
 

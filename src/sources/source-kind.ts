@@ -37,7 +37,7 @@ export interface ScannedValue {
 export type ScanStep = { found: ScannedValue } | { done: number; total: number };
 
 /** The far end of a source: a host and port, a device file of this machine, or a folder that it reads and moves files in. */
-export type SourcePlace = { host: string; port: number } | { device: string } | { folder: string; isWritten: boolean };
+type SourcePlace = { host: string; port: number } | { device: string } | { folder: string; isWritten: boolean };
 
 export interface SourceContext<SourceSpec = unknown, ValueSpec = unknown> {
   source: Source<SourceSpec>;

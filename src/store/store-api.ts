@@ -11,7 +11,7 @@ import type { Holder } from './state-lock.ts';
 import type { SetAside } from './store-messages.ts';
 
 /** The methods of a class, without the rest of it. */
-export type MethodsOf<Part> = {
+type MethodsOf<Part> = {
   [Name in keyof Part as Part[Name] extends (...args: never[]) => unknown ? Name : never]: Part[Name];
 };
 
@@ -37,7 +37,7 @@ export interface ThreadCalls {
 }
 
 /** What the main thread asks of the values. What opens, hands over and closes a store is the thread's own business. */
-export type ValueCalls = Omit<MethodsOf<ValueStore>, 'takeOver' | 'handOver' | 'close'>;
+type ValueCalls = Omit<MethodsOf<ValueStore>, 'takeOver' | 'handOver' | 'close'>;
 
 export interface BufferServices {
   values: ValueCalls;

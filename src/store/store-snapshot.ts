@@ -13,7 +13,7 @@ import { closeSync, existsSync, fstatSync, openSync, readSync } from 'node:fs';
 import { type Database, openDatabase } from '../base/database.ts';
 import { StoreError } from '../base/errors.ts';
 
-export interface SnapshotFile {
+interface SnapshotFile {
   /** Beside the database's own name: `''`, or `-wal`. */
   ending: '' | '-wal';
   bytes: number;

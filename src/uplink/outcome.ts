@@ -32,7 +32,7 @@ import { MAX_LONE_REFUSALS } from './series-waits.ts';
 import type { Meaning, Verdict } from './verdict.ts';
 
 /** A post as it went out. */
-export interface Posted {
+interface Posted {
   /** Its number in the order of posts. */
   post: number;
   startedMs: number;

@@ -17,7 +17,7 @@ import type { ArrivedEvent } from './received-event.ts';
 const FORMAT = 1;
 
 /** What an event takes on disk beside its payload, and a line of its journal beside its texts: rows, indexes, page ends. */
-export const EVENT_BYTES = 100;
+const EVENT_BYTES = 100;
 const ATTEMPT_BYTES = 40;
 
 export interface EventRow {

@@ -54,7 +54,7 @@ export interface InboxLimits {
   maxBytes: number;
 }
 
-export const INBOX_LIMITS: InboxLimits = {
+const INBOX_LIMITS: InboxLimits = {
   keepMs: 30 * 86_400_000,
   keepBytes: 64 * 1024 * 1024,
   maxBytes: 256 * 1024 * 1024,

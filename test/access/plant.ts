@@ -63,7 +63,7 @@ export interface Plant {
   restart: (more?: Partial<HoldsOptions>) => Promise<Holds>;
 }
 
-export function storeOf(table: HoldTable): HoldStore {
+function storeOf(table: HoldTable): HoldStore {
   return {
     load: async () => table.load(),
     save: async (change) => table.save(change),

@@ -9,7 +9,7 @@ import { Intake } from '../../src/sources/intake.ts';
 import { Stamps } from '../../src/sources/stamps.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
-export interface StoredValue {
+interface StoredValue {
   address: string;
   timeMs: number;
   value: number;
@@ -18,7 +18,7 @@ export interface StoredValue {
 }
 
 /** A store in memory: keeps, refuses, or lets everyone wait until the test commits. */
-export class MemorySink {
+class MemorySink {
   readonly stored: StoredValue[] = [];
   appends = 0;
   hurries = 0;

@@ -13,7 +13,7 @@
  */
 
 /** Of a body, in any two looks: the slowest modem link is some times faster. */
-export const SLOWEST_BYTES_PER_SECOND = 250;
+const SLOWEST_BYTES_PER_SECOND = 250;
 /** Slower bodies than this would not end within their time if they were large: they give their memory to others. */
 const YIELDING_BYTES_PER_SECOND = 16_384;
 /** Younger than this nobody is slow. */
@@ -93,7 +93,7 @@ export function placeFor<Each extends Connection>(connections: Iterable<Each>, n
 }
 
 /** The slowest body below a rate. */
-export function slowestOf<Each extends Connection>(
+function slowestOf<Each extends Connection>(
   connections: Iterable<Each>,
   nowMs: number,
   below = Number.POSITIVE_INFINITY,

@@ -48,7 +48,7 @@ export const INBOUND_LIMITS: InboundLimits = {
 };
 
 /** `asksFirst`: the client waits for leave to send its body (`response.writeContinue()`). */
-export type Serve = (request: IncomingMessage, response: ServerResponse, asksFirst: boolean) => void;
+type Serve = (request: IncomingMessage, response: ServerResponse, asksFirst: boolean) => void;
 
 export interface InboundOptions {
   /** As log lines call it: `ingest`, `webhook`, `ops`, `control`. */

@@ -21,7 +21,7 @@ const POLL_MS = 50;
 const SWEEPS = 8;
 
 /** Sends a signal to everyone in the family. */
-export async function signalFamily(family: Family, signal: 'SIGTERM' | 'SIGKILL'): Promise<void> {
+async function signalFamily(family: Family, signal: 'SIGTERM' | 'SIGKILL'): Promise<void> {
   send(-family.group, signal);
   for (const pid of await findMarked((mark) => mark === family.mark)) send(pid, signal);
 }

@@ -12,7 +12,7 @@ export const MAX_DIGITS = 12;
 const MAX_WHOLE = 2 ** 50;
 
 /** Stands for "no whole number is exactly this": -0, too large, too many digits. */
-export const NOT_WHOLE = Number.NaN;
+const NOT_WHOLE = Number.NaN;
 
 /** `value` × 10^`digits` where that is whole and exact in both directions, else `NOT_WHOLE`. */
 export function wholeOf(value: number, digits: number): number {

@@ -10,7 +10,7 @@ import { bufferPath } from '../../store/store-messages.ts';
 import type { DatabaseSnapshot } from '../../store/store-snapshot.ts';
 import type { ArchiveFile } from './archive-writer.ts';
 
-export const DATABASES = ['buffer.db', 'inbox.db'] as const;
+const DATABASES = ['buffer.db', 'inbox.db'] as const;
 const WEBHOOK = 'webhook.json';
 /** Left as they are; each may be missing. */
 const SMALL = ['last-good.json', 'decommissioned.json'] as const;

@@ -16,7 +16,7 @@ export interface Stage {
 }
 
 /** `step`: something that the demo promised came. `news`: something happens. `trouble`: it should not have. */
-export type Mark = 'step' | 'news' | 'trouble';
+type Mark = 'step' | 'news' | 'trouble';
 
 /** The part of a stdout that a stage needs. */
 export interface Output {

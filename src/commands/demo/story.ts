@@ -16,7 +16,7 @@ import { shouldReturn, type Timetable } from './timetable.ts';
 import type { Watch } from './watch.ts';
 
 /** Something that the demo promises did not come within its time. */
-export class MissingStepError extends TagferryError {}
+class MissingStepError extends TagferryError {}
 
 export interface StoryParts {
   stage: Stage;

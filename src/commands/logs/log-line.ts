@@ -4,7 +4,7 @@ import { plain } from '../../base/foreign-text.ts';
 import type { Paint } from '../../base/table.ts';
 
 export const LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal'] as const;
-export type Level = (typeof LEVELS)[number];
+type Level = (typeof LEVELS)[number];
 
 /** Its members, as the agent wrote them; of what others wrote (systemd about the service) time, level, `from` and `msg`. */
 export interface LogLine {

@@ -1,7 +1,7 @@
 import type { Observed } from './observed.ts';
 
 /** What a rule says of what it saw. */
-export interface Tally {
+interface Tally {
   held(): void;
   /** In a few words; tokens and secrets have no place in them. */
   broken(why: string): void;

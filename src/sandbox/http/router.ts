@@ -1,7 +1,7 @@
 import type { Answer, Call } from './call.ts';
 
 /** How a route knows its caller: `bearer` tokens, nothing, or by itself (token endpoints). */
-export type RouteAuth = 'bearer' | 'none';
+type RouteAuth = 'bearer' | 'none';
 
 export interface Route {
   method: string;

@@ -7,7 +7,7 @@ import { OPERATIONS, type Operation } from './operations.ts';
 import { ref, WIRE_SCHEMAS } from './wire-schemas.ts';
 
 /** The OpenAPI 3.1 document of what the sandbox offers, made from `contract/` alone. */
-export function openApiDocument(serverUrl: string) {
+function openApiDocument(serverUrl: string) {
   const paths: Record<string, Record<string, unknown>> = {};
   for (const operation of OPERATIONS) {
     const method = operation.method.toLowerCase();

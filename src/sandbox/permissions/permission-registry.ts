@@ -95,7 +95,7 @@ export class PermissionRegistry {
 }
 
 /** Each type once, in the spec's order. */
-export function inOrder(types: readonly PermissionType[]): PermissionType[] {
+function inOrder(types: readonly PermissionType[]): PermissionType[] {
   return PERMISSION_TYPES.filter((type) => types.includes(type));
 }
 

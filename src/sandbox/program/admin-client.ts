@@ -7,7 +7,7 @@ export const DEFAULT_URL = 'http://127.0.0.1:8480';
 /** As far as any answer of the admin API may take; the longest lists come in well under a second. */
 const PATIENCE_MS = 15_000;
 
-export interface AdminFlags {
+interface AdminFlags {
   url: string;
   json?: boolean;
 }

@@ -19,7 +19,7 @@ interface Assumption {
 }
 
 /** What the spec calls "not shown" and the sandbox has to assume: `--assume name=value` assumes something else. */
-export const ASSUMPTIONS: Readonly<Record<string, Assumption>> = {
+const ASSUMPTIONS: Readonly<Record<string, Assumption>> = {
   'can-permit-offset': {
     default: '3',
     spec: '2.2',

@@ -87,7 +87,7 @@ interface ClientExamView {
 
 const STATES = { held: 'yes', broken: 'NO', unseen: '-' } as const;
 
-export function marksText(marks: readonly Mark[]): string {
+function marksText(marks: readonly Mark[]): string {
   const rows = marks.map(({ id, section, requirement, state, seen }) => [
     STATES[state],
     id,

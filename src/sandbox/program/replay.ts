@@ -5,7 +5,7 @@ import type { AdminClient } from './admin-client.ts';
 import { recordsOf } from './named-records.ts';
 
 /** One request that was answered otherwise than the record says. */
-export interface Difference {
+interface Difference {
   id: number;
   method: string;
   path: string;

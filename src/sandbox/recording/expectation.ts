@@ -43,7 +43,7 @@ export function exchangesOf(log: RequestLog, wanted: RequestMatch): Exchange[] {
 }
 
 /** The same as others may see them. */
-export function matching(log: RequestLog, wanted: RequestMatch): WholeRequest[] {
+function matching(log: RequestLog, wanted: RequestMatch): WholeRequest[] {
   return exchangesOf(log, wanted).map(wholeRequest);
 }
 

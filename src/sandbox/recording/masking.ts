@@ -16,7 +16,7 @@ const IN_JSON: ReadonlySet<string> = new Set([...IN_FORMS].filter((name) => name
 const RANDOM: ReadonlySet<string> = new Set(['access_token', 'refresh_token', 'token', 'code']);
 
 /** First 12 hex digits of the SHA-256. */
-export function fingerprint(token: string): string {
+function fingerprint(token: string): string {
   return createHash('sha256').update(token).digest('hex').slice(0, 12);
 }
 

@@ -27,7 +27,7 @@ type Loose<Record> = { [Field in keyof Record as Record[Field] extends unknown[]
   [Field in keyof Record as Record[Field] extends unknown[] ? Field : never]?: Record[Field];
 };
 
-export interface SeedPermission {
+interface SeedPermission {
   /** E-mail or id; or `usergroup`. */
   user?: number | string;
   usergroup?: number;

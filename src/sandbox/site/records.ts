@@ -43,7 +43,7 @@ export interface Instrumentation {
   assets: number[];
 }
 
-export interface SiteNode {
+interface SiteNode {
   id: number;
   name: string;
   tag?: string;
@@ -62,20 +62,20 @@ export interface User {
   confirmed?: boolean;
 }
 
-export interface Usergroup {
+interface Usergroup {
   id: number;
   name: string;
   members: number[];
 }
 
-export interface Tenant {
+interface Tenant {
   id: number;
   name: string;
   admins: number[];
   users: number[];
 }
 
-export interface UserRole {
+interface UserRole {
   id: number;
   name: string;
   users: number[];
@@ -94,7 +94,7 @@ export interface Unit {
 }
 
 /** One form for asset, event, product and edge device status. */
-export interface Status {
+interface Status {
   id: number;
   code: string;
   name: string;
@@ -102,7 +102,7 @@ export interface Status {
   tenant?: number;
 }
 
-export interface Product {
+interface Product {
   id: number;
   name: string;
   product_code: string;
@@ -140,12 +140,12 @@ export interface SiteEvent {
 }
 
 /** Objects of which the interface names no more than that they are there (platform 1). */
-export interface Named {
+interface Named {
   id: number;
   name: string;
 }
 
-export interface Subscription {
+interface Subscription {
   id: number;
   display_name: string;
   user: number;
@@ -160,7 +160,7 @@ export interface Subscription {
   };
 }
 
-export interface AddOn {
+interface AddOn {
   id: number;
   subscription: number;
   /** Nodes it is linked to, by id. */

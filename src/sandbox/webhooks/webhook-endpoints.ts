@@ -38,7 +38,7 @@ export function addWebhookEndpoints(router: Router, context: WebhookContext): vo
 }
 
 /** Only the client application that the token was issued to is known to its bearer. */
-export function ownApplication(call: Call, param: string): number {
+function ownApplication(call: Call, param: string): number {
   const id = idParam(call, param);
   if (id !== call.caller.application) throw notFound(`client application ${id}`);
   return id;

@@ -21,7 +21,7 @@ export interface CsvImportOptions {
   signal?: AbortSignal;
 }
 
-export interface CsvProblem {
+interface CsvProblem {
   line: number;
   field: string;
   problem: string;

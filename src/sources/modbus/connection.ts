@@ -5,7 +5,7 @@ import type { Span } from './refused-registers.ts';
 
 type Client = InstanceType<typeof ModbusSerial.default>;
 
-export type Parity = 'none' | 'even' | 'odd';
+type Parity = 'none' | 'even' | 'odd';
 
 /** Where devices are: behind a host and port, or on a serial line. */
 export type ModbusAddress =
