@@ -1,6 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
 import { basic, Visitor } from './visitor.ts';
 
 let sandbox: Sandbox;
@@ -52,6 +53,42 @@ describe('spec 2.1 and 3.1: access tokens', () => {
     await fast.start();
     expect((await new Visitor(fast).login()).body.expires_in).toBe(66);
     await fast.stop();
+  });
+
+  it.each([661, 1_000, 100_000])(
+    'stay usable at a speed of %i: five seconds of the caller, and can be renewed',
+    async (speed) => {
+      const clock = new ManualClock();
+      const fast = new Sandbox({ clock, speed, limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
+      await fast.start();
+      const caller = new Visitor(fast);
+      const { body } = await caller.login();
+      caller.token = body.access_token;
+      expect(body.expires_in).toBe(5);
+      await clock.advance(4_500);
+      expect((await caller.get('/v1/client_applications/current')).status).toBe(200);
+      await clock.advance(1_000);
+      expect((await caller.get('/v1/client_applications/current')).status).toBe(401);
+      const renewed = await caller.form('/oauth/token', {
+        grant_type: 'refresh_token',
+        refresh_token: body.refresh_token,
+      });
+      caller.token = renewed.body.access_token;
+      expect((await caller.get('/v1/client_applications/current')).status).toBe(200);
+      const grant = { user: 6, application: 3, redirectUri: 'x', challenge: undefined };
+      const code = fast.codes.give(grant);
+      await clock.advance(9_000);
+      expect(fast.codes.take(code)).toMatchObject(grant);
+      await fast.stop();
+    },
+  );
+
+  it('live as short as they are told to, whatever is usable', async () => {
+    const clock = new ManualClock();
+    const short = new Sandbox({ clock, accessTokenLifeS: 2 });
+    await short.start();
+    expect((await new Visitor(short).login()).body.expires_in).toBe(2);
+    await short.stop();
   });
 });
 

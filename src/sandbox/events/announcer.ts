@@ -43,10 +43,10 @@ export class Announcer {
     this.#times = times;
   }
 
-  /** Whether any webhook that is enabled wants a type that looks like this. */
-  hasListener(type: RegExp): boolean {
+  /** Whether any webhook that is enabled wants this type. */
+  hasListener(type: EventType): boolean {
     for (const webhook of this.#registry.webhooks.values()) {
-      if (!webhook.disabled && webhook.event_types.some((one) => type.test(one))) return true;
+      if (!webhook.disabled && webhook.event_types.includes(type)) return true;
     }
     return false;
   }

@@ -1,19 +1,23 @@
+import type { EventType } from '../../contract/events.ts';
 import type { SiteModel } from '../site/site-model.ts';
 import type { PostedSeries } from '../values/values-body.ts';
 import type { Happening } from './announcer.ts';
 
-type MayRead = (user: number, type: 'Asset' | 'Instrumentation', id: number) => boolean;
+type Readers = (type: 'Asset' | 'Instrumentation', id: number) => ReadonlySet<number>;
 
 /** Platform 6.3: what a post of values tells. One call a value, one for the asset, one for each of its instrumentations. */
 export function valueHappenings(
   site: SiteModel,
   asset: number,
   posted: readonly PostedSeries[],
-  mayRead: MayRead,
+  readers: Readers,
+  isWanted: (type: EventType) => boolean,
 ): Happening[] {
-  const readAsset = (user: number) => mayRead(user, 'Asset', asset);
+  const assetReaders = readers('Asset', asset);
+  const readAsset = (user: number) => assetReaders.has(user);
   const happenings: Happening[] = [];
-  for (const series of posted) {
+  // Built only where somebody listens: a post of 5,000 values would make 5,000 happenings.
+  for (const series of isWanted('asset_value_created') ? posted : []) {
     for (const point of series.points) {
       happenings.push({
         type: 'asset_value_created',
@@ -39,11 +43,12 @@ export function valueHappenings(
       return values.length === 0 ? undefined : { asset: site.reference('assets', asset), values };
     },
   });
-  for (const instrumentation of site.all('instrumentations')) {
-    if (!instrumentation.assets.includes(asset)) continue;
+  if (!isWanted('instrumentation_values_created')) return happenings;
+  for (const instrumentation of site.holdersOf('instrumentations', asset)) {
+    const tagReaders = readers('Instrumentation', instrumentation.id);
     happenings.push({
       type: 'instrumentation_values_created',
-      audience: (user) => mayRead(user, 'Instrumentation', instrumentation.id),
+      audience: (user) => tagReaders.has(user),
       content: (names) => {
         const values = grouped(names);
         if (values.length === 0) return undefined;

@@ -14,6 +14,8 @@ export interface CodeGrant {
 
 /** RFC 6749 section 4.1.2: ten minutes at most. */
 const CODE_LIFE_MS = 10 * 60_000;
+/** However fast the sandbox's clock runs, its client has so long to exchange a code. */
+const MIN_CLIENT_LIFE_MS = 10_000;
 
 /** Authorization codes that were given out and not yet exchanged; a used one is remembered until it would have expired. */
 export class CodeRegistry {
@@ -28,7 +30,8 @@ export class CodeRegistry {
     const nowMs = this.#clock.wallMs();
     for (const [code, { expiresMs }] of this.#codes) if (expiresMs <= nowMs) this.#codes.delete(code);
     const code = randomBytes(24).toString('base64url');
-    this.#codes.set(code, { ...grant, expiresMs: nowMs + CODE_LIFE_MS, used: false });
+    const lifeMs = Math.max(CODE_LIFE_MS, MIN_CLIENT_LIFE_MS * this.#clock.speed);
+    this.#codes.set(code, { ...grant, expiresMs: nowMs + lifeMs, used: false });
     return code;
   }
 

@@ -30,13 +30,13 @@ export const INHERITANCE: readonly InheritanceRule[] = [
     from: 'Instrumentation',
     to: 'Asset',
     because: 'assigned to the instrumentation',
-    sources: (site, id) => idsWithAsset(site.all('instrumentations'), id),
+    sources: (site, id) => site.holdersOf('instrumentations', id).map((holder) => holder.id),
   },
   {
     from: 'Node',
     to: 'Asset',
     because: 'under the node',
-    sources: (site, id) => idsWithAsset(site.all('nodes'), id),
+    sources: (site, id) => site.holdersOf('nodes', id).map((holder) => holder.id),
   },
   {
     from: 'Asset',
@@ -86,8 +86,4 @@ export function* lineage(
       }
     }
   }
-}
-
-function idsWithAsset(holders: { id: number; assets: number[] }[], asset: number): number[] {
-  return holders.filter((holder) => holder.assets.includes(asset)).map((holder) => holder.id);
 }

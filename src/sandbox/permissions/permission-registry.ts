@@ -15,6 +15,7 @@ export class PermissionRegistry {
   readonly #site: SiteModel;
   readonly #rules: readonly InheritanceRule[];
   readonly #blocks = new Set<string>();
+  #byPermitable: { version: number; grants: Map<string, Grant[]> } | undefined;
 
   constructor(site: SiteModel, rules: readonly InheritanceRule[] = INHERITANCE) {
     this.#site = site;
@@ -23,14 +24,26 @@ export class PermissionRegistry {
 
   /** Whether the user has this permission on the object, directly, by a group or by inheritance. */
   may(user: number, type: PermissionType, object: PermitableRef): boolean {
-    const assignables = this.#assignables(user);
-    const grants = this.#site.all('permissions').filter((grant) => grant.types.includes(type) && assignables(grant));
-    if (grants.length === 0) return false;
     const blocked = (at: PermitableRef) => this.#blocks.has(blockName(user, type, at));
-    for (const at of lineage(this.#site, object, blocked, this.#rules)) {
-      if (grants.some((grant) => grant.permitable.type === at.type && grant.permitable.id === at.id)) return true;
+    const stop = this.#blocks.size === 0 ? undefined : blocked;
+    for (const at of lineage(this.#site, object, stop, this.#rules)) {
+      for (const grant of this.#on(at)) if (grant.types.includes(type) && this.#isFor(grant, user)) return true;
     }
     return false;
+  }
+
+  /** Everybody who has: the object's lineage is walked once for all of them. */
+  usersWho(type: PermissionType, object: PermitableRef): ReadonlySet<number> {
+    const users = new Set<number>();
+    for (const at of lineage(this.#site, object, undefined, this.#rules)) {
+      for (const { types, assignable } of this.#on(at)) {
+        if (!types.includes(type)) continue;
+        if (assignable.type === 'User') users.add(assignable.id);
+        else for (const member of this.#site.get('usergroups', assignable.id)?.members ?? []) users.add(member);
+      }
+    }
+    if (this.#blocks.size > 0) for (const user of users) if (!this.may(user, type, object)) users.delete(user);
+    return users;
   }
 
   /** Adds types to the pair's one record, which is made where there is none. */
@@ -49,21 +62,13 @@ export class PermissionRegistry {
   }
 
   find(assignable: Grant['assignable'], permitable: PermitableRef): Grant | undefined {
-    return this.#site
-      .all('permissions')
-      .find(
-        (grant) =>
-          grant.assignable.type === assignable.type &&
-          grant.assignable.id === assignable.id &&
-          grant.permitable.type === permitable.type &&
-          grant.permitable.id === permitable.id,
-      );
+    return this.#on(permitable).find(
+      (grant) => grant.assignable.type === assignable.type && grant.assignable.id === assignable.id,
+    );
   }
 
   of(permitable: PermitableRef): Grant[] {
-    return this.#site
-      .all('permissions')
-      .filter((grant) => grant.permitable.type === permitable.type && grant.permitable.id === permitable.id);
+    return [...this.#on(permitable)];
   }
 
   block(user: number, object: PermitableRef, types: readonly PermissionType[]): void {
@@ -82,15 +87,24 @@ export class PermissionRegistry {
     for (const name of names) this.#blocks.add(name);
   }
 
-  #assignables(user: number): (grant: Grant) => boolean {
-    const groups = new Set(
-      this.#site
-        .all('usergroups')
-        .filter((group) => group.members.includes(user))
-        .map((group) => group.id),
-    );
-    return (grant) =>
-      grant.assignable.type === 'User' ? grant.assignable.id === user : groups.has(grant.assignable.id);
+  #isFor({ assignable }: Grant, user: number): boolean {
+    if (assignable.type === 'User') return assignable.id === user;
+    return this.#site.get('usergroups', assignable.id)?.members.includes(user) === true;
+  }
+
+  /** The grants on one object: all of them are looked at once after a change of the site, not once a question. */
+  #on({ type, id }: PermitableRef): readonly Grant[] {
+    if (this.#byPermitable?.version !== this.#site.version) {
+      const grants = new Map<string, Grant[]>();
+      for (const grant of this.#site.all('permissions')) {
+        const name = `${grant.permitable.type}/${grant.permitable.id}`;
+        const list = grants.get(name);
+        if (list === undefined) grants.set(name, [grant]);
+        else list.push(grant);
+      }
+      this.#byPermitable = { version: this.#site.version, grants };
+    }
+    return this.#byPermitable.grants.get(`${type}/${id}`) ?? [];
   }
 }
 

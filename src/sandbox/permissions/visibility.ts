@@ -1,6 +1,5 @@
 import type { AccessEventType } from '../../contract/events.ts';
 import type { SiteModel } from '../site/site-model.ts';
-import type { PermitableRef } from './inheritance.ts';
 import type { PermissionRegistry } from './permission-registry.ts';
 
 /** The types whose coming and going platform 6.3 announces. */
@@ -36,6 +35,7 @@ export class Visibility {
   during<Result>(change: () => Result): Result {
     const before = this.#seen();
     const result = change();
+    this.#site.relationsChanged();
     const after = this.#seen();
     for (const [name, entry] of before) {
       if (after.has(name) || !this.#exists(entry)) continue;
@@ -75,13 +75,11 @@ export class Visibility {
 
   #seen(): Map<string, Seen> {
     const seen = new Map<string, Seen>();
-    for (const { id: user, technical } of this.#site.all('users')) {
-      if (!technical) continue;
-      for (const { type, kind, event } of WATCHED) {
-        for (const { id } of this.#site.all(kind)) {
-          const object: PermitableRef = { type, id };
-          if (this.#registry.may(user, 'can_read', object))
-            seen.set(`${user} ${type}/${id}`, { user, kind, event, id });
+    const technical = new Set(this.#site.all('users').flatMap((user) => (user.technical ? [user.id] : [])));
+    for (const { type, kind, event } of WATCHED) {
+      for (const { id } of this.#site.all(kind)) {
+        for (const user of this.#registry.usersWho('can_read', { type, id })) {
+          if (technical.has(user)) seen.set(`${user} ${type}/${id}`, { user, kind, event, id });
         }
       }
     }

@@ -2,12 +2,17 @@ import type { Reference } from '../../contract/errors.ts';
 import type { PermitableType } from '../../contract/permissions.ts';
 import { type ApiKey, KIND_OF_PERMITABLE, KINDS, type Kind, type SiteRecords, type User } from './records.ts';
 
+/** Kinds that hold assets. */
+type Holder = 'instrumentations' | 'nodes';
+
 export type SiteSnapshot = { [K in Kind]?: SiteRecords[K][] };
 
 /** The objects of the site by kind and id. Holds no rules: who may see what stands in `permissions/`, what is told in `events/`. */
 export class SiteModel {
   readonly #tables = new Map<Kind, Map<number, SiteRecords[Kind]>>(KINDS.map((kind) => [kind, new Map()]));
   #nextId = 100_000;
+  #version = 0;
+  #holders: { version: number; byKind: Record<Holder, Map<number, SiteRecords[Holder][]>> } | undefined;
   /** Base of every `href`; known once the server listens. */
   baseUrl = '';
 
@@ -25,12 +30,45 @@ export class SiteModel {
 
   put<K extends Kind>(kind: K, record: SiteRecords[K]): SiteRecords[K] {
     this.#table(kind).set(record.id, record);
+    this.#version++;
     if (record.id >= this.#nextId) this.#nextId = record.id + 8;
     return record;
   }
 
   delete(kind: Kind, id: number): boolean {
+    this.#version++;
     return this.#table(kind).delete(id);
+  }
+
+  /** Grows with every record that is put or deleted, and with `relationsChanged`: what was worked out before no longer holds. */
+  get version(): number {
+    return this.#version;
+  }
+
+  /** Lists of records were changed in place: assets under a node, members of a group. */
+  relationsChanged(): void {
+    this.#version++;
+  }
+
+  /** The instrumentations that an asset is assigned to, or the nodes that it is under: without a look at all of them. */
+  holdersOf<K extends Holder>(kind: K, asset: number): readonly SiteRecords[K][] {
+    if (this.#holders?.version !== this.#version) {
+      const byKind = { instrumentations: this.#byAsset('instrumentations'), nodes: this.#byAsset('nodes') };
+      this.#holders = { version: this.#version, byKind };
+    }
+    return (this.#holders.byKind[kind].get(asset) ?? []) as SiteRecords[K][];
+  }
+
+  #byAsset(kind: Holder): Map<number, SiteRecords[Holder][]> {
+    const found = new Map<number, SiteRecords[Holder][]>();
+    for (const record of this.#table(kind).values()) {
+      for (const asset of new Set(record.assets)) {
+        const list = found.get(asset);
+        if (list === undefined) found.set(asset, [record]);
+        else list.push(record);
+      }
+    }
+    return found;
   }
 
   /** An id that nothing has. Multiples of 8, so that a v1 permission id never meets another by its offset (platform 2.2). */

@@ -53,6 +53,12 @@ export interface TokenView {
   fingerprint: string;
 }
 
+/**
+ * However fast the sandbox's clock runs, a token lives so long for its client, who runs on a clock of its own: at a speed of 1,000 the 660
+ * seconds of platform 8 would be over before they are told, and no token would ever be of use.
+ */
+const MIN_CLIENT_LIFE_S = 5;
+
 /** Memory: the oldest dead tokens fall away beyond this many. */
 const MAX_TOKENS = 20_000;
 
@@ -216,8 +222,15 @@ export class TokenStore {
     return { issued: this.#issued, revoked: this.#revoked, alive };
   }
 
+  /** A life that is usable at the speed of the clock; one that was asked for shorter than that at a speed of 1 stays as short. */
+  #usableS(lifeS: number, minClientS: number): number {
+    return Math.max(lifeS, Math.min(lifeS, minClientS) * this.#clock.speed);
+  }
+
   #newRefreshToken(): RefreshToken {
-    const expiresMs = this.#clock.wallMs() + this.#options.refreshTokenLifeS * 1000;
+    // Twice as long as an access token, or it could not be renewed.
+    const lifeS = this.#usableS(this.#options.refreshTokenLifeS, 2 * MIN_CLIENT_LIFE_S);
+    const expiresMs = this.#clock.wallMs() + lifeS * 1000;
     return { token: this.#options.makeToken(), expiresMs, ended: false };
   }
 
@@ -227,7 +240,7 @@ export class TokenStore {
   ): TokenResponse {
     const id = this.#nextId++;
     const nowMs = this.#clock.wallMs();
-    const lifeS = this.#options.accessTokenLifeS;
+    const lifeS = this.#usableS(this.#options.accessTokenLifeS, MIN_CLIENT_LIFE_S);
     const token: AccessToken = {
       family: id,
       ...wanted,
@@ -246,7 +259,7 @@ export class TokenStore {
       access_token: token.token,
       token_type: 'Bearer',
       // Told in the caller's seconds: a client does not run at the sandbox's speed.
-      expires_in: Math.max(1, Math.floor(lifeS / this.#clock.speed)),
+      expires_in: Math.max(1, Math.floor(lifeS / this.#clock.speed + 1e-6)),
       refresh_token: refresh.token,
       created_at: Math.floor(nowMs / 1000),
     };

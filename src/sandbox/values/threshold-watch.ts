@@ -97,7 +97,7 @@ export class ThresholdWatch {
       return instrumentation?.assets.includes(asset) ? instrumentation : undefined;
     }
     if (!threshold.assets?.includes(asset)) return undefined;
-    return this.#site.all('instrumentations').find((one) => one.assets.includes(asset)) ?? null;
+    return this.#site.holdersOf('instrumentations', asset)[0] ?? null;
   }
 
   /** The value in the threshold's unit; `undefined` where either has none: then the bare numbers are compared. */

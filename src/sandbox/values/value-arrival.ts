@@ -1,3 +1,4 @@
+import type { EventType } from '../../contract/events.ts';
 import type { Announcer } from '../events/announcer.ts';
 import { valueHappenings } from '../events/value-events.ts';
 import type { PermissionRegistry } from '../permissions/permission-registry.ts';
@@ -5,6 +6,8 @@ import type { SiteModel } from '../site/site-model.ts';
 import type { ThresholdWatch } from './threshold-watch.ts';
 import type { ValueLedger } from './value-ledger.ts';
 import type { PostedSeries } from './values-body.ts';
+
+const VALUE_EVENTS = ['asset_value_created', 'asset_values_created', 'instrumentation_values_created'] as const;
 
 export interface ArrivalParts {
   site: SiteModel;
@@ -26,11 +29,10 @@ export class ValueArrival {
   take(asset: number, posted: readonly PostedSeries[]): void {
     const { site, registry, ledger, thresholds, announcer, report } = this.#parts;
     ledger.record(asset, posted);
-    const mayRead = (user: number, type: 'Asset' | 'Instrumentation', id: number) =>
-      registry.may(user, 'can_read', { type, id });
-    // Built only where somebody listens: a post of 5,000 values would make 5,000 happenings.
-    if (announcer.hasListener(/_values?_created$/)) {
-      for (const happening of valueHappenings(site, asset, posted, mayRead)) announcer.announce(happening);
+    const readers = (type: 'Asset' | 'Instrumentation', id: number) => registry.usersWho('can_read', { type, id });
+    const isWanted = (type: EventType) => announcer.hasListener(type);
+    if (VALUE_EVENTS.some(isWanted)) {
+      for (const happening of valueHappenings(site, asset, posted, readers, isWanted)) announcer.announce(happening);
     }
     for (const { content } of thresholds.reached(asset, posted)) {
       const { threshold, data, instrumentation } = content;
@@ -38,7 +40,7 @@ export class ValueArrival {
       report(`${data.key} of ${tag ?? `asset ${asset}`} reaches ${threshold.name}: ${data.value}`);
       announcer.announce({
         type: 'threshold_reached',
-        audience: (user) => mayRead(user, 'Asset', asset),
+        audience: (user) => registry.may(user, 'can_read', { type: 'Asset', id: asset }),
         content: () => ({ ...content }),
       });
     }

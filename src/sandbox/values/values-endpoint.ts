@@ -47,8 +47,8 @@ function postValues(call: Call, context: ValuesContext): Answer {
 
 function storyOf(series: readonly PostedSeries[], site: SiteModel, asset: number): string {
   const values = series.reduce((sum, one) => sum + one.points.length, 0);
-  const tags = site.all('instrumentations').filter((one) => one.assets.includes(asset));
-  const name = tags[0]?.tag ?? site.get('assets', asset)?.serial_number ?? String(asset);
+  const [first] = site.holdersOf('instrumentations', asset);
+  const name = first?.tag ?? site.get('assets', asset)?.serial_number ?? String(asset);
   return `${values} value${values === 1 ? '' : 's'} for ${name} (${series
     .map((one) => one.key)
     .join(', ')
