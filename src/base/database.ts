@@ -25,7 +25,7 @@ export interface OpenDatabaseOptions {
  */
 export function openDatabase(path: string, options: OpenDatabaseOptions = {}): Database.Database {
   if (!existsSync(path) && existsSync(`${path}${HELD_END}`)) renameSync(`${path}${HELD_END}`, path);
-  for (const end of FILES) demandNoLink(`${path}${end}`);
+  for (const end of DATABASE_FILES) demandNoLink(`${path}${end}`);
   const database = new Database(path, { readonly: options.readonly ?? false, timeout: 5_000 });
   try {
     if (!options.readonly) {
@@ -69,6 +69,11 @@ export function otherFormat(database: Database.Database, found: number, known: n
   );
 }
 
+/** To look into one that may be damaged: nothing of it is changed. Throws the driver's error. */
+export function openForReading(path: string): Database.Database {
+  return new Database(path, { readonly: true, fileMustExist: true });
+}
+
 function demand(database: Database.Database, path: string, pragma: string, wanted: string | number): void {
   const found = database.pragma(pragma, { simple: true });
   if (found === wanted) return;
@@ -89,9 +94,14 @@ export function saysCorrupt(error: unknown): boolean {
   );
 }
 
+/** Whether an error is one of SQLite's, and not a mistake in our own code. */
+export function saysDriver(error: unknown): boolean {
+  return (codeOf(error) ?? '').startsWith('SQLITE_');
+}
+
 /** Whether a read failed at the disk: of a bad sector, or of a disk that is not there now. */
 export function saysUnreadable(error: unknown): boolean {
-  return /^SQLITE_IOERR_(READ|SHORT_READ|CORRUPTFS)/.test(codeOf(error) ?? '');
+  return /^(SQLITE_IOERR_(READ|SHORT_READ|CORRUPTFS)|inbox\.unreadable$)/.test(codeOf(error) ?? '');
 }
 
 /**
@@ -109,33 +119,25 @@ export function closeUntouched(database: Database.Database, path: string): void 
 
 const HELD_END = '.held';
 /** A database, its WAL and what its connections share. */
-const FILES = ['', '-wal', '-shm'];
+export const DATABASE_FILES = ['', '-wal', '-shm'];
 
-/**
- * Puts a corrupt database aside, byte for byte, as `<name>.corrupt-<time>` with its WAL beside it. It is never deleted:
- * what an expert can still read of it is worth more than the space. Gives the new path.
- */
-export function setAsideDatabase(path: string, wallMs: number): string {
-  const target = asideOf(path, wallMs);
-  for (const end of FILES) {
-    if (existsSync(`${path}${end}`)) renameSync(`${path}${end}`, `${target}${end}`);
-  }
-  return target;
-}
-
-/** Takes away what was begun in the place of one that was set aside, to begin it anew. */
+/** Takes away a database that was begun and is not whole. */
 export function removeDatabase(path: string): void {
-  for (const end of FILES) rmSync(`${path}${end}`, { force: true });
+  for (const end of DATABASE_FILES) rmSync(`${path}${end}`, { force: true });
 }
 
 /** A copy of a WAL that has lost commits, for experts: SQLite goes on with what reads, and overwrites the rest. Gives its path. */
 export function setAsideWal(path: string, wallMs: number): string {
-  const target = asideOf(path, wallMs);
+  const target = asidePath(path, wallMs);
   copyFileSync(`${path}-wal`, `${target}-wal`);
   return `${target}-wal`;
 }
 
-function asideOf(path: string, wallMs: number): string {
+/**
+ * Where a corrupt database is put, with its WAL beside it. It is never deleted: what an expert can still read of it is worth
+ * more than the space.
+ */
+export function asidePath(path: string, wallMs: number): string {
   const time = new Date(wallMs).toISOString().replaceAll(/[-:]/g, '').replace('.', '');
   let target = `${path}.corrupt-${time}`;
   for (let other = 2; existsSync(target) || existsSync(`${target}-wal`); other++) {

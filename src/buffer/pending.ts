@@ -46,6 +46,8 @@ export class Pending {
   droppedSeries: number[] = [];
   /** Rows of the log up to this one hold nothing any more. */
   dropRowsThrough = 0;
+  /** Nothing stands in files that were set aside alone (`recovery/carrying.ts`). */
+  isCarried = false;
 
   get isEmpty(): boolean {
     return (
@@ -63,7 +65,8 @@ export class Pending {
       this.droppedAside.length === 0 &&
       this.droppedRows.length === 0 &&
       this.droppedSeries.length === 0 &&
-      this.dropRowsThrough === 0
+      this.dropRowsThrough === 0 &&
+      !this.isCarried
     );
   }
 
@@ -90,6 +93,7 @@ export class Pending {
 
   /** Runs inside the transaction of a commit. What goes, goes first: what comes takes its pages, and the file need not grow. */
   write(statements: Statements): void {
+    if (this.isCarried) statements.dropOrigins.run();
     for (const id of this.droppedAside) statements.dropAside.run(id);
     for (const id of this.droppedRows) statements.dropRow.run(id);
     if (this.dropRowsThrough > 0) statements.dropRows.run(this.dropRowsThrough);
@@ -142,6 +146,7 @@ export class Pending {
     this.droppedRows = [];
     this.droppedSeries = [];
     this.dropRowsThrough = 0;
+    this.isCarried = false;
   }
 }
 

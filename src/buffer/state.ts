@@ -99,6 +99,8 @@ export class StoreState {
   logValues = 0;
   /** Values in segments that are not settled. */
   segmentValues = 0;
+  /** Values in quarantine. */
+  quarantined = 0;
   /** Values that were left on disk for want of memory. */
   notLoaded = 0;
   /** Counts the spans that came and went: what was decided about compaction holds until it moves. */
@@ -305,6 +307,14 @@ export class StoreState {
       if (state && state.queue !== NO_QUEUE) count++;
     }
     return count;
+  }
+
+  /** Of the oldest value. */
+  oldestAgeMs(nowMs: number): number {
+    const [span] = this.spans;
+    if (span) return this.times.ageMs(span.run, span.acceptedMs, nowMs);
+    const row = this.rows.find(({ left }) => left > 0);
+    return row ? this.times.ageMs(row.run, row.monotonicMs, nowMs) : 0;
   }
 
   /** Takes a span out: nothing of it is left. */

@@ -67,6 +67,8 @@ export interface StoreFacts {
   dirty: boolean;
   /** There is maintenance to do: flush, compaction, giving space back. */
   maintenanceDue: boolean;
+  /** A part of it stands in a file that was set aside, and is carried over. */
+  isCarrying: boolean;
   /** Since the last answer. */
   dropped: { reason: DropReason; values: number }[];
   damaged: Damage[];

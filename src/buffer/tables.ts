@@ -6,8 +6,16 @@ import type { Series } from './series.ts';
 /** The tables of `buffer.db`, and every statement on them. No decision stands here. */
 
 /** Changes with every change of the tables or of a row's bytes. */
-export const FORMAT = 2;
+export const FORMAT = 3;
 
+/**
+ * Each table has its rows' numbers as rowid, so that its rows stand on pages that are read by themselves (`sqlite-pages.ts`), and
+ * the rows of one table can be told from those of another by their shape.
+ */
+const NOTE =
+  'CREATE TABLE note (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, text TEXT NOT NULL, sum INTEGER NOT NULL);';
+const ORIGIN =
+  'CREATE TABLE origin (id INTEGER PRIMARY KEY, name TEXT NOT NULL, below INTEGER NOT NULL, sum INTEGER NOT NULL);';
 const SCHEMA = `
 CREATE TABLE series (id INTEGER PRIMARY KEY, asset INTEGER NOT NULL, key TEXT NOT NULL, grp TEXT, unit_id INTEGER, unit_code TEXT,
   instrumentation INTEGER, since INTEGER NOT NULL, sum INTEGER NOT NULL);
@@ -20,7 +28,8 @@ CREATE TABLE segment (id INTEGER PRIMARY KEY, packed BLOB NOT NULL);
 CREATE TABLE segment_progress (segment INTEGER PRIMARY KEY, ranges BLOB NOT NULL);
 CREATE TABLE quarantine (id INTEGER PRIMARY KEY, series INTEGER NOT NULL, count INTEGER NOT NULL, packed BLOB NOT NULL,
   status INTEGER NOT NULL, message TEXT NOT NULL, at_ms REAL NOT NULL, sum INTEGER NOT NULL);
-CREATE TABLE note (name TEXT PRIMARY KEY, text TEXT NOT NULL, sum INTEGER NOT NULL) WITHOUT ROWID;
+${NOTE}
+${ORIGIN}
 CREATE TABLE set_aside (id INTEGER PRIMARY KEY, what TEXT NOT NULL, place INTEGER NOT NULL, at_ms REAL NOT NULL, bytes BLOB);
 `;
 
@@ -58,19 +67,37 @@ export interface QuarantineRow {
   sum: number;
 }
 
+/** A file that was set aside, beside the database: segments of spans with a number below may stand there alone. */
+export interface OriginRow {
+  id: number;
+  name: string;
+  below: number;
+  sum: number;
+}
+
 export interface NoteRow {
+  id: number;
   name: string;
   text: string;
   sum: number;
 }
 
-/** Makes the tables in a new database; leaves one of this format as it is. Throws `store.format` where it has another. */
+/** From format 2 (0.1.0): notes had no numbers, and nothing named a file that was set aside. */
+const FROM_2 = `
+ALTER TABLE note RENAME TO note_2;
+${NOTE}
+INSERT INTO note (name, text, sum) SELECT name, text, sum FROM note_2;
+DROP TABLE note_2;
+${ORIGIN}
+`;
+
+/** Makes the tables in a new database, or of an earlier format those of this one. Throws `store.format` where it has another. */
 export function prepareTables(database: Database): void {
   const format = database.pragma('user_version', { simple: true }) as number;
   if (format === FORMAT) return;
-  if (format !== 0) throw otherFormat(database, format, FORMAT);
+  if (format !== 0 && format !== 2) throw otherFormat(database, format, FORMAT);
   database.transaction(() => {
-    database.exec(SCHEMA);
+    database.exec(format === 2 ? FROM_2 : SCHEMA);
     database.pragma(`user_version = ${FORMAT}`);
   })();
 }
@@ -115,9 +142,16 @@ export function prepareStatements(database: Database) {
     ),
     lastQuarantine: database.prepare<[], number>('SELECT coalesce(max(id), 0) FROM quarantine').pluck(),
     countQuarantine: database.prepare<[], number>('SELECT coalesce(sum(count), 0) FROM quarantine').pluck(),
-    setNote: database.prepare<[string, string, number]>('INSERT OR REPLACE INTO note VALUES (?, ?, ?)'),
+    setNote: database.prepare<[string, string, number]>(
+      'INSERT INTO note (name, text, sum) VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text, sum = excluded.sum',
+    ),
     dropNote: database.prepare<[string]>('DELETE FROM note WHERE name = ?'),
     listNotes: database.prepare<[string, string], NoteRow>('SELECT * FROM note WHERE name >= ? AND name < ?'),
+    addOrigin: database.prepare<[string, number, number]>('INSERT INTO origin (name, below, sum) VALUES (?, ?, ?)'),
+    origins: database.prepare<[], OriginRow>('SELECT * FROM origin ORDER BY id DESC'),
+    dropOrigins: database.prepare('DELETE FROM origin'),
+    segmentsIn: database.prepare<[number, number], number>('SELECT id FROM segment WHERE id BETWEEN ? AND ?').pluck(),
+    carrySegment: database.prepare<[number, Uint8Array]>('INSERT OR IGNORE INTO segment VALUES (?, ?)'),
     setAside: database.prepare<[string, number, number, Uint8Array | null]>(
       'INSERT INTO set_aside (what, place, at_ms, bytes) VALUES (?, ?, ?, ?)',
     ),
@@ -138,6 +172,11 @@ export function prepareStatements(database: Database) {
 }
 
 export type Statements = ReturnType<typeof prepareStatements>;
+
+/** Whether a buffer of this format needs files that were set aside: a part of it stands there alone. */
+export function needsOrigin(database: Database): boolean {
+  return database.prepare('SELECT 1 FROM origin LIMIT 1').get() !== undefined;
+}
 
 /** The series of a number; `damaged` where its row does not fit its checksum, `undefined` where there is none. */
 export function seriesReader(database: Database): (id: number) => Series | 'damaged' | undefined {
@@ -199,5 +238,6 @@ export function writeSeries(statements: Statements, series: Series): void {
 
 export const spanSum = (id: number, place: number, run: number, acceptedMs: number) =>
   sumOf(id, place, run, acceptedMs);
+export const originSum = (name: string, below: number) => sumOf(name, below);
 export const quarantineSum = (series: number, count: number, status: number, message: string, atMs: number) =>
   sumOf(series, count, status, message, atMs);

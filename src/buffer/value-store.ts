@@ -19,16 +19,18 @@ import { divideBatch, leaveLanes, takeBatch } from './batches/take.ts';
 import type { Batch, Refusal, TakeRequest } from './client/lanes.ts';
 import type { Note } from './client/notes.ts';
 import { Flush } from './compaction/flush.ts';
-import { type FlushSpace, Maintenance } from './compaction/maintenance.ts';
+import { Maintenance } from './compaction/maintenance.ts';
 import { LogRowWriter } from './format/log-row.ts';
 import { type Columns, NO_VALUES, ValueColumns } from './format/value-columns.ts';
 import { checkSeries, forgetSeries, idleSeries, knownSeries } from './idle-series.ts';
 import { readNotes, writeNotes } from './note-rows.ts';
 import { OperatorCalls } from './operator/operator-calls.ts';
 import { Pending } from './pending.ts';
+import type { Carrying } from './recovery/carrying.ts';
 import { type Handover, handOver, takeOver } from './recovery/handover.ts';
-import { type Recovered, type RunHead, recoverState } from './recovery/recovery.ts';
+import { type Recovered, recoverState } from './recovery/recovery.ts';
 import { SeriesCopy } from './recovery/series-copy.ts';
+import { RunRow } from './run-row.ts';
 import type { Series } from './series.ts';
 import { DiskSpaceGuard, full } from './space/disk-space-guard.ts';
 import { Dropping } from './space/dropping.ts';
@@ -38,8 +40,6 @@ import { StoreState } from './state.ts';
 import type { CommitRequest, StoreFacts, ValueStoreOptions } from './store-facts.ts';
 import { prepareStatements, type Statements, writeSeries } from './tables.ts';
 
-/** How often a run's row is told how long it lasts: a page more in one commit of so many. */
-const NOTE_RUN_MS = 60_000;
 /** As a row of the log has it. */
 const wholeMs = (monotonicMs: number) => Math.max(0, Math.round(monotonicMs));
 
@@ -72,11 +72,12 @@ export class ValueStore {
   readonly #copy: SeriesCopy;
   readonly #statements: Statements;
   readonly #dropping: Dropping;
-  readonly #run: RunHead;
+  readonly #run: RunRow;
   readonly #disk: DiskSpaceGuard;
+  /** While segments stand in files that were set aside. */
+  #carrying: Carrying | undefined;
   readonly #transaction: (request: CommitRequest, hasRow: boolean) => void;
   readonly operator: OperatorCalls;
-  #quarantined: number;
   #monotonicMs: number;
   /** Of the last series that was written: of two with one number the later is the one. */
   #since: number;
@@ -93,7 +94,8 @@ export class ValueStore {
     now: { monotonicMs: number; wallMs: number; boot: string },
   ): OpenedValueStore {
     const [state, pending, copy] = [new StoreState(), new Pending(), new SeriesCopy(path)];
-    const recovered = recoverState(database, state, pending, now, { copy, maxLoadedSeries: options.maxLoadedSeries });
+    const { maxLoadedSeries } = options;
+    const recovered = recoverState(database, state, pending, now, { path, copy, maxLoadedSeries });
     if (state.notLoaded === 0) copy.keep(recovered.series.filter((series) => series.asset > 0));
     const store = new ValueStore({ database, path, options, state, pending, copy, recovered }, now.monotonicMs);
     return { store, series: recovered.series, facts: store.facts() };
@@ -107,20 +109,25 @@ export class ValueStore {
     this.#pending = pending;
     this.#copy = parts.copy;
     this.#monotonicMs = monotonicMs;
-    this.#run = recovered.run;
+    this.#run = new RunRow(recovered.run);
     this.#damaged = [...recovered.damaged];
     const statements = prepareStatements(database);
     this.#statements = statements;
-    this.#quarantined = statements.countQuarantine.get() ?? 0;
+    state.quarantined = statements.countQuarantine.get() ?? 0;
     this.#transaction = database.transaction((request: CommitRequest, hasRow: boolean) => {
       this.#writeRows(request, hasRow);
     });
     this.#since = statements.lastSince.get() ?? 0;
     const segments = new SegmentReader(
-      (id) => pending.segments.get(id) ?? statements.getSegment.get(id),
-      (span, entry, bytes) => this.#loseDamaged(span, entry, bytes),
+      (id, span, entry) =>
+        pending.segments.get(id) ?? statements.getSegment.get(id) ?? this.#carrying?.read(span, entry),
+      (span, entry, bytes) => this.#missed(span, entry, bytes),
     );
     this.#segments = segments;
+    this.#carrying = recovered.carrying?.begin(
+      (span, entry) => this.#missed(span, entry, undefined),
+      options.stepSize?.segments,
+    );
     const flush = new Flush(state, pending);
     flush.resume();
     const disk = new DiskSpaceGuard(database, parts.path, this.#options.bounds);
@@ -145,14 +152,11 @@ export class ValueStore {
       pending,
       segments,
       statements,
-      maintenance: maintenance,
+      maintenance,
       dropping,
       nowMs: () => this.#monotonicMs,
       facts: () => this.facts(),
       nextSince: () => ++this.#since,
-      leftQuarantine: (values) => {
-        this.#quarantined -= values;
-      },
       disk,
     });
   }
@@ -214,25 +218,24 @@ export class ValueStore {
     if (hasRow || !this.#pending.isEmpty || request.newSeries.length > 0 || request.notes?.length) {
       this.#transaction({ ...request, columns }, hasRow);
       this.#disk.committed();
-      this.#run.isNew = false;
-      if (request.monotonicMs - this.#run.notedMs >= NOTE_RUN_MS) this.#run.notedMs = request.monotonicMs;
+      this.#run.committed(request.monotonicMs);
     }
     for (const series of request.newSeries) this.#since = state.addSeries(series).series.since ?? this.#since;
     if (hasRow) {
-      const count = columns.length;
+      const { length: count } = columns;
       const row = { id: state.nextRow++, firstSeq: state.nextSeq, count, left: count, isLoaded: true };
       state.rows.push({ ...row, run: this.#run.id, monotonicMs: wholeMs(request.monotonicMs) });
     }
+    if (this.#pending.isCarried) this.closeOrigins();
     this.#pending.clear();
     const hasDropped = this.#dropping.committed();
     state.takeIn(columns);
-    if (hasDropped) this.#disk.lookNow(request.monotonicMs);
-    else this.#disk.look(request.monotonicMs);
+    this.#disk.look(request.monotonicMs, hasDropped);
     this.#keepBounds();
   }
 
   #keepBounds(): void {
-    this.#quarantined -= this.#dropping.keep(this.#disk.use, ({ run, acceptedMs }) =>
+    this.#state.quarantined -= this.#dropping.keep(this.#disk.use, ({ run, acceptedMs }) =>
       this.#state.times.ageMs(run, acceptedMs, this.#monotonicMs),
     );
   }
@@ -255,18 +258,12 @@ export class ValueStore {
     this.#copy.append(newSeries, () => knownSeries(this.#state));
     this.#pending.write(statements);
     if (hasRow) {
-      const head = {
-        run: this.#run.id,
-        monotonicMs: wholeMs(monotonicMs),
-        firstSeq: this.#state.nextSeq,
-      };
+      const head = { run: this.#run.id, monotonicMs: wholeMs(monotonicMs), firstSeq: this.#state.nextSeq };
       const row = this.#writer.write(head, columns ?? NO_VALUES, this.#pending.settled);
       statements.addRow.run(this.#state.nextRow, row);
       this.#disk.note(row.length);
     }
-    const { id, boot, isNew, notedMs } = this.#run;
-    if (isNew) statements.addRun.run(id, boot, wallMs, monotonicMs, monotonicMs);
-    else if (monotonicMs - notedMs >= NOTE_RUN_MS) statements.setRun.run(monotonicMs, id);
+    this.#run.write(statements, { monotonicMs, wallMs });
   }
 
   /** Facts that were written with values, by the beginning of their names. */
@@ -281,16 +278,14 @@ export class ValueStore {
   }
 
   settle(batch: number): StoreFacts {
-    const ended = this.#end(batch);
-    for (const part of ended?.parts ?? []) settlePart(this.#state, this.#pending, this.#segments, part);
+    for (const part of this.#end(batch)?.parts ?? []) settlePart(this.#state, this.#pending, this.#segments, part);
     this.#maintenance.noteSettled(this.#monotonicMs);
     this.#maintenance.dropSettledRows();
     return this.facts();
   }
 
   release(batch: number): StoreFacts {
-    const ended = this.#end(batch);
-    for (const part of ended?.parts ?? []) releasePart(this.#state, part);
+    for (const part of this.#end(batch)?.parts ?? []) releasePart(this.#state, part);
     return this.facts();
   }
 
@@ -302,10 +297,7 @@ export class ValueStore {
 
   quarantine(batch: number, refusal: Refusal & { atMs: number }): StoreFacts {
     const ended = this.#end(batch);
-    if (ended) {
-      quarantineBatch(this.#state, this.#pending, this.#segments, ended, refusal);
-      this.#quarantined += ended.parts.reduce((sum, part) => sum + part.count, 0);
-    }
+    if (ended) quarantineBatch(this.#state, this.#pending, this.#segments, ended, refusal);
     this.#maintenance.dropSettledRows();
     return this.facts();
   }
@@ -329,14 +321,13 @@ export class ValueStore {
     this.#monotonicMs = now.monotonicMs;
     this.#disk.keepReserve(now.monotonicMs);
     this.#keepBounds();
-    this.#maintenance.step(now.monotonicMs, this.#flushSpace());
+    this.#maintenance.step(now.monotonicMs, this.#disk.flushSpace);
+    this.#mayCarry?.step(now.monotonicMs);
     return this.facts();
   }
 
-  /** On a full disk flushing is what frees what was deleted of the log, so it does not wait; compaction does. */
-  #flushSpace(): FlushSpace | undefined {
-    const maxValues = this.#disk.maxFlushValues;
-    return maxValues === undefined ? undefined : { maxValues, atOnce: this.#disk.isFull };
+  get #mayCarry(): Carrying | undefined {
+    return this.#disk.hasRoomToCarry ? this.#carrying : undefined;
   }
 
   giveSpaceBack(): StoreFacts {
@@ -344,7 +335,8 @@ export class ValueStore {
     return this.facts();
   }
 
-  #loseDamaged(span: Span, entry: number, bytes: Uint8Array | undefined): void {
+  #missed(span: Span, entry: number, bytes: Uint8Array | undefined): void {
+    if (!bytes && this.#carrying?.awaits(span, entry)) return;
     this.#damaged.push({ what: 'segment', values: setAsideSegment(this.#state, this.#pending, span, entry, bytes) });
   }
 
@@ -352,26 +344,26 @@ export class ValueStore {
     const state = this.#state;
     const lanes = [...state.touched].map((asset) => lanesOf(state, asset));
     state.touched.clear();
-    const oldest = state.spans[0] ?? state.rows.find((row) => row.left > 0);
-    const oldestMs = oldest && ('acceptedMs' in oldest ? oldest.acceptedMs : oldest.monotonicMs);
     const facts: StoreFacts = {
       lanes,
       logValues: state.logValues,
       segmentValues: state.segmentValues,
       notLoaded: state.notLoaded,
-      quarantined: this.#quarantined,
+      quarantined: state.quarantined,
       spans: state.spans.length,
       disk: this.#disk.use,
       short: this.#disk.isShort,
       full: this.#disk.isFull,
       spare: this.#disk.hasSpare,
       oversized: this.#disk.isOversized,
-      oldestAgeMs: oldest ? state.times.ageMs(oldest.run, oldestMs!, this.#monotonicMs) : 0,
+      oldestAgeMs: state.oldestAgeMs(this.#monotonicMs),
       dirty: !this.#pending.isEmpty,
       maintenanceDue:
         this.#disk.mayRecover(this.#monotonicMs) ||
         this.#dropping.isDue(this.#disk.use) ||
-        this.#maintenance.isDue(this.#monotonicMs, this.#flushSpace()),
+        this.#maintenance.isDue(this.#monotonicMs, this.#disk.flushSpace) ||
+        this.#mayCarry?.isDue(this.#monotonicMs) === true,
+      isCarrying: this.#carrying !== undefined,
       dropped: this.#dropping.take(),
       damaged: this.#damaged,
     };
@@ -390,7 +382,13 @@ export class ValueStore {
     forgetSeries(this.#state, ids);
   }
 
+  closeOrigins(): void {
+    this.#carrying?.close();
+    this.#carrying = undefined;
+  }
+
   close(): void {
+    this.closeOrigins();
     this.#database.close();
     this.#disk.close();
   }

@@ -7,7 +7,7 @@ import { systemClock } from '../base/clock.ts';
 import { TagferryError, UsageError } from '../base/errors.ts';
 import { jsonText, plain } from '../base/foreign-text.ts';
 import { version } from '../base/installation.ts';
-import { FORMAT as BUFFER_FORMAT } from '../buffer/tables.ts';
+import { FORMAT as BUFFER_FORMAT, needsOrigin } from '../buffer/tables.ts';
 import { configurationDirectory } from '../config/configuration.ts';
 import { lockState } from '../store/state-lock.ts';
 import { neverRan } from '../store/store-client.ts';
@@ -166,9 +166,18 @@ async function writeAll(
   const { values, quarantined } = store.losses;
   return withSnapshot(databasesIn(store.stateDir), async (snapshots) => {
     const [buffer, inbox] = snapshots;
+    if (buffer?.format === BUFFER_FORMAT && needsOrigin(buffer.database)) throw rebuilding();
     const events = prepareStatements(inbox!.database).countOpen.get() ?? 0;
     const state = { buffer_format: buffer?.format ?? BUFFER_FORMAT, values, quarantined, events };
     return write(state, [...databaseFiles(snapshots), ...(await smallFiles(store.stateDir, secrets))]);
+  });
+}
+
+/** Values that stand in a file that was set aside alone would not be in it. */
+function rebuilding(): TagferryError {
+  return new TagferryError('the buffer is being rebuilt from a file that was set aside', {
+    code: 'backup.rebuilding',
+    hint: 'Try again once the log says `store.rebuilt`; where tagferry is stopped, start it for that.',
   });
 }
 

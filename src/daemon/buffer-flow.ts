@@ -28,6 +28,8 @@ const DISK_FULL =
   'new values are not taken in: the disk is full. What was taken is safe. Free space on the file system of STATE_DIR, ' +
   'or delete values with `tagferry buffer purge`';
 
+const REBUILT = 'all that reads of the file that was set aside stands in the new buffer';
+
 export class BufferFlow {
   readonly client: StoreClient<AgentStoreApi>;
   readonly #clock: Clock;
@@ -193,6 +195,7 @@ export class BufferFlow {
 
   #note(facts: StoreFacts): void {
     this.#lastProgressMs = this.#clock.monotonicMs();
+    if (this.#facts?.isCarrying && !facts.isCarrying) this.#log.info({ event: 'store.rebuilt' }, REBUILT);
     this.#facts = facts;
     for (const { reason, values } of facts.dropped) {
       this.#metrics.dropped.inc({ reason }, values);

@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import { HoldTable } from '../access/hold-table.ts';
 import { systemClock } from '../base/clock.ts';
-import { type Database, openDatabase } from '../base/database.ts';
+import type { Database } from '../base/database.ts';
 import type { EventStoreKind, OpenedEvents } from '../store/store-api.ts';
 import { Inbox } from '../webhook/inbox.ts';
 import { copyReadableRows } from '../webhook/inbox-salvage.ts';
@@ -40,29 +40,16 @@ function carryOver(from: string, into: Database): number {
   return rows;
 }
 
-/** Numbers of events that are under way are not given again. */
-function begin(path: string, from: string, boot: string, before: EventServices): { opened: EventStore; rows: number } {
-  const database = openDatabase(path);
-  try {
-    const rows = carryOver(from, database);
-    const opened = open(database, boot);
-    opened.services.inbox.startAfter(before.inbox.lastId);
-    return { opened, rows };
-  } catch (error) {
-    database.close();
-    throw error;
-  }
-}
-
 /** For the store thread. */
 export const eventStore: EventStoreKind<EventServices> = {
   path: (stateDir) => join(stateDir, 'inbox.db'),
-  open(database, boot, hasLostCommits) {
+  open(database, boot, { hasLostCommits, before }) {
     const opened = open(database, boot);
     // The platform has them still, and those that are here are known.
     if (hasLostCommits) opened.services.inbox.setNote(WATERMARK_NOTE, '');
+    // Numbers of events that are under way are not given again.
+    if (before) opened.services.inbox.startAfter(before.inbox.lastId);
     return opened;
   },
   carryOver,
-  begin,
 };

@@ -1,18 +1,17 @@
 /**
- * A database that is found corrupt while the agent runs is set aside and begun anew, as at a start. In the store thread.
+ * A database that is found corrupt, or that has a bad sector, while the agent runs is begun anew, as at a start. In the store thread.
  *
- *   sound ──► found corrupt: its file is set aside ──► another is begun, with what reads ──► sound
+ *   sound ──► found corrupt ──► another takes its place, with what reads (`base/replace-database.ts`) ──► opened ──► sound
  *                  │                                        │
  *                  └──── fails: the store refuses calls, and is tried again at a slower and slower pace
  *
- * Invariants: nothing is deleted but what a try that failed had begun to make; what was set aside stays the source of the
- * next try. However often a card garbles what is written, there is a first rescue at once, and then one in ten minutes
- * at most. What was pending in memory is forgotten, as by a crash, and so is what a crash in between leaves: the file
- * that was set aside, and a new one that the next start opens.
+ * Invariants: nothing is deleted but what a try that failed had begun to make; the old file stays in its place until another is
+ * whole. However often a card garbles what is written, there is a first rescue at once, and then one in ten minutes at most. What
+ * was pending in memory is forgotten, as by a crash; a crash in between leaves the old file, or the new one.
  */
 import { basename } from 'node:path';
 import type { Clock } from '../base/clock.ts';
-import { removeDatabase, saysCorrupt } from '../base/database.ts';
+import { saysCorrupt } from '../base/database.ts';
 import { codeOf, messageOf, StoreError } from '../base/errors.ts';
 
 export interface RescueWork {
@@ -20,10 +19,10 @@ export interface RescueWork {
   path: string;
   /** Whether an error that names no corruption is one that a rescue mends all the same: a bad sector. */
   isDamage?(error: unknown): boolean;
-  /** Closes the old one, if it is open still, and puts it aside; gives its new path. */
-  setAside(): string;
-  /** Opens a new one at `path`, carries over what reads of `file`, and puts it in the old one's place. */
-  begin(file: string): void;
+  /** Closes the old one, if it is open still, and puts another in its place, with what reads. */
+  replace(): void;
+  /** Opens what stands in its place now. */
+  open(): void;
 }
 
 /** After the first try, and four times as long after each that follows it before a calm. */
@@ -37,9 +36,9 @@ const MANY_TRIES = 3;
 export class Rescue {
   readonly #work: RescueWork;
   readonly #clock: Pick<Clock, 'monotonicMs'>;
-  /** What was set aside, while nothing sound stands in its place. */
-  #file: string | undefined;
   #isNeeded = false;
+  /** Another stands in its place, and could not be opened yet. */
+  #isReplaced = false;
   #tries = 0;
   #lastMs = Number.NEGATIVE_INFINITY;
   #words = '';
@@ -73,14 +72,14 @@ export class Rescue {
     this.#tries = nowMs - this.#lastMs > CALM_MS ? 1 : this.#tries + 1;
     this.#lastMs = nowMs;
     try {
-      if (this.#file === undefined) this.#file = this.#work.setAside();
-      else removeDatabase(this.#work.path);
-      this.#work.begin(this.#file);
+      if (!this.#isReplaced) this.#work.replace();
+      this.#isReplaced = true;
+      this.#work.open();
     } catch (error) {
       this.#words = `${codeOf(error) ?? 'unknown'}: ${messageOf(error)}`;
       throw this.#refusal(gapAfter(this.#tries));
     }
-    this.#file = undefined;
+    this.#isReplaced = false;
     this.#isNeeded = false;
   }
 
@@ -100,7 +99,7 @@ export function gapAfter(tries: number): number {
 }
 
 function hintFor(name: string, tries: number): string {
-  const files = `Nothing is deleted: what was set aside stands beside it as ${name}.corrupt-*.`;
+  const files = `Nothing is deleted: it stays, and what was set aside stands beside it as ${name}.corrupt-*.`;
   return tries < MANY_TRIES
     ? files
     : `The disk of STATE_DIR garbles or refuses what is written. Look at it with \`dmesg\`, stop tagferry, copy STATE_DIR whole to a sound disk, and start it there. ${files}`;

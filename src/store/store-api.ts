@@ -37,7 +37,7 @@ export interface ThreadCalls {
 }
 
 /** What the main thread asks of the values. What opens, hands over and closes a store is the thread's own business. */
-type ValueCalls = Omit<MethodsOf<ValueStore>, 'takeOver' | 'handOver' | 'close'>;
+type ValueCalls = Omit<MethodsOf<ValueStore>, 'takeOver' | 'handOver' | 'closeOrigins' | 'close'>;
 
 export interface BufferServices {
   values: ValueCalls;
@@ -63,10 +63,11 @@ export interface OpenedEvents<Events> {
 /** How the second database is opened, and begun anew where it is corrupt: handed to the thread by who owns what stands in it. */
 export interface EventStoreKind<Events> {
   path(stateDir: string): string;
-  /** `hasLostCommits`: its WAL was damaged, so what came last is missing. */
-  open(database: Database, boot: string, hasLostCommits: boolean): OpenedEvents<Events>;
-  /** Carries what reads of a corrupt one into a new one, before it opens. Gives the rows. */
+  /**
+   * `hasLostCommits`: its WAL was damaged, so what came last is missing. `before`: what was served until now, where it takes the
+   * place of one that was found corrupt while the agent ran.
+   */
+  open(database: Database, boot: string, after: { hasLostCommits?: boolean; before?: Events }): OpenedEvents<Events>;
+  /** Carries what reads of a corrupt one, which is closed, into a new one, before it opens. Gives the rows. */
   carryOver(from: string, into: Database): number;
-  /** A new one at `path` in place of one that was found corrupt while the agent ran. */
-  begin(path: string, from: string, boot: string, before: Events): { opened: OpenedEvents<Events>; rows: number };
 }

@@ -7,18 +7,18 @@ import {
   closeUntouched,
   type Database,
   openDatabase,
-  removeDatabase,
   saysCorrupt,
   saysUnreadable,
-  setAsideDatabase,
   setAsideWal,
 } from '../base/database.ts';
 import { codeOf, StoreError } from '../base/errors.ts';
-import { salvage } from '../buffer/recovery/salvage.ts';
+import { finishReplacing, replaceDatabase } from '../base/replace-database.ts';
+import { PAGE_BYTES, type Salvage, salvage } from '../buffer/recovery/salvage.ts';
 import { SeriesCopy } from '../buffer/recovery/series-copy.ts';
 import { isPartlyReadable } from '../buffer/recovery/sqlite-pages.ts';
 import { walLostCommits } from '../buffer/recovery/wal-check.ts';
 import { giveUpReserve, reservePath, saysFull } from '../buffer/space/reserve.ts';
+import type { StoreFacts } from '../buffer/store-facts.ts';
 import { ValueStore } from '../buffer/value-store.ts';
 import { bootId } from './boot-id.ts';
 import { failureOfAttempt } from './disk-refusal.ts';
@@ -41,14 +41,6 @@ import {
   type StoreNotice,
 } from './store-messages.ts';
 
-/** As `openDatabase` makes them. */
-const PAGE_BYTES = 1024;
-
-/** SQLite would go on without a word, and what was committed behind the damage would be gone. */
-function corruptWal(path: string): StoreError {
-  return new StoreError(`${path}-wal has lost commits`, { code: 'store.corrupt' });
-}
-
 const NOT_OURS = new Set(['SQLITE_CANTOPEN', 'SQLITE_READONLY', 'EPERM', 'EACCES', 'EROFS']);
 
 /** A file that is there and cannot be used as it is. */
@@ -67,25 +59,23 @@ interface Opening<Store> {
   /** Whether a WAL that has lost commits makes the whole corrupt. */
   checkWal: boolean;
   make(database: Database): Store;
-  carryOver(from: string, into: Database): SetAside['salvaged'];
+  /** Fills a new one with what reads of the old one. */
+  carryOver(into: Database, aside: string, isWalDamaged: boolean): SetAside['salvaged'];
 }
 
-/** Corrupt databases that were set aside by an attempt which then failed: the next goes on with them. */
-const notCarriedOver = new Map<string, string>();
-
-/** Opens a database and what lives in it; one that is corrupt is set aside, and `make` runs once more on a new one. */
-function openOrSetAside<Store>(path: string, setAside: SetAside[], opening: Opening<Store>): Store {
-  const opened = notCarriedOver.has(path) ? undefined : openSound(path, opening);
+/** Opens a database and what lives in it; another takes the place of one that is corrupt, and `make` runs once more on that. */
+function openOrReplace<Store>(path: string, setAside: SetAside[], opening: Opening<Store>): Store {
+  finishReplacing(path);
+  const isWalDamaged = opening.checkWal && walLostCommits(path, PAGE_BYTES);
+  const opened = isWalDamaged ? undefined : openSound(path, opening);
   if (opened) return opened.store;
-  const file = notCarriedOver.get(path) ?? setAsideDatabase(path, systemClock.wallMs());
-  notCarriedOver.set(path, file);
-  removeDatabase(path);
+  const { file, result } = replaceDatabase(path, systemClock.wallMs(), (into, aside) =>
+    opening.carryOver(into, aside, isWalDamaged),
+  );
+  setAside.push({ store: path, file, salvaged: result });
   const fresh = openDatabase(path);
   try {
-    setAside.push({ store: path, file, salvaged: opening.carryOver(file, fresh) });
-    const store = opening.make(fresh);
-    notCarriedOver.delete(path);
-    return store;
+    return opening.make(fresh);
   } catch (error) {
     fresh.close();
     throw error;
@@ -99,7 +89,6 @@ const isBadSector = (path: string, error: unknown) => saysUnreadable(error) && i
 function openSound<Store>(path: string, opening: Opening<Store>): { store: Store } | undefined {
   let database: Database | undefined;
   try {
-    if (opening.checkWal && walLostCommits(path, PAGE_BYTES)) throw corruptWal(path);
     database = openDatabase(path);
     return { store: opening.make(database) };
   } catch (error) {
@@ -114,11 +103,16 @@ function openSound<Store>(path: string, opening: Opening<Store>): { store: Store
 
 const timeNow = () => ({ monotonicMs: systemClock.monotonicMs(), wallMs: systemClock.wallMs() });
 
-/** Closed, unless a try before has done it, and out of the way. */
-function setAsideOpen(database: Database, path: string): string {
+/** Unless a try before has done it. */
+function closeForRescue(database: Database, path: string): void {
   if (database.open) closeUntouched(database, path);
-  return setAsideDatabase(path, systemClock.wallMs());
 }
+
+/** With the values that the new buffer knows of. */
+const tellSalvaged = (salvaged: Salvage, { logValues, segmentValues, notLoaded }: StoreFacts): Salvage => ({
+  ...salvaged,
+  values: logValues + segmentValues + notLoaded,
+});
 
 interface OpenBuffer {
   database: Database;
@@ -182,14 +176,28 @@ export class StoreHost<Events extends object> {
 
   /** The buffer was found corrupt while the agent runs: what was pending in memory is posted or flushed again. */
   #rescueOfBuffer(path: string): Rescue {
-    const begin = (file: string) => {
+    let replaced: { file: string; result: Salvage } | undefined;
+    const replace = () => {
+      const { database, store } = this.#buffer!;
+      store.closeOrigins();
+      closeForRescue(database, path);
+      try {
+        const known = store.handOver().series;
+        replaced = replaceDatabase(path, systemClock.wallMs(), (into, aside) =>
+          salvage(path, into, { aside, copy: new SeriesCopy(path), known }),
+        );
+      } catch (error) {
+        if (saysFull(error)) giveUpReserve(reservePath(path));
+        throw error;
+      }
+    };
+    const open = () => {
       const handover = this.#buffer!.store.handOver();
       const database = openDatabase(path);
       try {
-        const salvaged = salvage(file, database, new SeriesCopy(path), handover.series);
-        const now = { ...timeNow(), boot: bootId() };
-        const { store, facts } = ValueStore.open(database, path, handover.options, now);
-        const damage = { what: 'database', values: 0, file, salvaged };
+        const { store, facts } = ValueStore.open(database, path, handover.options, { ...timeNow(), boot: bootId() });
+        const { file, result } = replaced!;
+        const damage = { what: 'database', values: 0, file, salvaged: tellSalvaged(result, facts) };
         // What opening found goes to the main thread with the next answer.
         store.takeOver({ ...handover, damage: [damage, ...facts.damaged] });
         this.#buffer = openBuffer(database, store);
@@ -199,18 +207,29 @@ export class StoreHost<Events extends object> {
         throw error;
       }
     };
-    const setAside = () => setAsideOpen(this.#buffer!.database, path);
-    return new Rescue({ path, isDamage: (error) => isBadSector(path, error), setAside, begin }, systemClock);
+    return new Rescue({ path, isDamage: (error) => isBadSector(path, error), replace, open }, systemClock);
   }
 
   /** The same for the second database; the main thread is told at once. */
   #rescueOfEvents(path: string): Rescue {
-    const begin = (file: string) => {
-      const { opened, rows } = this.#eventStore.begin(path, file, bootId(), this.#events!.services);
-      this.#events = opened;
+    let replaced: { file: string; result: number } | undefined;
+    const replace = () => {
+      closeForRescue(this.#events!.database, path);
+      replaced = replaceDatabase(path, systemClock.wallMs(), (into) => this.#eventStore.carryOver(path, into));
+    };
+    const open = () => {
+      const database = openDatabase(path);
+      try {
+        const before = this.#events!.services;
+        this.#events = this.#eventStore.open(database, bootId(), { before });
+      } catch (error) {
+        database.close();
+        throw error;
+      }
+      const { file, result: rows } = replaced!;
       this.#port.postMessage({ setAside: { store: path, file, salvaged: { rows } } });
     };
-    return new Rescue({ path, setAside: () => setAsideOpen(this.#events!.database, path), begin }, systemClock);
+    return new Rescue({ path, isDamage: (error) => isBadSector(path, error), replace, open }, systemClock);
   }
 
   /** Opens both stores. Where one fails, none stays open. */
@@ -220,15 +239,19 @@ export class StoreHost<Events extends object> {
     const now = { ...timeNow(), boot };
     const path = bufferPath(stateDir);
     try {
-      const opened = openOrSetAside(path, setAside, {
+      const opened = openOrReplace(path, setAside, {
         checkWal: true,
         make: (database) => {
           const { store, ...result } = ValueStore.open(database, path, values, now);
           this.#buffer = openBuffer(database, store);
           return result;
         },
-        carryOver: (from, into) => salvage(from, into, new SeriesCopy(path)),
+        carryOver: (into, aside, isWalDamaged) =>
+          salvage(path, into, { aside, copy: new SeriesCopy(path), isWalDamaged }),
       });
+      for (const one of setAside) {
+        if (one.salvaged && 'values' in one.salvaged) one.salvaged = tellSalvaged(one.salvaged, opened.facts);
+      }
       this.#openEvents(this.#eventStore.path(stateDir), setAside, boot);
       this.#bufferRescue = this.#rescueOfBuffer(path);
       return { ...opened, setAside };
@@ -243,12 +266,12 @@ export class StoreHost<Events extends object> {
     if (hasLostCommits) {
       setAside.push({ store: path, file: setAsideWal(path, systemClock.wallMs()), salvaged: undefined });
     }
-    openOrSetAside(path, setAside, {
+    openOrReplace(path, setAside, {
       checkWal: false,
       make: (database) => {
-        this.#events = this.#eventStore.open(database, boot, hasLostCommits);
+        this.#events = this.#eventStore.open(database, boot, { hasLostCommits });
       },
-      carryOver: (from, into) => ({ rows: this.#eventStore.carryOver(from, into) }),
+      carryOver: (into) => ({ rows: this.#eventStore.carryOver(path, into) }),
     });
     this.#eventsRescue = this.#rescueOfEvents(path);
   }

@@ -1,3 +1,4 @@
+import { saysUnreadable } from '../base/database.ts';
 import { codeOf, StoreError } from '../base/errors.ts';
 
 /** What the inbox throws, by a code that outlives the change of the driver: the listener answers 503 to each of them. */
@@ -22,6 +23,13 @@ export function translateStoreError(error: unknown): StoreError {
   }
   if (cause.startsWith('SQLITE_CORRUPT') || cause === 'SQLITE_NOTADB') {
     return new StoreError('The inbox is damaged', { code: 'inbox.corrupt', cause: error });
+  }
+  if (saysUnreadable(error)) {
+    return new StoreError('The disk does not read a part of the inbox', {
+      code: 'inbox.unreadable',
+      retryable: true,
+      cause: error,
+    });
   }
   return new StoreError('The inbox cannot be used', { code: 'inbox.unavailable', retryable: true, cause: error });
 }

@@ -23,6 +23,7 @@ const FACTS: StoreFacts = {
   full: false,
   spare: false,
   oversized: false,
+  isCarrying: false,
   oldestAgeMs: 0,
   dirty: false,
   maintenanceDue: false,

@@ -4,28 +4,19 @@ import { once } from 'node:events';
 import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import Database from 'better-sqlite3';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openDatabase } from '../../src/base/database.ts';
-import { readLogRow } from '../../src/buffer/format/log-row.ts';
-import { unpackSegment } from '../../src/buffer/format/segment.ts';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { SeriesCatalogue } from '../../src/buffer/series.ts';
 import { ValueStore } from '../../src/buffer/value-store.ts';
 import { compileDiskLayer } from './disk-fault.ts';
-
-const PAGE = 1024;
-const SECTOR = 4096;
+import { mapPages, PAGE, type PageMap, SECTOR, sectorOf } from './page-map.ts';
 
 let origin: string;
 /** What stands in the buffer, by number. */
 const standing = new Set<number>();
 let quarantined = 0;
-/** Numbers that stand on each page, and those in quarantine. */
-const onPage = new Map<number, number[]>();
-const quarantinedOnPage = new Map<number, Map<number, number>>();
-/** One page of each kind and some more, by what it is. */
-const pages = new Map<string, number>();
+let map: PageMap;
 
 function makeBuffer(): void {
   const path = join(origin, 'buffer.db');
@@ -72,57 +63,6 @@ function makeBuffer(): void {
   store.close();
 }
 
-/** Which rows stand on which pages, by what SQLite itself says of its pages. */
-function mapPages(): void {
-  const database = new Database(join(origin, 'buffer.db'), { readonly: true });
-  const note = (page: number, numbers: number[]) => onPage.set(page, [...(onPage.get(page) ?? []), ...numbers]);
-  for (const table of ['log', 'segment', 'span', 'span_gone', 'segment_progress', 'series', 'run', 'quarantine']) {
-    const column = { log: 'row', segment: 'packed', quarantine: 'packed' }[table];
-    const ids = database.prepare(`SELECT rowid FROM ${table} ORDER BY rowid`);
-    const rows = column ? (ids.pluck().all() as number[]) : [];
-    const parts = database
-      .prepare('SELECT path, pageno, pagetype, ncell FROM dbstat WHERE name = ? ORDER BY path')
-      .all(table) as { path: string; pageno: number; pagetype: string; ncell: number }[];
-    const valuesOf = (id: number): number[] => {
-      const bytes = database.prepare(`SELECT ${column} FROM ${table} WHERE id = ?`).pluck().get(id) as Buffer;
-      const values = table === 'log' ? readLogRow(bytes).values : unpackSegment(bytes);
-      const count = 'length' in values ? values.length : values.count;
-      return Array.from(values.value.subarray(0, count), Math.floor);
-    };
-    const firstRow = new Map<string, number>();
-    let next = 0;
-    for (const { path, pagetype, ncell } of parts) {
-      if (pagetype !== 'leaf') continue;
-      firstRow.set(path, next);
-      next += ncell;
-    }
-    const kinds = new Map<string, number[]>();
-    for (const { path, pageno, pagetype, ncell } of parts) {
-      const kind = path === '/' ? 'root' : pagetype;
-      kinds.set(kind, [...(kinds.get(kind) ?? []), pageno]);
-      if (!column || pagetype === 'internal') continue;
-      const leaf = pagetype === 'leaf' ? path : path.slice(0, path.lastIndexOf('/') + 1);
-      const from = firstRow.get(leaf)!;
-      const cell = pagetype === 'leaf' ? undefined : Number.parseInt(path.slice(leaf.length), 16);
-      const own = cell === undefined ? rows.slice(from, from + ncell) : [rows[from + cell]!];
-      for (const id of own) {
-        if (table !== 'quarantine') note(pageno, valuesOf(id));
-        else
-          quarantinedOnPage.set(pageno, new Map([...(quarantinedOnPage.get(pageno) ?? []), [id, valuesOf(id).length]]));
-      }
-    }
-    for (const [kind, all] of kinds) {
-      pages.set(`the first ${kind} page of ${table}`, all[0]!);
-      if (all.length > 2) pages.set(`a ${kind} page of ${table}`, all[all.length >> 1]!);
-    }
-  }
-  pages.set('the header', 1);
-  pages.set('the first pointer map', 2);
-  const trunk = readFileSync(join(origin, 'buffer.db')).readUInt32BE(32);
-  if (trunk > 0) pages.set('the free list', trunk);
-  database.close();
-}
-
 interface Said {
   values: number[];
   quarantined: number;
@@ -131,10 +71,9 @@ interface Said {
 }
 
 const results = { start: new Map<number, Said>(), running: new Map<number, Said>() };
-const sectorOf = (page: number) => Math.floor(((page - 1) * PAGE) / SECTOR);
 
 async function drain(library: string, when: 'start' | 'running'): Promise<void> {
-  const sectors = [...new Set([...pages.values()].map(sectorOf))];
+  const sectors = [...new Set([...map.kinds.values()].map(sectorOf))];
   const orders: string[] = [];
   const folders = sectors.map((sector) => {
     const folder = join(origin, `${when}-${sector}`);
@@ -163,7 +102,7 @@ async function drain(library: string, when: 'start' | 'running'): Promise<void> 
 beforeAll(async () => {
   origin = mkdtempSync(join(tmpdir(), 'tagferry-sector-'));
   makeBuffer();
-  mapPages();
+  map = mapPages(join(origin, 'buffer.db'));
   const library = compileDiskLayer();
   await drain(library, 'start');
   await drain(library, 'running');
@@ -172,12 +111,13 @@ afterAll(() => rmSync(origin, { recursive: true, force: true }));
 
 describe.each(['start', 'running'] as const)('a bad sector that is met when the agent is at its %s', (when) => {
   it('lies under every kind of page', () => {
-    expect([...pages.keys()]).toEqual(
+    expect([...map.kinds.keys()]).toEqual(
       expect.arrayContaining([
         'the header',
         'the first pointer map',
         'the free list',
         'the first root page of segment',
+        'the first root page of note',
         'a leaf page of segment',
         'a overflow page of log',
         'the first root page of span',
@@ -188,15 +128,15 @@ describe.each(['start', 'running'] as const)('a bad sector that is met when the 
 
   it('costs what stands in it and nothing else, and fresh values leave', () => {
     const wrong: object[] = [];
-    for (const [name, page] of pages) {
+    for (const [name, page] of map.kinds) {
       const said = results[when].get(sectorOf(page))!;
       const first = sectorOf(page) * (SECTOR / PAGE) + 1;
       const sector = [first, first + 1, first + 2, first + 3];
-      const lostAtMost = new Set(sector.flatMap((one) => onPage.get(one) ?? []));
+      const lostAtMost = new Set(sector.flatMap((one) => map.numbers.get(one) ?? []));
       const found = new Set(said.values);
       const lost = [...standing].filter((number) => !found.has(number));
       const beyond = lost.filter((number) => !lostAtMost.has(number));
-      const inQuarantine = new Map(sector.flatMap((one) => [...(quarantinedOnPage.get(one) ?? [])]));
+      const inQuarantine = new Map(sector.flatMap((one) => [...(map.quarantine.get(one) ?? [])]));
       const lostQuarantine = [...inQuarantine.values()].reduce((sum, count) => sum + count, 0);
       const isFresh = found.has(10_000_000) && found.has(10_000_001);
       const told = said.events.some(({ event }) => event.startsWith('store.'));
@@ -215,7 +155,7 @@ describe.each(['start', 'running'] as const)('a bad sector that is met when the 
 
   it('is counted: of segments each value, of the log what lies between rows that read, and else the pages', () => {
     const wrong: object[] = [];
-    for (const [name, page] of pages) {
+    for (const [name, page] of map.kinds) {
       const said = results[when].get(sectorOf(page))!;
       const found = new Set(said.values);
       const lost = [...standing].filter((number) => !found.has(number)).length;

@@ -3,7 +3,7 @@
  *
  *   DISK_LAYER_PATH    only files whose path contains this text
  *   DISK_LAYER_ORDERS  a file that says what to do, read anew whenever it changes: "sync_delay_ms N", "fail_write N ERRNO",
- *                      "fail_sync N ERRNO" (the Nth from now, once), "refuse_writes ERRNO" (all, until the file changes),
+ *                      "fail_sync N ERRNO" (the Nth from now, once), "kill_write N" (the process is gone before the Nth from now), "refuse_writes ERRNO" (all, until the file changes),
  *                      "fail_read INODE FROM TO" (EIO for every read of a file that touches these bytes: a bad sector,
  *                      which stays where it is when the file is renamed)
  *   DISK_LAYER_JOURNAL a file that every write, truncation and sync is copied into, in order, so that a test can make the
@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +30,7 @@ static struct counts { uint64_t writes, syncs, bytes, failures; } fallback, *cou
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct timespec read_at;
 static off_t read_size = -1;
-static long sync_delay_ms, fail_write, fail_sync, refuse_errno;
+static long sync_delay_ms, fail_write, fail_sync, kill_write, refuse_errno;
 static int write_errno, sync_errno;
 #define MOST_SECTORS 128
 static struct sector { unsigned long inode; long from, to; } sectors[MOST_SECTORS];
@@ -42,7 +43,7 @@ static void read_orders(void) {
   if (now.st_mtim.tv_sec == read_at.tv_sec && now.st_mtim.tv_nsec == read_at.tv_nsec && now.st_size == read_size) return;
   read_at = now.st_mtim;
   read_size = now.st_size;
-  sync_delay_ms = fail_write = fail_sync = refuse_errno = 0;
+  sync_delay_ms = fail_write = fail_sync = kill_write = refuse_errno = 0;
   sector_count = 0;
   FILE *file = fopen(path, "r");
   if (!file) return;
@@ -51,6 +52,7 @@ static void read_orders(void) {
     if (!strcmp(word, "sync_delay_ms")) { if (fscanf(file, "%ld", &sync_delay_ms) != 1) break; }
     else if (!strcmp(word, "fail_write")) { if (fscanf(file, "%ld %d", &fail_write, &write_errno) != 2) break; }
     else if (!strcmp(word, "fail_sync")) { if (fscanf(file, "%ld %d", &fail_sync, &sync_errno) != 2) break; }
+    else if (!strcmp(word, "kill_write")) { if (fscanf(file, "%ld", &kill_write) != 1) break; }
     else if (!strcmp(word, "fail_read")) {
       struct sector *next = &sectors[sector_count % MOST_SECTORS];
       if (fscanf(file, "%lu %ld %ld", &next->inode, &next->from, &next->to) != 3) break;
@@ -109,6 +111,7 @@ static int before_write(int fd, const void *from, size_t bytes, off64_t at) {
     return 0;
   }
   read_orders();
+  if (kill_write && --kill_write == 0) raise(SIGKILL);
   if (refuse_errno) result = (int)refuse_errno;
   else if (fail_write && --fail_write == 0) result = write_errno;
   if (result) counts->failures++;

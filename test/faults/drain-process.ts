@@ -22,7 +22,7 @@ function takeFresh(flow: BufferFlow): Promise<void> {
 
 async function postAll(flow: BufferFlow): Promise<number[]> {
   const values: number[] = [];
-  for (let quiet = 0; quiet < 3; quiet++) {
+  for (let quiet = 0; quiet < 3 || flow.facts.isCarrying; quiet++) {
     await flow.committer.flush();
     for (const asset of new Set([...flow.catalogue.all()].map((series) => series.asset))) {
       for (const lane of ['backlog', 'live'] as const) {

@@ -8,17 +8,18 @@ const MAX_KEPT_VALUES = 100_000;
 const VALUES_A_SEGMENT = 40;
 
 /**
- * Segments by their place. What was packed but not yet committed is found too. A segment that does not read is told to
- * `onDamaged` and gives `undefined`: the caller goes on with the others.
+ * Segments by their place. What was packed but not yet committed is found too, and what stands in a file that was set aside. A
+ * segment that does not read is told to `onDamaged` and gives `undefined`: the caller goes on with the others. Then its entry is
+ * gone, or the segment is awaited: what follows it in its series must not overtake it.
  */
 export class SegmentReader {
-  readonly #get: (id: number) => Uint8Array | undefined;
+  readonly #get: (id: number, span: Span, entry: number) => Uint8Array | undefined;
   readonly #onDamaged: (span: Span, entry: number, bytes: Uint8Array | undefined) => void;
   readonly #kept = new Map<number, SegmentValues>();
   #keptValues = 0;
 
   constructor(
-    get: (id: number) => Uint8Array | undefined,
+    get: (id: number, span: Span, entry: number) => Uint8Array | undefined,
     onDamaged: (span: Span, entry: number, bytes: Uint8Array | undefined) => void,
   ) {
     this.#get = get;
@@ -29,7 +30,7 @@ export class SegmentReader {
     const id = segmentId(span.id, entry);
     const kept = this.#kept.get(id);
     if (kept) return kept;
-    const bytes = this.#get(id);
+    const bytes = this.#get(id, span, entry);
     const values = bytes && this.#unpack(bytes, span, entry);
     if (!values) {
       this.#onDamaged(span, entry, bytes);

@@ -99,6 +99,7 @@ export function quarantineBatch(
       message: refusal.message.slice(0, 500),
       atMs: refusal.atMs,
     });
+    state.quarantined += part.count;
     settlePart(state, pending, segments, part);
   }
 }

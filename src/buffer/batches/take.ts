@@ -252,7 +252,11 @@ function chooseBacklog(
       if (count < size || run.to < span.count[entry]!) blocked.add(series);
       if (count === 0) continue;
       const values = segments.read(span, entry);
-      if (!values) continue;
+      if (!values) {
+        // Lost, or awaited: then nothing of its series may overtake it.
+        if (!span.gone[entry]) blocked.add(series);
+        continue;
+      }
       parts.push({
         series,
         at: { span, entry, from: run.from },

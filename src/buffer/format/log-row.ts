@@ -144,6 +144,22 @@ export class LogRowWriter {
 
 const readerLast = new LastWholes();
 
+/**
+ * What the head of a row says of it where its end does not read: the order of acceptance of its first value, and how many there
+ * were. No checksum covers it alone. `undefined` where it is no row of the log.
+ */
+export function peekLogRow(beginning: Uint8Array): { firstSeq: number; count: number } | undefined {
+  const reader = new ByteReader(beginning, 4);
+  try {
+    if (reader.byte() !== VERSION) return undefined;
+    reader.varint();
+    reader.varint();
+    return { firstSeq: reader.varint(), count: reader.varint() };
+  } catch {
+    return undefined;
+  }
+}
+
 /** Reads a row back. Throws `store.damaged` where checksum, version or shape is not what was written. */
 export function readLogRow(bytes: Uint8Array): LogRow {
   const reader = ByteReader.unseal(bytes, 'a row of the log');

@@ -138,15 +138,23 @@ function writeValues(value: Float64Array, from: number, to: number): void {
   }
 }
 
+/** Whose a segment is and how many values it has, without unpacking them. Throws `store.damaged` where it is not what was written. */
+export function readSegmentHead(bytes: Uint8Array): SegmentHead & { count: number } {
+  return readHead(ByteReader.unseal(bytes, 'a segment'));
+}
+
+function readHead(reader: ByteReader): SegmentHead & { count: number } {
+  if (reader.byte() !== VERSION) throw damaged('the version of a segment');
+  const head = { series: reader.varint(), place: reader.varint(), count: reader.varint() };
+  // A value takes a byte at the least.
+  if (head.count === 0 || head.count > reader.left) throw damaged('the head of a segment');
+  return head;
+}
+
 /** Unpacks a segment. Throws `store.damaged` where checksum, version or shape is not what was written. */
 export function unpackSegment(bytes: Uint8Array): SegmentValues & SegmentHead {
   const reader = ByteReader.unseal(bytes, 'a segment');
-  if (reader.byte() !== VERSION) throw damaged('the version of a segment');
-  const series = reader.varint();
-  const place = reader.varint();
-  const count = reader.varint();
-  // A value takes a byte at the least.
-  if (count === 0 || count > reader.left) throw damaged('the head of a segment');
+  const { series, place, count } = readHead(reader);
   const values = {
     series,
     place,

@@ -81,7 +81,11 @@ class Exporting {
         const progress = span.progress.get(entry) ?? [];
         const values = this.#segments.read(span, entry);
         read++;
-        if (!values) continue;
+        if (!values) {
+          // It is looked for in a file that was set aside: the page ends here, and the next begins with it.
+          if (!span.gone[entry]) return { columns: plain(columns), done: false };
+          continue;
+        }
         for (let run = openRun(progress, values.count); run; run = openRun(progress, values.count, run.to)) {
           for (let i = run.from; i < run.to; i++)
             columns.add(series, values.timeMs[i]!, values.value[i]!, values.flags[i]!);

@@ -24,8 +24,6 @@ export interface OperatorParts {
   nowMs(): number;
   /** For series that values move to. */
   nextSince(): number;
-  /** Values left quarantine. */
-  leftQuarantine(values: number): void;
   disk: Pick<DiskSpaceGuard, 'lookNow' | 'use' | 'keepWal'>;
 }
 
@@ -122,7 +120,7 @@ export class OperatorCalls {
   requeue(request: Requeueing): RequeueStep & { facts: StoreFacts } {
     const { statements, state, pending } = this.#parts;
     const step = requeue(statements, state, pending, request);
-    this.#parts.leftQuarantine(step.values);
+    state.quarantined -= step.values;
     return { ...step, facts: this.#parts.facts() };
   }
 }

@@ -12,7 +12,16 @@ import type { Pending } from '../pending.ts';
 import type { Series } from '../series.ts';
 import { MAX_ENTRIES, markGone, newSpan, type Span, segmentId, unpackDirectory } from '../span.ts';
 import { openValues, type StoreState } from '../state.ts';
-import { prepareStatements, prepareTables, type RunRow, type SpanRow, seriesReader, spanSum } from '../tables.ts';
+import {
+  prepareStatements,
+  prepareTables,
+  type RunRow,
+  type SpanRow,
+  type Statements,
+  seriesReader,
+  spanSum,
+} from '../tables.ts';
+import { Carrying } from './carrying.ts';
 import { remakeDirectories } from './directories.ts';
 import type { SeriesCopy } from './series-copy.ts';
 
@@ -26,6 +35,8 @@ export interface RunHead {
 }
 
 export interface Recovered {
+  /** Where segments stand in files that were set aside. */
+  carrying: Carrying | undefined;
   series: Series[];
   run: RunHead;
   damaged: { what: string; values: number }[];
@@ -37,9 +48,17 @@ export function recoverState(
   state: StoreState,
   pending: Pending,
   now: { monotonicMs: number; wallMs: number; boot: string },
-  { copy, maxLoadedSeries = Number.POSITIVE_INFINITY }: { copy: SeriesCopy; maxLoadedSeries?: number | undefined },
+  {
+    path,
+    copy,
+    maxLoadedSeries = Number.POSITIVE_INFINITY,
+  }: { path: string; copy: SeriesCopy; maxLoadedSeries?: number | undefined },
 ): Recovered {
   prepareTables(database);
+  const statements = prepareStatements(database);
+  const carrying = Carrying.resume(path, { database, statements, state, pending });
+  // A number serves one span: what the old files hold under it is no other's.
+  state.nextSpan = carrying?.below ?? 1;
   const damaged: Recovered['damaged'] = [];
   const lost = new NamedSeries(database, { state, pending, damaged, copy });
   const runs = database.prepare('SELECT * FROM run ORDER BY id').all() as RunRow[];
@@ -53,13 +72,14 @@ export function recoverState(
   state.times.open(run.id, now.monotonicMs, times);
   state.stamps.noteRun(run.id, now.wallMs, now.monotonicMs);
   const room = new SeriesRoom(maxLoadedSeries);
+  remakeDamaged(database, damaged, { statements, carrying, wallMs: now.wallMs });
   readSpans(database, state, pending, damaged, { lost, room, wallMs: now.wallMs });
   readLog(database, state, pending, damaged, { lost, room, wallMs: now.wallMs });
   // Who lists quarantine is answered once everything is loaded.
-  if (state.notLoaded > 0) return { series: lost.series, run, damaged };
+  if (state.notLoaded > 0) return { carrying, series: lost.series, run, damaged };
   const inQuarantine = database.prepare<[], number>('SELECT DISTINCT series FROM quarantine').pluck();
   for (const id of inQuarantine.all()) lost.has(id);
-  return { series: lost.series, run, damaged };
+  return { carrying, series: lost.series, run, damaged };
 }
 
 function readSpans(
@@ -71,7 +91,6 @@ function readSpans(
 ): void {
   const getGone = database.prepare<[number], Buffer>('SELECT gone FROM span_gone WHERE span = ?').pluck();
   const byId = new Map<number, Span>();
-  remakeDamaged(database, damaged, wallMs);
   for (const row of database.prepare('SELECT * FROM span ORDER BY place, id').iterate() as Iterable<SpanRow>) {
     state.nextSpan = Math.max(state.nextSpan, row.id + 1);
     state.nextPlace = Math.max(state.nextPlace, row.place + 1);
@@ -120,15 +139,19 @@ function nameNeighbours({ series, gone }: Span): void {
 }
 
 /** A directory that does not fit its checksum is kept aside, and made anew from what its segments say. */
-function remakeDamaged(database: Database, damaged: Recovered['damaged'], wallMs: number): void {
+function remakeDamaged(
+  database: Database,
+  damaged: Recovered['damaged'],
+  { statements, carrying, wallMs }: { statements: Statements; carrying: Carrying | undefined; wallMs: number },
+): void {
   const broken: SpanRow[] = [];
   for (const row of database.prepare('SELECT * FROM span').iterate() as Iterable<SpanRow>) {
     if (!readSpan(row)) broken.push(row);
   }
   if (broken.length === 0) return;
-  const statements = prepareStatements(database);
   database.transaction(() => {
     for (const row of broken) {
+      carrying?.carryAllOf(row.id);
       statements.setAside.run('span', row.id, wallMs, row.directory);
       statements.dropSpan.run(row.id);
       statements.dropGone.run(row.id);

@@ -1,28 +1,33 @@
 /**
- * What can be read of a buffer that SQLite calls corrupt is carried into a new one, row by row and as it is: a row that fits
- * its checksum is right whatever became of its neighbours. The new buffer then opens like any other, with the
- * order, the progress and the quarantine of the old one; what is missing in it is counted there.
+ * A buffer that cannot go on in its file is rebuilt beside it. What the store must know to open comes first: the log, the
+ * directories of spans and what of them is settled, series, runs, notes and quarantine, row by row and as they are; a row that
+ * fits its checksum is right whatever became of its neighbours. That is little, a few bytes for each segment. The segments,
+ * which are nearly all of a large backlog, follow while the store works (`carrying.ts`): until then they are read from the old
+ * file, which the new one names as its `origin`.
  *
- * The old file is only read: it stays byte for byte where it was set aside. It is written in many small transactions, so
- * that it costs neither memory nor a WAL of its size, and it ends where the disk has no more room.
+ * Where SQLite reads all of the first it is copied so; else every page of the old file is looked at. The old file is only
+ * read: it stays byte for byte as it is. Small transactions keep memory and WAL small. A crash leaves nothing of it
+ * (`base/replace-database.ts`), and it throws where the disk does not take what it writes: then the old file stays in its place.
  */
-import { statfsSync } from 'node:fs';
-import { dirname } from 'node:path';
-import type { Database } from '../../base/database.ts';
+import { basename } from 'node:path';
+import { type Database, openForReading, saysDriver } from '../../base/database.ts';
 import { StoreError } from '../../base/errors.ts';
 import { ByteReader } from '../format/bytes.ts';
-import { readLogRow } from '../format/log-row.ts';
-import { unpackSegment } from '../format/segment.ts';
+import { peekLogRow, readLogRow } from '../format/log-row.ts';
+import { readSegmentHead, unpackSegment } from '../format/segment.ts';
 import { unpackRanges } from '../format/settled-ranges.ts';
 import type { Series } from '../series.ts';
 import { MAX_ENTRIES, unpackDirectory } from '../span.ts';
 import {
+  FORMAT,
+  originSum,
   prepareStatements,
   prepareTables,
   quarantineSum,
   type Statements,
   seriesOfFields,
   spanSum,
+  sumOf,
   writeSeries,
 } from '../tables.ts';
 import { remakeDirectories } from './directories.ts';
@@ -30,6 +35,7 @@ import type { SeriesCopy } from './series-copy.ts';
 import { type RawField, type RawRow, SqlitePages } from './sqlite-pages.ts';
 
 export interface Salvage {
+  /** That the new buffer knows of, in the log and in segments; those of them that do not read are counted when they are carried over. */
   values: number;
   /** Rows that did not read. */
   lostRows: number;
@@ -37,67 +43,111 @@ export interface Salvage {
   quarantined: number;
   /** Pages that the disk does not read: what stood on them is lost. */
   unreadPages?: number;
-  /** The disk was too full for all of it. */
-  incomplete?: boolean;
+  /**
+   * Values of the log's first and last rows that did not read, as far as these say how many they had: nothing else tells. What
+   * lies between two rows that read is counted by the place of these in the order of acceptance.
+   */
+  lostAtEdges?: number;
+}
+
+export interface SalvageRequest {
+  /** The path that the old file will have. */
+  aside: string;
+  copy: SeriesCopy;
+  /** Series that somebody still has in memory; those of `copy` count where no row of theirs reads. */
+  known?: readonly Series[];
+  /** SQLite would read less than there is: its WAL has lost commits. */
+  isWalDamaged?: boolean;
 }
 
 const ROWS_A_TRANSACTION = 1_000;
-/** What stays free on the file system. */
-const SPARE_BYTES = 16 * 1024 * 1024;
 /** As `openDatabase` makes them. */
-const PAGE_BYTES = 1024;
+export const PAGE_BYTES = 1024;
+/** All but the segments, and the copies of damaged rows, which stay in the old file. */
+const TABLES = ['series', 'run', 'log', 'span', 'span_gone', 'segment_progress', 'quarantine', 'note', 'origin'];
 
-/**
- * Reads `from` (a path), writes into `into` (a new buffer, before its store opens). Never throws for what it reads.
- * `known` are the series that somebody still has in memory; those of `copy` count where no row of theirs reads.
- */
-export function salvage(from: string, into: Database, copy: SeriesCopy, known: readonly Series[] = []): Salvage {
-  const result: Salvage = { values: 0, lostRows: 0, quarantined: 0 };
+/** Reads `from` (a path; closed), writes into `into` (a new buffer, before its store opens). Never throws for what it reads. */
+export function salvage(from: string, into: Database, request: SalvageRequest): Salvage {
   prepareTables(into);
   const statements = prepareStatements(into);
-  into.transaction(() => {
-    for (const series of known) writeSeries(statements, series);
-  })();
+  const carrier = new Carrier(statements, into);
+  const { aside, copy, known = [], isWalDamaged } = request;
+  inTransactions(into, known, (series) => writeSeries(statements, series));
+  if (isWalDamaged || !copyTables(from, into, carrier)) readPages(from, into, carrier);
+  inTransactions(into, copy.read().values(), (series) => writeSeries(statements, series));
+  into.transaction(() => carrier.finish(basename(aside)))();
+  return carrier.result;
+}
+
+function inTransactions<Item>(into: Database, items: Iterable<Item>, write: (item: Item) => void): void {
+  const iterator = items[Symbol.iterator]();
+  const some = into.transaction(() => {
+    for (let i = 0; i < ROWS_A_TRANSACTION; i++) {
+      const next = iterator.next();
+      if (next.done) return false;
+      write(next.value);
+    }
+    return true;
+  });
+  while (some());
+}
+
+/** `false` where SQLite or a row's checksum has something against it. What came by then may come again. */
+function copyTables(from: string, into: Database, carrier: Carrier): boolean {
+  let old: Database | undefined;
+  let rows: Iterator<RawField[]> | undefined;
+  let isSound = true;
+  const reading = <Result>(read: () => Result): Result | undefined => {
+    try {
+      return read();
+    } catch (error) {
+      if (!saysDriver(error)) throw error;
+      isSound = false;
+      return undefined;
+    }
+  };
+  try {
+    old = reading(() => openForReading(from));
+    if (reading(() => old?.pragma('user_version', { simple: true })) !== FORMAT) return false;
+    for (const table of TABLES) {
+      rows = reading(() => old!.prepare<[], RawField[]>(`SELECT * FROM ${table}`).raw().iterate());
+      const next = () => reading(() => rows?.next()) ?? { done: true as const, value: undefined };
+      const readable = { [Symbol.iterator]: () => ({ next }) } as Iterable<RawField[]>;
+      inTransactions(into, readable, ([id, ...rest]) => {
+        if (!carrier.take({ rowid: Number(id), fields: [null, ...rest] })) isSound = false;
+      });
+      if (!isSound) return false;
+    }
+    return true;
+  } finally {
+    // Every page will be looked at, where it has to be.
+    carrier.result.lostRows = 0;
+    // One that has not come to its end keeps the file open.
+    rows?.return?.();
+    old?.close();
+  }
+}
+
+function readPages(from: string, into: Database, carrier: Carrier): void {
   let pages: SqlitePages;
   try {
     pages = new SqlitePages(from, PAGE_BYTES);
   } catch {
-    return result;
+    return;
   }
   try {
-    const carrier = new Carrier(statements, into, result);
-    const rows = pages.rows();
-    const carry = into.transaction(() => {
-      for (let i = 0; i < ROWS_A_TRANSACTION; i++) {
-        const next = rows.next();
-        if (next.done) return true;
-        carrier.take(next.value);
-      }
-      return false;
-    });
-    while (!carry()) {
-      const disk = statfsSync(dirname(from));
-      if (disk.bavail * disk.bsize >= SPARE_BYTES) continue;
-      result.incomplete = true;
-      break;
-    }
-    carrier.finish();
-    into.transaction(() => {
-      for (const series of copy.read().values()) writeSeries(statements, series);
-    })();
-    result.lostRows += pages.broken;
-    if (pages.unreadPages > 0) result.unreadPages = pages.unreadPages;
-  } catch (error) {
-    // Nothing of a salvage that fails is worth more than a store that opens.
-    if (!(error instanceof StoreError) && !isSqlite(error)) throw error;
-    result.incomplete = true;
+    inTransactions(into, pages.rows(), (row) => carrier.take(row));
+    const { broken, unreadPages } = pages;
+    carrier.result.lostRows += broken;
+    if (unreadPages > 0) carrier.result.unreadPages = unreadPages;
+    // Of spans whose directory does not read a new one is made, from what their segments say of themselves.
+    const orphans = carrier.orphans();
+    if (orphans.size > 0) inTransactions(into, pages.rows(), (row) => carrier.takeSegmentOf(orphans, row));
   } finally {
     pages.close();
   }
-  return result;
 }
 
-const isSqlite = (error: unknown) => String((error as { code?: string }).code).startsWith('SQLITE_');
 const isNumber = (field: RawField | undefined): field is number => typeof field === 'number';
 const isText = (field: RawField | undefined): field is string => typeof field === 'string';
 const isBytes = (field: RawField | undefined): field is Uint8Array => field instanceof Uint8Array;
@@ -106,56 +156,78 @@ const isNumberOrNull = (field: RawField | undefined): field is number | null => 
 
 /** Tells the rows of one table from those of another by their shape and checksum, and writes them. */
 class Carrier {
+  readonly result: Salvage = { values: 0, lostRows: 0, quarantined: 0 };
   readonly #statements: Statements;
   readonly #into: Database;
-  readonly #result: Salvage;
-  readonly #add: Record<'log' | 'segment' | 'gone' | 'progress', (id: number, bytes: Uint8Array) => boolean>;
+  readonly #add: Record<'log' | 'gone' | 'progress', (id: number, bytes: Uint8Array) => void>;
+  readonly #addQuarantine;
+  /** Spans of which there is a segment. */
+  readonly #spans = new Set<number>();
+  /** Of rows of the log that break off. */
+  readonly #cut: { firstSeq: number; count: number }[] = [];
+  #firstSeq = Number.POSITIVE_INFINITY;
+  #endSeq = 0;
+  /** Of older files that the old one names: numbers of spans that are new begin above. */
+  #below = 1;
 
-  constructor(statements: Statements, into: Database, result: Salvage) {
+  constructor(statements: Statements, into: Database) {
     this.#statements = statements;
     this.#into = into;
-    this.#result = result;
     // One row may come twice: of an old page that no map calls free.
     const adding = (table: string) => {
       const statement = into.prepare<[number, Uint8Array]>(`INSERT OR IGNORE INTO ${table} VALUES (?, ?)`);
-      return (id: number, bytes: Uint8Array) => statement.run(id, bytes).changes > 0;
+      return (id: number, bytes: Uint8Array) => void statement.run(id, bytes);
     };
-    this.#add = {
-      log: adding('log'),
-      segment: adding('segment'),
-      gone: adding('span_gone'),
-      progress: adding('segment_progress'),
-    };
+    this.#add = { log: adding('log'), gone: adding('span_gone'), progress: adding('segment_progress') };
+    this.#addQuarantine = into.prepare<[number, number, number, Uint8Array, number, string, number, number]>(
+      'INSERT OR IGNORE INTO quarantine VALUES (?, ?, ?, ?, ?, ?, ?, ?)',
+    );
   }
 
-  take(row: RawRow): void {
+  /** Whether it is a row of the buffer that fits its checksum, or none of the buffer's at all. */
+  take(row: RawRow): boolean {
     const [first, ...rest] = row.fields;
+    if (row.isCut) {
+      this.#noteCut(rest);
+      return false;
+    }
     // Every table of the buffer has its number as rowid, so the field itself is empty; SQLite's own table has not.
-    if (first !== null) return;
+    if (first !== null) return true;
     const known =
       rest.length === 1
         ? this.#takePacked(row.rowid, rest[0])
         : this.#takeSeries(row.rowid, rest) ||
           this.#takeSpan(row.rowid, rest) ||
           this.#takeRun(row.rowid, rest) ||
-          this.#takeQuarantine(rest);
-    if (!known && rest.length !== SET_ASIDE_FIELDS) this.#result.lostRows++;
+          this.#takeNamed(rest) ||
+          this.#takeQuarantine(row.rowid, rest);
+    if (!known && rest.length !== SET_ASIDE_FIELDS) this.result.lostRows++;
+    return known;
+  }
+
+  #noteCut(rest: RawField[]): void {
+    const head = rest.length === 1 && isBytes(rest[0]) ? peekLogRow(rest[0]) : undefined;
+    if (head) this.#cut.push(head);
   }
 
   #takePacked(id: number, bytes: RawField | undefined): boolean {
     if (!isBytes(bytes)) return false;
     const log = attempt(() => readLogRow(bytes));
     if (log) {
-      if (this.#add.log(id, bytes)) this.#result.values += log.values.length;
+      this.#add.log(id, bytes);
+      this.#firstSeq = Math.min(this.#firstSeq, log.firstSeq);
+      this.#endSeq = Math.max(this.#endSeq, log.firstSeq + log.values.length);
       return true;
     }
     // Segments have numbers from 2^20 on, spans hardly ever.
-    const segment = id >= MAX_ENTRIES ? attempt(() => unpackSegment(bytes)) : undefined;
-    if (segment) {
-      if (this.#add.segment(id, bytes)) this.#result.values += segment.count;
+    const isSegment = id >= MAX_ENTRIES && attempt(() => readSegmentHead(bytes)) !== undefined;
+    // The few bytes of a segment's progress may look like a segment's beginning.
+    const isProgress = id >= MAX_ENTRIES && attempt(() => unpackRanges(bytes)) !== undefined;
+    if (isSegment && (!isProgress || attempt(() => unpackSegment(bytes)))) {
+      this.#spans.add(Math.floor(id / MAX_ENTRIES));
       return true;
     }
-    if (id >= MAX_ENTRIES && attempt(() => unpackRanges(bytes))) {
+    if (isProgress) {
       this.#add.progress(id, bytes);
       return true;
     }
@@ -193,24 +265,61 @@ class Carrier {
     return true;
   }
 
-  #takeQuarantine(rest: RawField[]): boolean {
+  /** A note, or an older file that was set aside. */
+  #takeNamed(rest: RawField[]): boolean {
+    const [name, other, sum] = rest;
+    if (rest.length !== 3 || !isText(name)) return false;
+    if (isNumber(other)) {
+      if (sum !== originSum(name, other)) return false;
+      this.#below = Math.max(this.#below, other);
+      this.#into.prepare('DELETE FROM origin WHERE name = ?').run(name);
+      this.#statements.addOrigin.run(name, other, originSum(name, other));
+      return true;
+    }
+    if (!isText(other) || sum !== sumOf(name, other)) return false;
+    this.#statements.setNote.run(name, other, sumOf(name, other));
+    return true;
+  }
+
+  #takeQuarantine(id: number, rest: RawField[]): boolean {
     const [series, count, packed, status, message, atMs, sum] = rest;
     if (rest.length !== 7 || !isNumber(series) || !isNumber(count) || !isBytes(packed)) return false;
     if (!isNumber(status) || !isText(message) || !isNumber(atMs)) return false;
     if (sum !== quarantineSum(series, count, status, message, atMs)) return false;
     if (!attempt(() => unpackSegment(packed))) return false;
-    this.#statements.addQuarantine.run(series, count, packed, status, message, atMs, sum);
-    this.#result.quarantined += count;
+    if (this.#addQuarantine.run(id, series, count, packed, status, message, atMs, sum).changes > 0) {
+      this.result.quarantined += count;
+    }
     return true;
   }
 
-  /** Of spans whose directory does not read a new one is made, from what their segments say of themselves. */
-  finish(): void {
+  /** Spans of which there are segments, and no directory. */
+  orphans(): ReadonlySet<number> {
+    const known = new Set(this.#into.prepare<[], number>('SELECT id FROM span').pluck().all());
+    return new Set([...this.#spans].filter((span) => !known.has(span)));
+  }
+
+  takeSegmentOf(spans: ReadonlySet<number>, { rowid, fields }: RawRow): void {
+    const [first, bytes] = fields;
+    if (first !== null || fields.length !== 2 || !isBytes(bytes) || !spans.has(Math.floor(rowid / MAX_ENTRIES))) return;
+    if (attempt(() => unpackSegment(bytes))) this.#statements.carrySegment.run(rowid, bytes);
+  }
+
+  /** `origin`: the name of the old file. */
+  finish(origin: string): void {
     remakeDirectories(this.#into, this.#statements);
     // Shifted, not divided: a number that comes from JavaScript would make the division a fraction.
     const isOrphan = (column: string) => `${column} >> ${Math.log2(MAX_ENTRIES)} NOT IN (SELECT id FROM span)`;
     this.#into.exec(`DELETE FROM segment_progress WHERE ${isOrphan('segment')}`);
     this.#into.exec('DELETE FROM span_gone WHERE span NOT IN (SELECT id FROM span)');
+    const last = this.#into.prepare<[], number>('SELECT coalesce(max(id), 0) FROM span').pluck().get()!;
+    const below = Math.max(this.#below, last + 1);
+    this.#statements.addOrigin.run(origin, below, originSum(origin, below));
+    let lost = 0;
+    for (const { firstSeq, count } of this.#cut) {
+      if (firstSeq + count <= this.#firstSeq || firstSeq >= this.#endSeq) lost += count;
+    }
+    if (lost > 0) this.result.lostAtEdges = lost;
   }
 }
 

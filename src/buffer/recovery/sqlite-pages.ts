@@ -14,6 +14,8 @@ export type RawField = null | number | string | Uint8Array;
 export interface RawRow {
   rowid: number;
   fields: RawField[];
+  /** Of a row that has run over into a page that does not read: how far its last field goes. The fields behind it are missing. */
+  isCut?: boolean;
 }
 
 const WAL_HEADER = 32;
@@ -164,17 +166,19 @@ export class SqlitePages {
     this.#wal?.close();
   }
 
-  /** Every row of every leaf page that is in use, page by page. */
+  /** Every row of every leaf page that is in use, and what is left of those that break off. */
   *rows(): Generator<RawRow> {
+    for (const rows of this.pages()) yield* rows;
+  }
+
+  /** The same page by page, of other pages none: who reads a large file can rest between them. */
+  *pages(): Generator<RawRow[]> {
     for (let number = 1; number <= this.#pages; number++) {
       if (this.#isMap(number) || this.#isFree(number)) continue;
       const page = this.#page(number);
-      if (!page) {
-        this.unreadPages++;
-        continue;
-      }
+      if (!page) this.unreadPages++;
       const at = number === 1 ? 100 : 0;
-      if (page[at] === LEAF) yield* this.#cells(page, at);
+      yield page?.[at] === LEAF ? [...this.#cells(page, at)] : [];
     }
   }
 
@@ -225,7 +229,7 @@ export class SqlitePages {
     for (let i = 0; i < count; i++) {
       const row = this.#cell(page, page.readUInt16BE(at + 8 + i * 2));
       if (row) yield row;
-      else this.broken++;
+      if (!row || row.isCut) this.broken++;
     }
   }
 
@@ -235,11 +239,13 @@ export class SqlitePages {
     const rowid = readVarint(page, size.end);
     if (!rowid) return undefined;
     const payload = this.#payload(page, rowid.end, size.value);
-    const fields = payload && readRecord(payload);
-    return fields && { rowid: rowid.value, fields };
+    if (!payload) return undefined;
+    const isCut = payload.length < size.value;
+    const fields = readRecord(payload, isCut);
+    return fields && { rowid: rowid.value, fields, ...(isCut ? { isCut } : {}) };
   }
 
-  /** The payload of a cell with what has run over into other pages. */
+  /** The payload of a cell with what has run over into other pages, as far as these read. */
   #payload(page: Buffer, at: number, size: number): Uint8Array | undefined {
     const usable = this.#pageBytes;
     if (size <= usable - 35) return at + size <= usable ? page.subarray(at, at + size) : undefined;
@@ -252,7 +258,7 @@ export class SqlitePages {
     let next = page.readUInt32BE(at + local);
     for (let done = local; done < size; ) {
       const more = next === 0 || next > this.#pages ? undefined : this.#page(next);
-      if (!more) return undefined;
+      if (!more) return Buffer.concat(parts);
       const length = Math.min(size - done, usable - 4);
       parts.push(more.subarray(4, 4 + length));
       done += length;
@@ -298,7 +304,8 @@ function readVarint(bytes: Uint8Array, at: number): { value: number; end: number
 
 const INTEGER_BYTES = [0, 1, 2, 3, 4, 6, 8] as const;
 
-function readRecord(payload: Uint8Array): RawField[] | undefined {
+/** `isCut`: the payload breaks off, and so does its last field. */
+function readRecord(payload: Uint8Array, isCut: boolean): RawField[] | undefined {
   const head = readVarint(payload, 0);
   if (!head || head.value > payload.length || head.value > 200) return undefined;
   const view = Buffer.from(payload.buffer, payload.byteOffset, payload.length);
@@ -310,7 +317,11 @@ function readRecord(payload: Uint8Array): RawField[] | undefined {
     at = type.end;
     const length =
       type.value >= 12 ? Math.floor((type.value - 12) / 2) : type.value === 7 ? 8 : (INTEGER_BYTES[type.value] ?? 0);
-    if (body + length > payload.length || type.value === 10 || type.value === 11) return undefined;
+    if (type.value === 10 || type.value === 11) return undefined;
+    if (body + length > payload.length) {
+      if (isCut && type.value >= 12 && body < payload.length) fields.push(view.subarray(body));
+      return isCut ? fields : undefined;
+    }
     fields.push(readField(view, type.value, body, length));
     body += length;
   }

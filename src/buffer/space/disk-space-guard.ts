@@ -14,6 +14,7 @@ import { statfsSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type { Database } from '../../base/database.ts';
 import { StoreError } from '../../base/errors.ts';
+import type { FlushSpace } from '../compaction/maintenance.ts';
 import { type BufferBounds, DiskGauge, type DiskUse, excessBytes, minFreeBytes } from './bounds.ts';
 import { Reserve } from './reserve.ts';
 
@@ -102,14 +103,24 @@ export class DiskSpaceGuard {
     return this.#lacksRoomFor(this.#refused);
   }
 
-  /** How many values of the log may be flushed at once: it takes space before it gives more. `undefined`: as many as there are. */
-  get maxFlushValues(): number | undefined {
+  /**
+   * What may be flushed at once: it takes space before it gives more. `undefined`: all there is. On a full disk flushing is what
+   * frees what was deleted of the log, so it does not wait; compaction does.
+   */
+  get flushSpace(): FlushSpace | undefined {
     if (!this.#isNarrow) return undefined;
-    return Math.max(0, Math.floor((this.#use.freeBytes - FLUSH_BESIDE_BYTES) / BYTES_TO_WRITE));
+    const maxValues = Math.max(0, Math.floor((this.#use.freeBytes - FLUSH_BESIDE_BYTES) / BYTES_TO_WRITE));
+    return { maxValues, atOnce: this.isFull };
   }
 
   get #isNarrow(): boolean {
     return this.isShort || (this.#use.freeBytes < NARROW_BYTES && this.#use.totalBytes > 0);
+  }
+
+  /** Whether what stands in a file that was set aside may be written here too: it waits where new values would be refused. */
+  get hasRoomToCarry(): boolean {
+    if (this.#isNarrow || excessBytes(this.#use, this.#bounds) > 0) return false;
+    return this.#use.totalBytes === 0 || this.#use.freeBytes >= minFreeBytes(this.#use, this.#bounds);
   }
 
   /** The file takes more than the bound allows, and there are pages in it that it can give back. */
@@ -139,10 +150,11 @@ export class DiskSpaceGuard {
   }
 
   /** Looks after so many bytes or so much time: cheap, but not as cheap as a small commit. */
-  look(monotonicMs: number): void {
+  look(monotonicMs: number, isNow = false): void {
     this.#nowMs = monotonicMs;
     // Near the end of the disk every page counts.
-    if (!this.#isNarrow && this.#bytesSinceGauge < GAUGE_BYTES && monotonicMs - this.#gaugedMs < GAUGE_MS) return;
+    if (!isNow && !this.#isNarrow && this.#bytesSinceGauge < GAUGE_BYTES && monotonicMs - this.#gaugedMs < GAUGE_MS)
+      return;
     this.lookNow(monotonicMs);
   }
 

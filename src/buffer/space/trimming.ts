@@ -83,6 +83,7 @@ export class Trimming {
     const open = places.reduce((sum, { span, entry }) => sum + openValues(span, entry), 0);
     this.#owed += open * this.#share;
     let left = Math.min(open, Math.floor(this.#owed));
+    if (!this.#readsAfter(places, left, segments)) return 0;
     this.#owed -= left;
     const wanted = left;
     let isCut = false;
@@ -103,6 +104,17 @@ export class Trimming {
       left -= Math.min(left, values);
     }
     return wanted - left;
+  }
+
+  /** Whether what is to be written anew reads now, or is lost for good. One that is awaited leaves its series as it is. */
+  #readsAfter(places: readonly Place[], values: number, segments: SegmentReader): boolean {
+    let left = values;
+    for (const { span, entry } of places) {
+      const open = openValues(span, entry);
+      if (values > 0 && open > left && !segments.read(span, entry) && !span.gone[entry]) return false;
+      left -= Math.min(left, open);
+    }
+    return true;
   }
 
   #remainder(kept: SegmentValues, series: number): Remainder {

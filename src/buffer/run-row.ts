@@ -1,0 +1,35 @@
+import type { RunHead } from './recovery/recovery.ts';
+import type { Statements } from './tables.ts';
+
+/** How often a run's row is told how long it lasts: a page more in one commit of so many. */
+const NOTE_RUN_MS = 60_000;
+
+/** This run of the agent in its table: it is there from its first commit on. */
+export class RunRow {
+  readonly #head: RunHead;
+
+  constructor(head: RunHead) {
+    this.#head = head;
+  }
+
+  get id(): number {
+    return this.#head.id;
+  }
+
+  /** Inside the transaction of a commit. */
+  write(statements: Statements, now: { monotonicMs: number; wallMs: number }): void {
+    const { id, boot, isNew } = this.#head;
+    if (isNew) statements.addRun.run(id, boot, now.wallMs, now.monotonicMs, now.monotonicMs);
+    else if (this.#isDue(now.monotonicMs)) statements.setRun.run(now.monotonicMs, id);
+  }
+
+  /** The transaction is on disk. */
+  committed(monotonicMs: number): void {
+    this.#head.isNew = false;
+    if (this.#isDue(monotonicMs)) this.#head.notedMs = monotonicMs;
+  }
+
+  #isDue(monotonicMs: number): boolean {
+    return monotonicMs - this.#head.notedMs >= NOTE_RUN_MS;
+  }
+}
