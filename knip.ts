@@ -17,6 +17,7 @@ export default {
     'scripts/bench/sources/*.ts',
     'scripts/bench/contenders/race.ts',
     'test/**/*-process.ts',
+    'test/fixtures/state-folders/make.ts',
   ],
   project: ['src/**/*.ts!', 'scripts/**/*.ts', 'test/**/*.ts'],
   // modbus-serial loads it for serial lines.
