@@ -149,7 +149,7 @@ describe('the exam of a client', () => {
 
   it('is a verb that watches a running sandbox: a table, and exit 1 where a mark was lost', async () => {
     const main = join(import.meta.dirname, '../../src/sandbox/main.ts');
-    const args = [main, 'exam', '--client', '--for', '1s', '--url', sandbox.url];
+    const args = [main, 'exam', '--client', '--for', '4s', '--url', sandbox.url];
     const ran = promisify(execFile)(process.execPath, args).catch((error) => error);
     const begun = sandbox.clientExam.marks();
     // It begins anew, and ends with the time that it was given.

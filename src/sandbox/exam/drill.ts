@@ -18,40 +18,50 @@ const PATIENCE_MS = 30_000;
 const LIFE_S = 12;
 const RETRY_AFTER_S = 2;
 
-type Step = [what: string, act: (parts: DrillParts) => void, isMet: (entry: RequestEntry) => boolean];
+/** `act` gives what takes it back, where something has to be. */
+type Step = [
+  what: string,
+  act: (parts: DrillParts) => (() => void) | undefined,
+  isMet: (entry: RequestEntry) => boolean,
+];
 
 const isDone = ({ path, status }: RequestEntry) => path.startsWith('/v') && status >= 200 && status < 300;
 const isSignIn = ({ path, status }: RequestEntry) => /oauth\/token$/.test(path) && status === 200;
-const once = (fault: NewFault) => (parts: DrillParts) => void parts.faults.add({ path: '/v*', times: 1, ...fault });
+const isRefused = ({ status }: RequestEntry) => status === 401;
 const met = (text: RegExp) => (entry: RequestEntry) => text.test(entry.fault ?? '');
+const nothing = () => undefined;
+
+/** A fault that one call meets; taken away again where none did. */
+const once =
+  (fault: NewFault) =>
+  ({ faults }: DrillParts) => {
+    const id = faults.add({ path: '/v*', times: 1, ...fault });
+    return () => void faults.remove(id);
+  };
 
 /**
  * What a client meets in the field within weeks, one after the other within minutes: dead tokens, short lives, a service that is busy, broken
  * connections, lost answers. Each step waits until the client has met it and then has been served again.
  */
 const STEPS: readonly Step[] = [
-  ['a call is answered', () => {}, isDone],
+  ['a call is answered', nothing, isDone],
   ['the service is not available, and says for how long', once({ status: 503, retryAfter: RETRY_AFTER_S }), met(/503/)],
   ['there were too many requests', once({ status: 429, retryAfter: RETRY_AFTER_S }), met(/429/)],
   ['the service fails, and says nothing more', once({ status: 500 }), met(/500/)],
   ['a connection breaks', once({ drop: 'before' }), met(/broken/)],
   ['an answer is lost', once({ method: 'POST', drop: 'after' }), met(/lost/)],
-  ['every access token is dead', ({ tokens }) => tokens.expireAll(false), ({ status }) => status === 401],
-  ['every token is dead', ({ tokens }) => tokens.revokeAll(), ({ status }) => status === 401],
-  [
-    'tokens live for a short time',
-    ({ tokens }) => {
-      tokens.configure({ accessTokenLifeS: LIFE_S });
-      tokens.expireAll(false);
-    },
-    isSignIn,
-  ],
-  [
-    'a token is replaced, and the old one revoked',
-    ({ tokens }) => tokens.configure({ accessTokenLifeS: 660 }),
-    ({ path }) => /oauth\/revoke$/.test(path),
-  ],
+  ['every access token is dead', ({ tokens }) => void tokens.expireAll(false), isRefused],
+  ['every token is dead', ({ tokens }) => void tokens.revokeAll(), isRefused],
+  ['tokens live for a short time', shortLives, isSignIn],
+  ['a token is replaced, and the old one revoked', nothing, ({ path }) => /oauth\/revoke$/.test(path)],
 ];
+
+function shortLives({ tokens }: DrillParts): () => void {
+  const usualS = tokens.accessTokenLifeS;
+  tokens.configure({ accessTokenLifeS: Math.min(LIFE_S, usualS) });
+  tokens.expireAll(false);
+  return () => tokens.configure({ accessTokenLifeS: usualS });
+}
 
 /** Takes the client through all steps; gives those that it never met, in words. */
 export async function runDrill(parts: DrillParts, signal: AbortSignal): Promise<string[]> {
@@ -59,14 +69,14 @@ export async function runDrill(parts: DrillParts, signal: AbortSignal): Promise<
   for (const [what, act, isMet] of STEPS) {
     const { id } = parts.log.list().at(-1) ?? { id: 0 };
     parts.report(`exam: ${what}`);
-    act(parts);
+    const undo = act(parts);
     const isSeen = await comes(parts, (entry) => entry.id > id && isMet(entry), signal);
     const isServed = isSeen && (await comes(parts, (entry) => entry.id > id && isDone(entry), signal));
+    undo?.();
     if (!isSeen) missed.push(what);
     else if (!isServed) missed.push(`${what}, and a call is answered after it`);
     if (signal.aborted) break;
   }
-  parts.faults.clear();
   return missed;
 }
 

@@ -99,6 +99,11 @@ export class TokenStore {
     Object.assign(this.#options, options);
   }
 
+  /** What tokens are given from now on. */
+  get accessTokenLifeS(): number {
+    return this.#options.accessTokenLifeS;
+  }
+
   issue(user: number, application: number, grant: GrantKind, needsSecret = false): TokenResponse {
     return this.#issue({ user, application, grant, needsSecret }, this.#newRefreshToken());
   }
