@@ -101,7 +101,7 @@ export class AccessFollower {
   }
 
   #passOver({ id, eventType }: ArrivedAccessEvent): void {
-    const fields = { event: 'access.passed_over', inbox_id: id, event_type: eventType };
+    const fields = { event: 'access.passed_over', inboxId: id, eventType };
     this.#options.logger.error(
       fields,
       'what an event says about access could not be kept; answers of the platform will tell',

@@ -2,6 +2,7 @@
 import type { Clock } from '../base/clock.ts';
 import { messageOf, type StoreError } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
+import { Repeats } from '../base/repeats.ts';
 import { Committer } from '../buffer/client/committer.ts';
 import { SeriesKeeping } from '../buffer/client/series-keeping.ts';
 import { StoredValues } from '../buffer/client/stored-values.ts';
@@ -20,8 +21,8 @@ import { readStamps, stampNotes } from './kept-stamps.ts';
 import { commitPace, maxSeries, storeOptions, storeThreadOptions } from './pace.ts';
 import { type AgentStoreApi, agentStoreThread } from './store-worker.ts';
 
-/** Repeated trouble is said once, then summed up so often. */
-const TROUBLE_EVERY_MS = 60_000;
+/** A refusal is shown for so long. */
+const REFUSAL_SHOWN_MS = 60_000;
 
 /** A line of `/healthz`, `status` and `doctor`. */
 const DISK_FULL =
@@ -43,7 +44,7 @@ export class BufferFlow {
   /** The last failure was a refusal by a bound or for want of space. */
   #isRefused = false;
   readonly #drops: DropLog;
-  #saidFailureMs = Number.NEGATIVE_INFINITY;
+  readonly #repeats = new Repeats();
   #lastProgressMs = 0;
   setAside = 0;
   catalogue!: SeriesCatalogue;
@@ -181,7 +182,7 @@ export class BufferFlow {
     const { failure } = this.committer;
     if (failure) problems.push(`new values are not taken in: ${failure.message}`);
     else if (this.#facts.full) problems.push(DISK_FULL);
-    else if (this.#clock.monotonicMs() - this.#lastRefusedMs < TROUBLE_EVERY_MS) {
+    else if (this.#clock.monotonicMs() - this.#lastRefusedMs < REFUSAL_SHOWN_MS) {
       problems.push('new values are refused: the buffer is full or the file system too small');
     }
     return problems;
@@ -234,7 +235,7 @@ export class BufferFlow {
     if (this.#failures === 0 || (values === 0 && this.#isRefused)) return;
     this.#log.info({ event: 'store.writable', failures: this.#failures }, 'the disk takes writes again');
     this.#failures = 0;
-    this.#saidFailureMs = Number.NEGATIVE_INFINITY;
+    this.#repeats.end('');
   }
 
   #noteFailure(error: StoreError): void {
@@ -244,8 +245,7 @@ export class BufferFlow {
     // A full disk is told by the store itself, until there is room again.
     if (this.#isRefused && error.code !== 'buffer.disk-full') this.#lastRefusedMs = nowMs;
     this.#failures++;
-    if (nowMs - this.#saidFailureMs < TROUBLE_EVERY_MS) return;
-    this.#saidFailureMs = nowMs;
+    if (this.#repeats.note(error.code, nowMs) === undefined) return;
     this.#log.error(
       { event: 'store.refused', code: error.code, error: error.message, failures: this.#failures, hint: error.hint },
       'new values are not taken in',

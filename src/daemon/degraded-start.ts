@@ -5,6 +5,7 @@ import { answerEarly } from '../base/inbound/body.ts';
 import { hostRule } from '../base/inbound/host-rule.ts';
 import { type InboundOptions, InboundServer } from '../base/inbound/inbound-server.ts';
 import type { Logger } from '../base/logger.ts';
+import { Repeats } from '../base/repeats.ts';
 import type { Settings } from '../config/settings.ts';
 import { ControlServer } from '../control/control-server.ts';
 import { waitingRoutes } from '../control/waiting-routes.ts';
@@ -38,7 +39,6 @@ export interface WorkOfStart {
 /** Between two attempts, doubling: a file system that comes back is seen soon, one that does not is left alone. */
 const FIRST_WAIT_MS = 1_000;
 const MAX_WAIT_MS = 30_000;
-const SAY_AGAIN_MS = 60_000;
 /** As long as TimeoutStartSec: a corrupt buffer takes its time to salvage. Longer is stuck, and the watchdog is not fed. */
 const OPENING_PATIENCE_MS = 300_000;
 
@@ -59,8 +59,7 @@ export class DegradedStart {
   #attempts = 0;
   #nextAttemptMs = 0;
   #lastProgressMs = 0;
-  #saidMs = Number.NEGATIVE_INFINITY;
-  #said = '';
+  readonly #repeats = new Repeats();
 
   constructor(options: DegradedStartOptions) {
     this.#options = options;
@@ -151,10 +150,7 @@ export class DegradedStart {
   #say(): void {
     const { clock, log } = this.#options;
     const { message, hint } = this.#why!;
-    const nowMs = clock.monotonicMs();
-    if (message === this.#said && nowMs - this.#saidMs < SAY_AGAIN_MS) return;
-    this.#said = message;
-    this.#saidMs = nowMs;
+    if (this.#repeats.note(message, clock.monotonicMs()) === undefined) return;
     log.error(
       { event: 'store.unavailable', error: message, attempts: this.#attempts, hint },
       'the start waits for the state folder, nothing is taken in',

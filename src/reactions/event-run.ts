@@ -303,7 +303,7 @@ export class EventRun {
 
   #sayJournal(error: unknown, reaction: string): void {
     const { clock, logger, repeats } = this.#options;
-    sayJournal(error, { reaction, inbox_id: this.#event.id, digest: this.#event.digest }, { clock, logger, repeats });
+    sayJournal(error, { reaction, inboxId: this.#event.id, digest: this.#event.digest }, { clock, logger, repeats });
   }
 
   #log(
@@ -317,9 +317,9 @@ export class EventRun {
       {
         event,
         reaction: reaction.name,
-        inbox_id: this.#event.id,
+        inboxId: this.#event.id,
         digest: this.#event.digest,
-        event_type: this.#event.eventType,
+        eventType: this.#event.eventType,
         object: this.#facts.object,
         ...fields,
       },
@@ -331,7 +331,7 @@ export class EventRun {
 /** The journal cannot be read or written: nothing waits for that, and it is said once for all events that meet it. */
 export function sayJournal(
   error: unknown,
-  about: { inbox_id: number; digest?: string | undefined; reaction?: string },
+  about: { inboxId: number; digest?: string | undefined; reaction?: string },
   parts: { clock: Clock; logger: Logger; repeats: Repeats },
 ): void {
   const code = codeOf(error);

@@ -71,7 +71,7 @@ export async function runCommand(
     child.stdout.destroy();
     child.stderr.destroy();
     if (!(end instanceof Error)) {
-      const about = { reaction: context.reaction, inbox_id: context.event.id, digest: context.event.digest };
+      const about = { reaction: context.reaction, inboxId: context.event.id, digest: context.event.digest };
       const hasFailed = end.code !== 0 || cut !== undefined;
       const written = { stdout: output.text() || undefined, stderr: errors.text() || undefined };
       logger.info(
@@ -83,7 +83,7 @@ export async function runCommand(
           signal: end.signal,
           cut,
           leftovers: cut === undefined ? leftovers : undefined,
-          duration_ms: Math.round(clock.monotonicMs() - startedAtMs),
+          durationMs: Math.round(clock.monotonicMs() - startedAtMs),
           // Many programs complain on standard output.
           ...(hasFailed ? written : {}),
         },

@@ -233,7 +233,7 @@ export class ReactionRunner {
       const verdict = await run.run(this.#reactions);
       if (verdict.state === 'interrupted') {
         logger.warn(
-          { event: 'reaction.interrupted', inbox_id: event.id, digest: event.digest },
+          { event: 'reaction.interrupted', inboxId: event.id, digest: event.digest },
           'an event runs again at the next start',
         );
         return;
@@ -242,7 +242,7 @@ export class ReactionRunner {
     } catch (error) {
       // A fault of ours: the event is tried again rather than lost.
       logger.error(
-        { event: 'reaction.fault', inbox_id: event.id, digest: event.digest, err: error },
+        { event: 'reaction.fault', inboxId: event.id, digest: event.digest, err: error },
         'an event could not be worked on',
       );
       await this.#settle(event, { state: 'failed', retryInMs: STORE_RETRY.capMs }, undefined);
@@ -256,7 +256,7 @@ export class ReactionRunner {
     progress: Progress | undefined,
   ): Promise<void> {
     const { clock, journal, logger } = this.#options;
-    const { id: inbox_id, digest, eventType: event_type } = event;
+    const { id: inboxId, digest, eventType } = event;
     const retryInMs = verdict.state === 'failed' ? verdict.retryInMs : undefined;
     if (retryInMs === undefined) {
       this.#progress.delete(event.id);
@@ -276,7 +276,7 @@ export class ReactionRunner {
         await clock.sleep(wait, this.#closing.signal).catch(() => {});
       }
     }
-    const line = { event: 'reaction.event', inbox_id, digest, event_type, state: verdict.state, retryInMs };
+    const line = { event: 'reaction.event', inboxId, digest, eventType, state: verdict.state, retryInMs };
     logger.debug(line, retryInMs === undefined ? 'an event is over' : 'an event comes back later');
     if (retryInMs !== undefined) this.#lookAgainIn(retryInMs);
   }
@@ -291,7 +291,7 @@ export class ReactionRunner {
 
   #sayJournal(error: unknown, { id, digest }: InboxEvent): void {
     const { clock, logger } = this.#options;
-    sayJournal(error, { inbox_id: id, digest }, { clock, logger, repeats: this.#repeats });
+    sayJournal(error, { inboxId: id, digest }, { clock, logger, repeats: this.#repeats });
   }
 
   #lookAgainIn(ms: number): void {

@@ -233,7 +233,7 @@ export class Uplink {
         // A mistake in planning must not end the uplink: said, and tried again with the next change.
         const nowMs = this.#parts.clock.monotonicMs();
         const count = this.#repeats.note('plan', nowMs);
-        const fields = { event: 'uplink.plan_failed', words: messageOf(error), count };
+        const fields = { event: 'uplink.plan_failed', error: messageOf(error), count };
         if (count !== undefined) this.#parts.log.error(fields, 'planning failed');
         untilMs = nowMs + LOOK_MS;
       }
@@ -279,7 +279,7 @@ export class Uplink {
       .perform(decision)
       .catch((error) => {
         // Only a store that is gone while the agent stops ends here: its batches wait again after the start.
-        this.#parts.log.error({ event: 'uplink.post_failed', words: messageOf(error) }, 'a post could not be ended');
+        this.#parts.log.error({ event: 'uplink.post_failed', error: messageOf(error) }, 'a post could not be ended');
       })
       .finally(() => {
         this.#performing.delete(done);

@@ -8,6 +8,7 @@ import { InboundServer } from '../base/inbound/inbound-server.ts';
 import { MemoryBudget } from '../base/inbound/memory-budget.ts';
 import type { ListenAddress } from '../base/listen.ts';
 import type { Logger } from '../base/logger.ts';
+import { Repeats } from '../base/repeats.ts';
 import { SIGNATURE_SHA1_HEADER, SIGNATURE_SHA256_HEADER } from '../contract/webhooks.ts';
 import { GroupCommit, type InsertMany } from './group-commit.ts';
 import { LISTENER_LIMITS, type ListenerLimits, TokenBucket } from './listener-limits.ts';
@@ -63,8 +64,6 @@ export interface ListenerParts {
 }
 
 const SAY_AGAIN_AFTER_MS = 24 * 3_600_000;
-/** Refusals of one reason are logged once in this time, with the count of those between. */
-const SUM_UP_MS = 60_000;
 
 /** The path to listen on for a WEBHOOK_URL. */
 export function pathOf(webhookUrl: string | undefined): string {
@@ -79,7 +78,7 @@ export class WebhookListener {
   readonly #commit: GroupCommit;
   readonly #bucket: TokenBucket;
   readonly #strangers: TokenBucket;
-  readonly #said = new Map<string, { atMs: number; since: number }>();
+  readonly #repeats = new Repeats();
   readonly #server: InboundServer;
   readonly #memory: MemoryBudget;
   #stopped: Promise<void> | undefined;
@@ -216,21 +215,16 @@ export class WebhookListener {
     return typeof mark === 'string' && this.#parts.isSelfTest?.(mark) === true;
   }
 
-  /** Counts a refusal; the first of its kind is logged, then a summary: whoever floods the door does not fill the log. */
+  /** Counts a refusal; in the rhythm of all repeats: whoever floods the door does not fill the log. */
   #count(reason: RejectReason, why?: string): void {
     this.#parts.rejected?.(reason);
     if (reason === 'self_test') {
       this.#parts.log.debug({ event: 'webhook.self_test' }, 'a request of our own self-test was refused');
       return;
     }
-    const nowMs = this.#parts.clock.monotonicMs();
-    const last = this.#said.get(reason);
-    if (last && nowMs - last.atMs < SUM_UP_MS) {
-      last.since++;
-      return;
-    }
-    this.#said.set(reason, { atMs: nowMs, since: 0 });
-    const fields = { event: 'webhook.rejected', reason, ...(why ? { why } : {}), notLogged: last?.since ?? 0 };
+    const count = this.#repeats.note(reason, this.#parts.clock.monotonicMs());
+    if (count === undefined) return;
+    const fields = { event: 'webhook.rejected', reason, ...(why ? { why } : {}), count };
     this.#parts.log.warn(fields, 'a request to the webhook listener was refused');
   }
 

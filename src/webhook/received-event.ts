@@ -50,8 +50,8 @@ export function arrivalLine({ identity, eventType, occurredAtMs, unrecognised }:
   return {
     event: 'webhook.received',
     digest: digestOf(identity),
-    event_type: eventType,
-    occurred_at: occurredAtMs === undefined ? undefined : isoOf(occurredAtMs),
+    eventType,
+    occurredAt: occurredAtMs === undefined ? undefined : isoOf(occurredAtMs),
     via,
     ...(unrecognised ? { unrecognised } : {}),
   };

@@ -271,7 +271,7 @@ describe('without a daemon', () => {
     const { stdout } = await verb('events', 'show', String(event!.id));
     expect(stdout).toMatch(/state +received/);
     await agent.start();
-    await agent.until(() => agent.logged('reaction.done').some((line) => line.inbox_id === event!.id), 'it ran');
+    await agent.until(() => agent.logged('reaction.done').some((line) => line.inboxId === event!.id), 'it ran');
   });
 
   it('reads the inbox of one that was killed', async () => {

@@ -12,6 +12,8 @@ export interface FoundEvents {
   events: Map<string, Set<string>>;
   /** `file:line: what`, for a person to look at. */
   unreadable: string[];
+  /** `file:line: what`: members of a line that are written otherwise than STYLE asks: camelCase, `error` and `code`. */
+  misnamed: string[];
 }
 
 const SRC = join(import.meta.dirname, '../../src');
@@ -41,7 +43,7 @@ interface Node {
 }
 
 export function findLogEvents(): FoundEvents {
-  const found: FoundEvents = { events: new Map(), unreadable: [] };
+  const found: FoundEvents = { events: new Map(), unreadable: [], misnamed: [] };
   for (const entry of readdirSync(SRC, { recursive: true, withFileTypes: true })) {
     if (!entry.isFile() || !entry.name.endsWith('.ts')) continue;
     const path = join(entry.parentPath, entry.name);
@@ -77,7 +79,26 @@ class Collector {
 
   #object(node: Node): void {
     const member = memberOf(node, 'event');
-    if (member) for (const name of this.#namesOf(member)) this.#add(name);
+    if (!member) return;
+    const names = this.#namesOf(member);
+    for (const name of names) this.#add(name);
+    if (names.length > 0) for (const one of node.properties as Node[]) this.#field(one);
+  }
+
+  /** A member of a line: the text of an error is its `error`, the code of one its `code`. */
+  #field(member: Node): void {
+    if (member.type !== 'Property') return;
+    const name = String((member.key as Node).name ?? (member.key as Node).value);
+    const value = this.#textOf(member.value as Node);
+    const wanted = /^messageOf\(|^error\.message$/.test(value)
+      ? 'error'
+      : /^codeOf\(|^error\.code$/.test(value)
+        ? 'code'
+        : name;
+    const camelCase = /^[a-z][a-zA-Z0-9]*$/.test(name);
+    if (name === wanted && camelCase) return;
+    const line = this.#text.slice(0, member.start).split('\n').length;
+    this.#found.misnamed.push(`${this.#file}:${line}: ${name}${name === wanted ? '' : `, not ${wanted}`}`);
   }
 
   #call(node: Node): void {

@@ -7,7 +7,7 @@ const PAGE = readFileSync(join(import.meta.dirname, '../../docs/logs.md'), 'utf8
 const rows = [...PAGE.matchAll(/^\| `([a-z_]+\.[a-z0-9_]+)` \| ([^|]+) \| ([^|]+) \|(.*)\|$/gm)].map(
   ([, event, level, meaning, action]) => ({ event: event!, level: level!, meaning: meaning!, action: action!.trim() }),
 );
-const { events, unreadable } = findLogEvents();
+const { events, unreadable, misnamed } = findLogEvents();
 
 describe('docs/logs.md', () => {
   it('lists every event that the source can log, once, and none that it cannot', () => {
@@ -30,6 +30,10 @@ describe('docs/logs.md', () => {
   it('rests on a search that can read every name, and every line of the log has one', () => {
     expect(unreadable).toEqual([]);
     expect(events.size).toBeGreaterThan(100);
+  });
+
+  it('rests on lines whose fields are camelCase, the text of an error always `error`, its code `code`', () => {
+    expect(misnamed).toEqual([]);
   });
 
   it('names the hints that it points to', () => {

@@ -224,7 +224,7 @@ describe('the log of a night', () => {
       'reaction.command',
       'reaction.done',
     ]);
-    expect(new Set(way.slice(1).map((line) => line.inbox_id)).size).toBe(1);
+    expect(new Set(way.slice(1).map((line) => line.inboxId)).size).toBe(1);
     expect(way.at(-1)).toMatchObject({ state: 'done' });
   });
 

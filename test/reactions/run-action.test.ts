@@ -160,7 +160,7 @@ describe('a command', () => {
     const result = await run('i=0; while [ $i -lt 20000 ]; do echo "line $i of many"; i=$((i+1)); done; echo bad >&2');
     expect(result.outcome).toBe('done');
     const [ended] = lines.filter((one) => one.event === 'reaction.command');
-    expect(ended).toMatchObject({ level: 30, exit: 0, reaction: 'close-valve', duration_ms: expect.any(Number) });
+    expect(ended).toMatchObject({ level: 30, exit: 0, reaction: 'close-valve', durationMs: expect.any(Number) });
     // What it wrote may repeat the event: for whoever asks for it.
     expect(JSON.stringify(ended)).not.toMatch(/bad|of many/);
     const [line] = lines.filter((one) => one.event === 'reaction.output');

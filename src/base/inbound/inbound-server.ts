@@ -87,10 +87,10 @@ export class InboundServer {
       unreadMs,
       clock: options.clock,
       ended: (why) => {
-        const times = this.#note(`ended ${why}`);
-        if (times === undefined) return;
+        const count = this.#note(`ended ${why}`);
+        if (count === undefined) return;
         options.log.warn(
-          { event: 'listener.connection_ended', listener: options.name, why, times },
+          { event: 'listener.connection_ended', listener: options.name, why, count },
           'a connection that sent too slowly, or nothing, was ended',
         );
       },
@@ -231,19 +231,19 @@ export class InboundServer {
   }
 
   #tooMany(): void {
-    const times = this.#note('too many');
-    if (times === undefined) return;
+    const count = this.#note('too many');
+    if (count === undefined) return;
     this.#options.log.warn(
-      { event: 'listener.too_many_connections', listener: this.#options.name, times },
+      { event: 'listener.too_many_connections', listener: this.#options.name, count },
       'a connection was refused: too many are open',
     );
   }
 
   #failed(error: Error): void {
-    const times = this.#note('failed');
-    if (times === undefined) return;
+    const count = this.#note('failed');
+    if (count === undefined) return;
     this.#options.log.error(
-      { event: 'listener.failed', listener: this.#options.name, error: messageOf(error), times },
+      { event: 'listener.failed', listener: this.#options.name, error: messageOf(error), count },
       'a listener has a problem',
     );
   }

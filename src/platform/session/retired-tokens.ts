@@ -135,7 +135,7 @@ export class RetiredTokens {
     } catch (error) {
       if (this.#ending.signal.aborted) return;
       if (!(error instanceof TagferryError && error.retryable)) {
-        const fields = { event: 'session.revoke_refused', code: codeOf(error), problem: messageOf(error) };
+        const fields = { event: 'session.revoke_refused', code: codeOf(error), error: messageOf(error) };
         log.warn(fields, 'the platform refused to revoke a token');
         return this.#gone(entry);
       }

@@ -273,7 +273,7 @@ export class Session implements TokenSource {
         if (refreshTokenSurvives(error)) throw error;
         token.refreshToken = undefined;
         if (this.#isStopped()) throw error;
-        const fields = { event: 'session.refresh_failed', code: codeOf(error), problem: messageOf(error) };
+        const fields = { event: 'session.refresh_failed', code: codeOf(error), error: messageOf(error) };
         log.info(fields, 'refresh failed, logging in instead');
       }
     }
@@ -312,7 +312,7 @@ export class Session implements TokenSource {
     try {
       listener();
     } catch (error) {
-      this.#options.log.error({ event: 'session.listener_failed', problem: messageOf(error) }, 'a listener failed');
+      this.#options.log.error({ event: 'session.listener_failed', error: messageOf(error) }, 'a listener failed');
     }
   }
 

@@ -1,20 +1,18 @@
 import type { Clock } from '../../base/clock.ts';
 import { codeOf, messageOf, TagferryError } from '../../base/errors.ts';
 import type { Logger } from '../../base/logger.ts';
-
-/** Between two summaries of a trouble that goes on. */
-const SUMMARY_MS = 15 * 60_000;
+import { Repeats } from '../../base/repeats.ts';
 
 /**
- * Says what is wrong with the sign-in: each kind of failure once and clearly, with what to do; after that a summary now
- * and then. An outage of a weekend makes a few hundred lines less than attempts.
+ * Says what is wrong with the sign-in: each kind of failure once and clearly, with what to do; after that in
+ * the rhythm of all repeats. An outage of a weekend makes a few hundred lines less than attempts.
  */
 export class SignInFailureLog {
   readonly #clock: Clock;
   readonly #log: Logger;
   #sinceMs: number | undefined;
   #attempts = 0;
-  readonly #saidAtMs = new Map<string, number>();
+  readonly #repeats = new Repeats();
 
   constructor(clock: Clock, log: Logger) {
     this.#clock = clock;
@@ -28,26 +26,24 @@ export class SignInFailureLog {
     const code = codeOf(error) ?? 'unknown';
     const fields = {
       code,
-      problem: messageOf(error),
+      error: messageOf(error),
       hint: error instanceof TagferryError ? error.hint : undefined,
       retryInMs: Math.round(retryInMs),
       attempts: this.#attempts,
       failingForMs: Math.round(nowMs - this.#sinceMs),
     };
-    const saidAtMs = this.#saidAtMs.get(code);
-    if (saidAtMs === undefined) {
+    const count = this.#repeats.note(code, nowMs);
+    if (count === 1) {
       const level = refused ? 'error' : 'warn';
       this.#log[level](
         { event: refused ? 'session.refused' : 'session.failed', ...fields },
         'no session with the platform',
       );
-    } else if (nowMs - saidAtMs >= SUMMARY_MS) {
+    } else if (count !== undefined) {
       this.#log.warn({ event: 'session.still_failing', ...fields }, 'still no session with the platform');
     } else {
       this.#log.debug({ event: 'session.attempt_failed', ...fields }, 'another sign-in failed');
-      return;
     }
-    this.#saidAtMs.set(code, nowMs);
   }
 
   /** The session is there: says so where it was missed. */
@@ -62,6 +58,6 @@ export class SignInFailureLog {
     else this.#log.debug(fields, 'session renewed');
     this.#sinceMs = undefined;
     this.#attempts = 0;
-    this.#saidAtMs.clear();
+    this.#repeats.end('');
   }
 }

@@ -83,7 +83,7 @@ export class TokenKeeper {
     try {
       left = await file.read();
     } catch (error) {
-      const fields = { event: 'session.file_unreadable', problem: messageOf(error) };
+      const fields = { event: 'session.file_unreadable', error: messageOf(error) };
       log.warn(fields, 'the tokens of the last run cannot be read');
     }
     if (left.length === 0) return;
@@ -112,7 +112,7 @@ export class TokenKeeper {
     } catch (error) {
       if (this.#storeFailed) return;
       this.#storeFailed = true;
-      const fields = { event: 'session.file_failed', problem: messageOf(error) };
+      const fields = { event: 'session.file_failed', error: messageOf(error) };
       log.warn(fields, 'the session cannot be written down: a crash would leave its tokens unrevoked');
     }
   }

@@ -331,7 +331,7 @@ export class HttpPush {
     };
     if (status === 500) {
       this.#options.log.error(
-        { ...fields, event: 'ingest.failed', cause: messageOf(error) },
+        { ...fields, event: 'ingest.failed', error: messageOf(error) },
         'A request failed for no reason that was foreseen',
       );
     } else if (status === 503) {

@@ -42,8 +42,10 @@ function plantOf(address: ModbusAddress, wanted: Record<string, Wanted>) {
   const log = silentLogger();
   const events: string[] = [];
   for (const level of ['info', 'warn'] as const) {
-    log[level] = ((fields: { event: string; value?: string }) =>
+    // Of trouble that goes on the first line; how often it comes after that depends on the machine.
+    log[level] = ((fields: { event: string; value?: string; count?: number }) =>
       fields.event.startsWith('modbus.') &&
+      (fields.event.endsWith('_over') || fields.count === undefined || fields.count === 1) &&
       events.push(fields.value ? `${fields.event} ${fields.value}` : fields.event)) as typeof log.info;
   }
   const clock = systemClock;
