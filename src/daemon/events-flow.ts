@@ -274,6 +274,7 @@ export class EventsFlow {
 function journalOf(inbox: Remote<Inbox>, feed: EventFeed): Journal {
   return {
     runnable: (limit, afterId) => feed.runnable(limit, afterId),
+    retried: (limit, afterId) => feed.retried(limit, afterId),
     markRunning: (id) => inbox.markRunning(id),
     record: (id, progress, attempt) => inbox.record(id, progress, attempt),
     finish: (id, state, retryInMs) => inbox.finish(id, state, retryInMs),

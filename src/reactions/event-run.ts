@@ -40,6 +40,8 @@ export interface EventRunOptions {
   onOutcome: (reaction: string, outcome: 'done' | 'failed' | 'dead' | 'expired' | 'cooldown') => void;
 }
 
+/** Starts that the journal did not take, counted until it takes one. */
+const NOT_STARTED = 'start';
 const RETRY_FLOOR_MS = 500;
 const MAX_DETAIL = 500;
 /** How soon a reaction looks again whether an earlier event's retry is over, or whether there is a clock. */
@@ -172,7 +174,10 @@ export class EventRun {
         worst = worseOf(worst, 'dead');
         continue;
       }
-      if (action.kind === 'run') await this.#record(reaction.name, this.#progress.begin(reaction.name, name));
+      if (action.kind === 'run' && !(await this.#begin(reaction, name))) {
+        worst = worseOf(worst, 'waiting');
+        continue;
+      }
       const startedMs = this.#options.clock.monotonicMs();
       const result = await this.#perform(reaction, action);
       const tookMs = this.#options.clock.monotonicMs() - startedMs;
@@ -188,6 +193,26 @@ export class EventRun {
       worst = worseOf(worst, await this.#afterFailure(reaction, action, name, result));
     }
     return worst;
+  }
+
+  /**
+   * Whether the start of a command is on disk. One that is not must not run: it may be what ends the gateway, and would do so at each
+   * start without ever having had a try. It keeps its place before later events, and is looked at again after a pause.
+   */
+  async #begin(reaction: Reaction, name: string): Promise<boolean> {
+    const begun = this.#progress.beginning(reaction.name, name);
+    if (await this.#record(reaction.name, begun)) {
+      this.#progress.begin(begun);
+      this.#options.repeats.end(NOT_STARTED);
+      return true;
+    }
+    const { clock, repeats, retryOrder } = this.#options;
+    retryOrder.take(reaction.name, this.#facts.object, name, this.#event.id);
+    const count = repeats.note(NOT_STARTED, clock.monotonicMs());
+    const fields = { action: name, count };
+    const words = 'a command waits: its start cannot be written down';
+    this.#log(count === undefined ? 'debug' : 'error', 'reaction.not_started', reaction, fields, words);
+    return false;
   }
 
   async #perform(reaction: Reaction, action: Reaction['actions'][number]): Promise<ActionResult> {
@@ -284,12 +309,14 @@ export class EventRun {
     await this.#record(reaction, this.#progress.end(reaction, action, result.outcome, detail), attempt);
   }
 
-  /** A journal that cannot be written stops no action: the event stays open, and runs again after a crash. */
-  async #record(reaction: string, progress: ActionProgress | undefined, attempt?: Attempt): Promise<void> {
+  /** Whether it is on disk. What is not ends nothing: the event stays open, and runs again after a crash. */
+  async #record(reaction: string, progress: ActionProgress | undefined, attempt?: Attempt): Promise<boolean> {
     try {
       await this.#options.journal.record(this.#event.id, progress, attempt);
+      return true;
     } catch (error) {
       this.#sayJournal(error, reaction);
+      return false;
     }
   }
 

@@ -48,6 +48,8 @@ export interface Journal {
    * received again. Only those with an id above `afterId`, so that one object's long queue hides no other's event.
    */
   runnable(limit: number, afterId: number): Promise<InboxEvent[]>;
+  /** Events that are to be tried again, due or not, oldest first; only those with an id above `afterId`. */
+  retried(limit: number, afterId: number): Promise<InboxEvent[]>;
   markRunning(id: number): Promise<void>;
   /** On disk when it resolves. Without an `attempt` people are shown nothing. */
   record(id: number, progress: ActionProgress | undefined, attempt?: Attempt): Promise<void>;

@@ -20,9 +20,14 @@ export class Progress {
     for (const one of known) this.#actions.set(keyOf(one.reaction, one.action), one);
   }
 
-  /** A command is about to start. Gives what has to be on disk before. */
-  begin(reaction: string, action: string): ActionProgress {
-    return this.#set({ ...this.#of(reaction, action), state: 'begun', tries: this.tries(reaction, action) + 1 });
+  /** A command is about to start: what has to be on disk before. Where that is refused nothing has begun. */
+  beginning(reaction: string, action: string): ActionProgress {
+    return { ...this.#of(reaction, action), state: 'begun', tries: this.tries(reaction, action) + 1 };
+  }
+
+  /** What `beginning` gave is on disk. */
+  begin(begun: ActionProgress): void {
+    this.#set(begun);
   }
 
   /** Gives what has to be written down; `undefined` where nothing is to be known of it. */
@@ -61,6 +66,12 @@ export class Progress {
 
   tries(reaction: string, action: string): number {
     return this.#of(reaction, action).tries;
+  }
+
+  /** It failed, and will be tried again. */
+  comesBack(reaction: string, action: string): boolean {
+    const { state, tries } = this.#of(reaction, action);
+    return tries > 0 && (state === 'failed' || state === 'begun') && !this.isSkipped(reaction);
   }
 
   /** How it failed last. */

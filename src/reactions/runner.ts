@@ -4,7 +4,7 @@ import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 import { fullJitterMs } from '../base/retry.ts';
 import type { Reaction } from '../config/reactions.ts';
-import type { Perform } from './action.ts';
+import { nameActions, type Perform } from './action.ts';
 import { Cooldowns } from './cooldowns.ts';
 import { type EventFacts, readFacts } from './event-facts.ts';
 import { EventRun, type EventRunOptions, type EventVerdict, sayJournal } from './event-run.ts';
@@ -24,8 +24,8 @@ import type { TagOf } from './tag-names.ts';
  * on meanwhile, save for that same action (`RetryOrder`).
  *
  * Invariants: An event that no rule means has no place in its object's order. A reaction that is done for an event is not run for it again, unless a
- * person asks. An event is `done` only when every action is done or was skipped for a reason. The disk's refusal to write the
- * journal stops no action.
+ * person asks. An event is `done` only when every action is done or was skipped for a reason. A disk that refuses to write the journal
+ * stops no action but a command, whose start has to be on disk.
  *
  * A crash leaves events `running`; the inbox gives them out again at the next start, and the actions that are not known to be
  * done run again. So an action runs at least once, and may run twice if the crash came before it was recorded. A command
@@ -61,6 +61,7 @@ const LOOK_EVERY_MS = 10_000;
 const LOOK_ON_MS = 1_000;
 const STORE_RETRY = { baseMs: 1_000, capMs: 30_000 };
 const MAX_REMEMBERED = 4_000;
+const RETRIES_PAGE = 100;
 
 export class ReactionRunner {
   readonly #options: ReactionRunnerOptions;
@@ -85,6 +86,8 @@ export class ReactionRunner {
   #nextLook: { atMs: number; cancel: () => void } | undefined;
   #failedLooks = 0;
   #started = false;
+  #knowsRetries = false;
+  #lastRetried = 0;
 
   constructor(options: ReactionRunnerOptions) {
     this.#options = options;
@@ -178,6 +181,7 @@ export class ReactionRunner {
   async #look(): Promise<void> {
     this.#wanted = false;
     try {
+      await this.#rememberRetries();
       const end = await this.#walk.walk();
       if (this.#failedLooks > 0) {
         const fields = { event: 'reaction.inbox_back', failures: this.#failedLooks };
@@ -194,6 +198,23 @@ export class ReactionRunner {
         logger.error(fields, 'the inbox cannot be read: reactions wait');
       }
       this.#lookAgainIn(fullJitterMs(this.#failedLooks++, STORE_RETRY, () => clock.random(), 500));
+    }
+  }
+
+  /** What an earlier run left to be tried again keeps its place before later events of its object, though it is not due yet. */
+  async #rememberRetries(): Promise<void> {
+    while (!this.#knowsRetries) {
+      const page = await this.#options.journal.retried(RETRIES_PAGE, this.#lastRetried);
+      for (const event of page) {
+        const facts = readFacts(event, this.#tagOf);
+        const progress = new Progress(0, event.progress);
+        for (const { name: reaction, actions } of this.#reactions.filter((one) => matches(one, facts))) {
+          const open = nameActions(actions).filter((action) => progress.comesBack(reaction, action));
+          for (const action of open) this.#retryOrder.take(reaction, facts.object, action, event.id);
+        }
+        this.#lastRetried = event.id;
+      }
+      this.#knowsRetries = page.length < RETRIES_PAGE;
     }
   }
 

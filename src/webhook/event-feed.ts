@@ -6,6 +6,7 @@ import type { InboxEvent, RunnableEvent } from './inbox-event.ts';
  */
 export interface FeedInbox {
   runnable(limit: number, afterId: number): Promise<RunnableEvent[]>;
+  retried(limit: number, afterId: number): Promise<RunnableEvent[]>;
   ofAccess(limit: number, afterId: number): Promise<InboxEvent[]>;
 }
 
@@ -27,6 +28,11 @@ export class EventFeed {
   /** For reactions: what may run now. */
   async runnable(limit: number, afterId = 0): Promise<Parsed<RunnableEvent>[]> {
     return (await this.#inbox.runnable(limit, afterId)).map((event) => this.#parsed(event));
+  }
+
+  /** For reactions: what is to be tried again, due or not. */
+  async retried(limit: number, afterId: number): Promise<Parsed<RunnableEvent>[]> {
+    return (await this.#inbox.retried(limit, afterId)).map((event) => this.#parsed(event));
   }
 
   /** For access: what concerns it, whatever became of its reactions. */

@@ -48,8 +48,8 @@ interface ProgressRow {
 
 /**
  * AUTOINCREMENT: an id that retention has freed is never given again, so `events show 12` cannot become another event.
- * `inbox_seen` has no rowid and no index besides: one entry is 12 bytes of digest and the number of its event, and whole
- * epochs fall away together. `bytes` is what an event costs on disk, its journal included. `inbox_attempt` is for people and
+ * `inbox_seen` has no rowid and no index besides: one entry is 12 bytes of digest, the number of its event and a checksum, and
+ * whole epochs fall away together. `bytes` is what an event costs on disk, its journal included. `inbox_attempt` is for people and
  * bounded; what was done and how often it was tried stands in `inbox_progress`, one row for each action.
  */
 export function prepareTables(database: Database): void {
@@ -66,6 +66,7 @@ export function prepareTables(database: Database): void {
       WHERE unrecognised = 0 AND state IN ('received', 'running', 'failed');
     CREATE INDEX IF NOT EXISTS inbox_event_settled ON inbox_event (id)
       WHERE unrecognised = 1 OR state IN ('done', 'dead');
+    CREATE INDEX IF NOT EXISTS inbox_event_identity ON inbox_event (identity);
     CREATE INDEX IF NOT EXISTS inbox_event_access ON inbox_event (id) WHERE ${ACCESS};
     CREATE TABLE IF NOT EXISTS inbox_attempt (
       id INTEGER PRIMARY KEY, event INTEGER NOT NULL, reaction TEXT NOT NULL, action TEXT NOT NULL, outcome TEXT NOT NULL,
@@ -75,7 +76,8 @@ export function prepareTables(database: Database): void {
       event INTEGER NOT NULL, reaction TEXT NOT NULL, action TEXT NOT NULL, state TEXT NOT NULL, tries INTEGER NOT NULL,
       detail TEXT, sum INTEGER NOT NULL, PRIMARY KEY (event, reaction, action)) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS inbox_seen (
-      epoch INTEGER NOT NULL, digest BLOB NOT NULL, event INTEGER NOT NULL, PRIMARY KEY (epoch, digest)) WITHOUT ROWID;
+      epoch INTEGER NOT NULL, digest BLOB NOT NULL, event INTEGER NOT NULL, sum INTEGER NOT NULL,
+      PRIMARY KEY (epoch, digest)) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS inbox_asked (
       digest BLOB PRIMARY KEY, times INTEGER NOT NULL, age_ms INTEGER NOT NULL) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS inbox_cooldown (
@@ -104,6 +106,9 @@ export function prepareStatements(database: Database) {
     due: database.prepare<[number, number, number, number], EventRow>(
       `SELECT * FROM inbox_event WHERE id > ? AND ${OPEN}
          AND (state = 'received' OR (state = 'failed' AND (retry_age_ms <= ? OR retry_age_ms > ?))) ORDER BY id LIMIT ?`,
+    ),
+    failed: database.prepare<[number, number], EventRow>(
+      `SELECT * FROM inbox_event WHERE id > ? AND ${OPEN} AND state = 'failed' ORDER BY id LIMIT ?`,
     ),
     ofAccess: database.prepare<[number, number], EventRow>(
       `SELECT * FROM inbox_event WHERE id > ? AND ${ACCESS} ORDER BY id LIMIT ?`,

@@ -12,6 +12,7 @@ import type {
   RunnableEvent,
   ShownEvent,
 } from './inbox-event.ts';
+import { INBOX_LIMITS, type InboxLimits } from './inbox-limits.ts';
 import { listEvents, showEvent } from './inbox-listing.ts';
 import { InboxNotes } from './inbox-notes.ts';
 import {
@@ -31,6 +32,15 @@ import { parseAge, RunningAge, SAVE_AGE_EVERY_MS } from './running-age.ts';
 import { SeenMemory } from './seen-memory.ts';
 import { WATERMARK_NOTE } from './watermark.ts';
 
+/** Rows that one step of retention touches: a commit of the buffer in the same thread waits for it. */
+const STEP_ROWS = 500;
+const MAX_ATTEMPTS = 200;
+/** No backoff is as long: such a time is damage, and due. */
+const MAX_RETRY_MS = 24 * 3_600_000;
+/** For a failure that names no time. */
+const DEFAULT_RETRY_MS = 60_000;
+const MAX_DETAIL = 4_000;
+
 /**
  * The durable inbox: what the platform told this gateway, and what became of it. Synchronous; lives in the store thread.
  *
@@ -45,30 +55,6 @@ import { WATERMARK_NOTE } from './watermark.ts';
  * A crash leaves events `running`; `open` makes them `received` again: at least once. What was begun for them and not ended
  * says `progress`, which no bound of the journal cuts.
  */
-export interface InboxLimits {
-  /** Settled events are kept so long, in running time. */
-  keepMs: number;
-  /** Bytes on disk above which the oldest settled ones go. */
-  keepBytes: number;
-  /** Bytes on disk above which nothing is taken in: only a reaction that hangs for days leads here. */
-  maxBytes: number;
-}
-
-const INBOX_LIMITS: InboxLimits = {
-  keepMs: 30 * 86_400_000,
-  keepBytes: 64 * 1024 * 1024,
-  maxBytes: 256 * 1024 * 1024,
-};
-
-/** Rows that one step of retention touches: a commit of the buffer in the same thread waits for it. */
-const STEP_ROWS = 500;
-const MAX_ATTEMPTS = 200;
-/** No backoff is as long: such a time is damage, and due. */
-const MAX_RETRY_MS = 24 * 3_600_000;
-/** For a failure that names no time. */
-const DEFAULT_RETRY_MS = 60_000;
-const MAX_DETAIL = 4_000;
-
 export class Inbox {
   readonly #database: Database;
   readonly #clock: Clock;
@@ -141,10 +127,9 @@ export class Inbox {
       const outcomes = this.#database.transaction(() =>
         events.map((event) => {
           const names = [event.identity, ...(event.delivery ? [event.delivery] : [])];
-          const found = names.map((name) => this.#seen.find(name));
-          const known = found.find((one) => one !== undefined);
+          const known = names.map((name) => this.#seen.find(name)).find((one) => one !== undefined);
           if (known !== undefined) {
-            for (const [i, name] of names.entries()) if (found[i] === undefined) this.#seen.see(name, known, ageMs);
+            for (const name of names) this.#seen.see(name, known, ageMs);
             return 'seen' as const;
           }
           const { lastInsertRowid } = this.#statements.add.run(
@@ -176,12 +161,18 @@ export class Inbox {
   runnable(limit: number, afterId = 0): RunnableEvent[] {
     return this.#guard(() => {
       const ageMs = this.#ageMs();
-      const rows = this.#statements.due.all(afterId, ageMs, ageMs + MAX_RETRY_MS, limit);
-      return this.#whole(rows).map((row) => ({
-        ...toEvent(row),
-        progress: toProgress(this.#statements.progress.all(row.id)),
-      }));
+      return this.#withProgress(this.#statements.due.all(afterId, ageMs, ageMs + MAX_RETRY_MS, limit));
     });
+  }
+
+  /** Events that are to be tried again, due or not: oldest first, only ids above `afterId`. */
+  retried(limit: number, afterId = 0): RunnableEvent[] {
+    return this.#guard(() => this.#withProgress(this.#statements.failed.all(afterId, limit)));
+  }
+
+  #withProgress(rows: EventRow[]): RunnableEvent[] {
+    const progress = (id: number) => toProgress(this.#statements.progress.all(id));
+    return this.#whole(rows).map((row) => ({ ...toEvent(row), progress: progress(row.id) }));
   }
 
   /** Events that concern access, oldest first, whatever became of their reactions. Only ids above `afterId`. */

@@ -161,7 +161,7 @@ describe('bytes', () => {
     const distinct = size === 2 ? bodies.map((_, i) => Buffer.from([i & 255, i >> 8])) : bodies;
     const seenPages = () => {
       const before = database.pragma('page_count', { simple: true }) as number;
-      const see = database.prepare('INSERT INTO inbox_seen VALUES (99, ?, ?)');
+      const see = database.prepare('INSERT INTO inbox_seen VALUES (99, ?, ?, 4000000000)');
       database.transaction(() => {
         for (let i = 0; i < count; i++) see.run(deliveryIdentity('x', i), i);
       })();

@@ -4,8 +4,9 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Database, openDatabase } from '../../src/base/database.ts';
 import { deliveryIdentity } from '../../src/webhook/identity.ts';
-import { Inbox, type InboxLimits } from '../../src/webhook/inbox.ts';
+import { Inbox } from '../../src/webhook/inbox.ts';
 import { describeEvent } from '../../src/webhook/inbox-event.ts';
+import type { InboxLimits } from '../../src/webhook/inbox-limits.ts';
 import { type ArrivedEvent, readEvent } from '../../src/webhook/received-event.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
@@ -63,6 +64,7 @@ describe('what was seen', () => {
   it('is remembered for more than six months of use, whatever the wall clock says, and forgotten after', async () => {
     const event = threshold();
     inbox.insertMany([event]);
+    inbox.finish(1, 'done');
     clock.jumpWall(400 * DAY);
     for (let day = 0; day < 190; day += 10) {
       await clock.advance(10 * DAY);
@@ -75,10 +77,43 @@ describe('what was seen', () => {
     expect(inbox.seen([event.identity])).toEqual([false]);
   });
 
+  it('is remembered though a bit of its row has flipped, for as long as the inbox keeps it', () => {
+    const [first, second] = [threshold(), threshold()];
+    inbox.insertMany([first, second]);
+    const flip = (what: string, of: Uint8Array) =>
+      database.prepare(`UPDATE inbox_seen SET ${what} WHERE digest = ?`).run(of).changes;
+    expect(flip("digest = x'00' || substr(digest, 2)", first.identity)).toBe(1);
+    expect(flip('event = event + 8', second.identity)).toBe(1);
+    expect(inbox.insertMany([first, second])).toEqual(['seen', 'seen']);
+    // What was found out stands in rows again, and outlives the event.
+    database.exec('DELETE FROM inbox_event');
+    reopen();
+    expect(inbox.seen([first.identity, second.identity])).toEqual([true, true]);
+  });
+
+  it('hides no damaged event, though a bit of its row has flipped as well', () => {
+    const event = threshold();
+    inbox.insertMany([event]);
+    database.exec(`UPDATE inbox_seen SET event = 77; UPDATE inbox_event SET payload = replace(payload, '2', '3')`);
+    expect(ids()).toEqual([]);
+    expect(inbox.seen([event.identity])).toEqual([false]);
+    expect(inbox.insertMany([event])).toEqual(['new']);
+  });
+
+  it('opens and knows the others where a flipped bit has moved a row a million epochs away', () => {
+    const [first, second] = [threshold(), threshold()];
+    inbox.insertMany([first, second]);
+    database.prepare('UPDATE inbox_seen SET epoch = 1099511627776 WHERE digest = ?').run(first.identity);
+    reopen();
+    expect(inbox.insertMany([first, second])).toEqual(['seen', 'seen']);
+    while (inbox.prune());
+    expect(inbox.stats()).toMatchObject({ events: 2 });
+  });
+
   it('costs at most 40 bytes each on disk', () => {
     const many = 20_000;
     const before = database.pragma('page_count', { simple: true }) as number;
-    const see = database.prepare('INSERT INTO inbox_seen VALUES (0, ?, ?)');
+    const see = database.prepare('INSERT INTO inbox_seen VALUES (0, ?, ?, 4000000000)');
     database.transaction(() => {
       for (let i = 0; i < many; i++) see.run(deliveryIdentity('x', i), i);
     })();

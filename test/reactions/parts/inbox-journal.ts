@@ -19,7 +19,9 @@ export function openJournal(file: string, clock: Clock): { inbox: Inbox; journal
   const feed = new EventFeed(answering);
   const journal = new Proxy(answering, {
     get: (target, method: keyof Journal) =>
-      method === 'runnable' ? (limit: number, afterId: number) => feed.runnable(limit, afterId) : target[method],
+      method === 'runnable' || method === 'retried'
+        ? (limit: number, afterId: number) => feed[method](limit, afterId)
+        : target[method],
   });
   return { inbox, journal, close: () => database.close() };
 }
