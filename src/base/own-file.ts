@@ -19,8 +19,14 @@ export function writeOwnFile(path: string, text: string): void {
 
 /** Throws `store.folder_link` where a link stands in the place of a file that a library opens: it would be followed. */
 export function demandNoLink(path: string): void {
-  if (!lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink()) return;
-  throw new StoreError(`${path} is a symbolic link, and files of the state folder are none`, {
+  const refusal = linkRefusal(path);
+  if (refusal) throw refusal;
+}
+
+/** What `demandNoLink` throws. */
+export function linkRefusal(path: string): StoreError | undefined {
+  if (!lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink()) return undefined;
+  return new StoreError(`${path} is a symbolic link, and files of the state folder are none`, {
     code: 'store.folder_link',
     hint: 'See who put it there; remove it, or move what it points to into its place.',
   });

@@ -2,6 +2,7 @@ import { checkConfiguration } from '../config/configuration.ts';
 import type { Problem } from '../config/problem.ts';
 import { SOURCE_KINDS } from '../sources/kinds.ts';
 import { markWords } from '../store/decommission-mark.ts';
+import { foreseeStateFolder } from '../store/state-folder.ts';
 import { isSecretElsewhere, isServiceFolder, serviceEnvironment } from './service-folder.ts';
 import { isServiceView, runInServiceView, wantsServiceView } from './service-view.ts';
 
@@ -34,10 +35,8 @@ export async function judgeConfiguration(
     kinds: SOURCE_KINDS,
   });
   const isOwn = isServiceFolder(directory) && !isServiceView(environment);
-  const problems = [
-    ...(isOwn ? withOwnEyes(checked.problems, directory) : checked.problems),
-    ...outOfService(checked.stateDir),
-  ];
+  const found = [...checked.problems, ...stateFolderProblems(checked.stateDir)];
+  const problems = [...(isOwn ? withOwnEyes(found, directory) : found), ...outOfService(checked.stateDir)];
   const errors = problems.filter(({ severity }) => severity === 'error');
   const { configuration } = checked;
   return {
@@ -50,6 +49,20 @@ export async function judgeConfiguration(
     reactions: configuration?.reactions.length ?? 0,
     eyes: isOwn ? 'own' : 'service',
   };
+}
+
+/** What passes `check` starts: a state folder that a start refuses is told beforehand, and what it would change in it. */
+function stateFolderProblems(stateDir: string | undefined): Problem[] {
+  if (stateDir === undefined) return [];
+  const at = { file: stateDir, line: null, column: null, text: '' };
+  const { refusal, narrowsFrom } = foreseeStateFolder(stateDir);
+  if (refusal) {
+    const instead = (refusal.hint ?? '').replace(/^./, (first) => first.toLowerCase());
+    return [{ ...at, reason: refusal.message, instead, severity: 'error', ownEyes: true }];
+  }
+  if (narrowsFrom === undefined) return [];
+  const reason = `others may write in the state folder (mode ${narrowsFrom}), and a start makes it 0700`;
+  return [{ ...at, reason, instead: `write chmod 700 ${stateDir} where that was not meant`, severity: 'warning' }];
 }
 
 /** What passes `check` starts: a folder that `decommission` marked does not. */

@@ -1,7 +1,7 @@
 import { chmodSync, mkdirSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { StoreError } from '../base/errors.ts';
-import { demandNoLink } from '../base/own-file.ts';
+import { linkRefusal } from '../base/own-file.ts';
 
 const WRITABLE_BY_OTHERS = 0o022;
 const STICKY = 0o1000;
@@ -14,23 +14,43 @@ const STICKY = 0o1000;
  */
 export function guardStateFolder(stateDir: string): string | undefined {
   mkdirSync(stateDir, { recursive: true, mode: 0o700 });
-  const narrowedFrom = narrow(stateDir);
-  const link = readdirSync(stateDir, { withFileTypes: true }).find((entry) => entry.isSymbolicLink());
-  if (link) demandNoLink(join(stateDir, link.name));
-  return narrowedFrom;
+  const { refusal, narrowsFrom } = lookAtStateFolder(stateDir);
+  if (refusal) throw refusal;
+  if (narrowsFrom !== undefined) chmodSync(stateDir, 0o700);
+  return narrowsFrom;
 }
 
-function narrow(stateDir: string): string | undefined {
-  const { mode, uid } = statSync(stateDir);
-  if ((mode & WRITABLE_BY_OTHERS) === 0) return undefined;
-  const text = (mode & 0o7777).toString(8).padStart(4, '0');
+export interface StateFolderLook {
+  /** Why a start would end. */
+  refusal?: StoreError;
+  /** The mode that a start would narrow. */
+  narrowsFrom?: string;
+}
+
+/** What a start of this user would do about the folder, which is left as it is; nothing where it may not be looked at. Never throws. */
+export function foreseeStateFolder(stateDir: string): StateFolderLook {
+  try {
+    return lookAtStateFolder(stateDir);
+  } catch {
+    return {};
+  }
+}
+
+function lookAtStateFolder(stateDir: string): StateFolderLook {
+  const stats = statSync(stateDir, { throwIfNoEntry: false });
+  if (!stats) return {};
+  const { mode, uid } = stats;
+  const isOpen = (mode & WRITABLE_BY_OTHERS) !== 0;
+  const narrowsFrom = (mode & 0o7777).toString(8).padStart(4, '0');
   // A sticky folder is shared on purpose, as /tmp is: it must not become ours.
-  if ((mode & STICKY) !== 0 || uid !== process.geteuid?.()) {
-    throw new StoreError(`others may write in the state folder ${stateDir} (mode ${text})`, {
+  if (isOpen && ((mode & STICKY) !== 0 || uid !== process.geteuid?.())) {
+    const refusal = new StoreError(`others may write in the state folder ${stateDir} (mode ${narrowsFrom})`, {
       code: 'store.folder_open',
       hint: `Name a folder of its own in STATE_DIR, or give it to this user alone: chown, then chmod 700 ${stateDir}`,
     });
+    return { refusal };
   }
-  chmodSync(stateDir, 0o700);
-  return text;
+  const link = readdirSync(stateDir, { withFileTypes: true }).find((entry) => entry.isSymbolicLink());
+  const refusal = link && linkRefusal(join(stateDir, link.name));
+  return { ...(refusal ? { refusal } : {}), ...(isOpen ? { narrowsFrom } : {}) };
 }

@@ -14,7 +14,7 @@ import type { ArrivedEvent } from './received-event.ts';
 /** The inbox's tables and every statement on them. No decision stands here. */
 
 /** Changes with every change of the tables that an older version could not live with; 0 was before there was any release. */
-const FORMAT = 1;
+const FORMAT = 2;
 
 /** What an event takes on disk beside its payload, and a line of its journal beside its texts: rows, indexes, page ends. */
 const EVENT_BYTES = 100;
@@ -85,7 +85,34 @@ export function prepareTables(database: Database): void {
       PRIMARY KEY (reaction, object)) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS inbox_note (name TEXT PRIMARY KEY, value TEXT NOT NULL, sum INTEGER NOT NULL) WITHOUT ROWID;
   `);
-  if (format !== FORMAT) database.pragma(`user_version = ${FORMAT}`);
+  if (format === FORMAT) return;
+  addSeenSums(database);
+  database.pragma(`user_version = ${FORMAT}`);
+}
+
+/** Format 1 had no checksums in `inbox_seen`: its rows are taken as they stand. */
+function addSeenSums(database: Database): void {
+  const columns = database.prepare<[], string>(`SELECT name FROM pragma_table_info('inbox_seen')`).pluck().all();
+  if (columns.includes('sum')) return;
+  database.function('seen_sum', { deterministic: true }, (epoch, digest, event) =>
+    seenSum({ epoch: Number(epoch), digest: digest as Buffer, event: Number(event) }),
+  );
+  database.transaction(() => {
+    database.exec('ALTER TABLE inbox_seen ADD COLUMN sum INTEGER NOT NULL DEFAULT 0');
+    database.exec('UPDATE inbox_seen SET sum = seen_sum(epoch, digest, event)');
+  })();
+}
+
+export interface SeenRow {
+  epoch: number;
+  digest: Uint8Array;
+  event: number;
+  sum: number;
+}
+
+/** CRC-32 over all of a row. */
+export function seenSum({ epoch, digest, event }: Omit<SeenRow, 'sum'>): number {
+  return crc32(digest, crc32(`${epoch} ${event}`));
 }
 
 /** What access follows: the partial index answers it without a look at any other event. */

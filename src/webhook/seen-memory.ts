@@ -1,6 +1,5 @@
-import { crc32 } from 'node:zlib';
 import type { Database } from '../base/database.ts';
-import { type EventRow, sumFits } from './inbox-tables.ts';
+import { type EventRow, type SeenRow, seenSum, sumFits } from './inbox-tables.ts';
 
 /**
  * What was ever seen, for longer than the six months in which the platform may send it again (docs/architecture.md, must always hold 7):
@@ -110,18 +109,6 @@ export class SeenMemory {
     );
     return (digest) => statement.all(digest);
   }
-}
-
-interface SeenRow {
-  epoch: number;
-  digest: Uint8Array;
-  event: number;
-  sum: number;
-}
-
-/** CRC-32 over all of a row. */
-export function seenSum({ epoch, digest, event }: Omit<SeenRow, 'sum'>): number {
-  return crc32(digest, crc32(`${epoch} ${event}`));
 }
 
 const rowFits = (row: SeenRow) => row.sum === seenSum(row);

@@ -7,6 +7,7 @@ import {
   readFileSync,
   rmSync,
   statSync,
+  symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import { createServer } from 'node:net';
@@ -231,6 +232,18 @@ describe('single steps', () => {
     const state = () => checkStateFolder({ settings: { stateDir: folder }, clock: systemClock } as Consultation);
     expect(state().map(({ state, check }) => `${state} ${check}`)).toContain('ok state.writable');
     expect(readdirSync(folder)).toEqual([]);
+    chmodSync(folder, 0o777);
+    expect(state()[0]).toMatchObject({
+      state: 'warning',
+      message: `${folder} is open to others (777); the next start makes it 0700`,
+    });
+    symlinkSync('/etc/hostname', join(folder, 'inbox.db'));
+    expect(state()[0]).toMatchObject({
+      state: 'failure',
+      message: expect.stringContaining('a start is refused: ') as string,
+      next: expect.stringContaining('See who put it there') as string,
+    });
+    rmSync(join(folder, 'inbox.db'));
     chmodSync(folder, 0);
     const lines = asNobody(state);
     expect(lines.find(({ check }) => check === 'state.writable')).toMatchObject({

@@ -1,4 +1,5 @@
 import { spawnSync } from 'node:child_process';
+import { chmodSync, mkdirSync, rmSync, statSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { ENOUGH, type Files, makeFolder } from './folder.ts';
@@ -67,6 +68,28 @@ describe('tagferry check', () => {
       ],
       warnings: [],
     });
+  });
+
+  it('tells of a state folder that a start would refuse or narrow, and leaves it as it is', () => {
+    const folder = makeFolder({});
+    const state = join(folder, 'state');
+    mkdirSync(state);
+    chmodSync(state, 0o777);
+    const judge = () => runCheck({ 'tags.yaml': TAGS }, { ...ENOUGH, STATE_DIR: state });
+    const open = judge();
+    expect([open.status, open.stdout]).toEqual([0, expect.stringContaining('warning: others may write in the state')]);
+    expect(open.stdout).toContain('(mode 0777), and a start makes it 0700');
+    expect(statSync(state).mode & 0o777).toBe(0o777);
+    symlinkSync('/etc/hostname', join(state, 'buffer.db'));
+    const linked = judge();
+    expect([linked.status, linked.stdout]).toEqual([78, expect.stringContaining(`buffer.db is a symbolic link`)]);
+    rmSync(join(state, 'buffer.db'));
+    chmodSync(state, 0o1777);
+    const shared = judge();
+    expect([shared.status, shared.stdout]).toEqual([
+      78,
+      expect.stringContaining('(mode 1777), name a folder of its own'),
+    ]);
   });
 
   it('finds the folder by TAGFERRY_CONFIG', () => {

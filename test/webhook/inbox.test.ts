@@ -100,6 +100,22 @@ describe('what was seen', () => {
     expect(inbox.insertMany([event])).toEqual(['new']);
   });
 
+  it('stays known where an earlier version wrote it without a checksum', () => {
+    const event = threshold();
+    inbox.insertMany([event]);
+    database.exec(`
+      CREATE TABLE before AS SELECT epoch, digest, event FROM inbox_seen;
+      DROP TABLE inbox_seen;
+      CREATE TABLE inbox_seen (
+        epoch INTEGER NOT NULL, digest BLOB NOT NULL, event INTEGER NOT NULL, PRIMARY KEY (epoch, digest)) WITHOUT ROWID;
+      INSERT INTO inbox_seen SELECT * FROM before;
+      DROP TABLE before;
+      DELETE FROM inbox_event;
+      PRAGMA user_version = 1`);
+    reopen();
+    expect(inbox.insertMany([event, threshold()])).toEqual(['seen', 'new']);
+  });
+
   it('opens and knows the others where a flipped bit has moved a row a million epochs away', () => {
     const [first, second] = [threshold(), threshold()];
     inbox.insertMany([first, second]);

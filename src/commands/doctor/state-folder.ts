@@ -14,6 +14,7 @@ import {
 import { join } from 'node:path';
 import { bytesText } from '../../base/amounts.ts';
 import { codeOf } from '../../base/errors.ts';
+import { foreseeStateFolder } from '../../store/state-folder.ts';
 import { type CheckLine, type Consultation, failure, ok, warning } from './finding.ts';
 
 /** statfs(2) types of file systems on which an acknowledged value is not safe, and why. */
@@ -40,10 +41,7 @@ export function checkStateFolder({ settings, clock, daemon, isService }: Consult
     if (!stats.isDirectory()) {
       return [failure('state.folder', `${stateDir} is no folder`, 'Move it away, or set STATE_DIR.')];
     }
-    if ((stats.mode & 0o077) !== 0) {
-      const mode = (stats.mode & 0o777).toString(8);
-      lines.push(warning('state.folder', `${stateDir} is open to others (${mode})`, `chmod 700 ${stateDir}`));
-    }
+    lines.push(...checkGuard(stateDir, stats.mode));
   } catch (error) {
     if (codeOf(error) === 'ENOENT') {
       return [warning('state.folder', `${stateDir} does not exist yet`, 'The daemon makes it when it starts.')];
@@ -59,6 +57,16 @@ export function checkStateFolder({ settings, clock, daemon, isService }: Consult
   );
   lines.push(...checkFileSystem(stateDir));
   return lines;
+}
+
+/** What the start would refuse, or narrow. */
+function checkGuard(stateDir: string, mode: number): CheckLine[] {
+  const { refusal, narrowsFrom } = foreseeStateFolder(stateDir);
+  if (refusal) return [failure('state.folder', `a start is refused: ${refusal.message}`, refusal.hint ?? '')];
+  if ((mode & 0o077) === 0) return [];
+  const what = `${stateDir} is open to others (${(mode & 0o777).toString(8)})`;
+  const start = narrowsFrom === undefined ? '' : '; the next start makes it 0700';
+  return [warning('state.folder', `${what}${start}`, `chmod 700 ${stateDir}`)];
 }
 
 /** Files that somebody else made, most often root by hand: a service that cannot open its own stores ends again and again. */

@@ -59,7 +59,7 @@ export const BUFFER = {
     takenBy: 'reload',
     text: 'How many series programs may open by asset (those of tags.yaml do not count); more: 422.',
     more:
-      'A start loads one and a half times as many (of the larger of the two); where the backlog names more it ' +
+      'Never more than one and a half times what is there by itself, as a start loads so many; where the backlog names more it ' +
       'drains first and answers 503 meanwhile.',
   },
   CLOCK_UNTRUSTED: {
