@@ -20,7 +20,7 @@ export function guardStateFolder(stateDir: string): string | undefined {
   return narrowsFrom;
 }
 
-export interface StateFolderLook {
+interface StateFolderLook {
   /** Why a start would end. */
   refusal?: StoreError;
   /** The mode that a start would narrow. */
