@@ -3,6 +3,7 @@ import { basename } from 'node:path';
 import Database from 'better-sqlite3';
 import { codeOf, StoreError } from './errors.ts';
 import { demandNoLink } from './own-file.ts';
+import { allocateSharedMemory } from './shared-memory.ts';
 
 export type { Database, Statement } from 'better-sqlite3';
 
@@ -43,6 +44,7 @@ export function openDatabase(path: string, options: OpenDatabaseOptions = {}): D
       demand(database, path, 'auto_vacuum', 2);
     }
     database.pragma(`cache_size = -${Math.round((options.cacheBytes ?? 2_000_000) / 1024)}`);
+    if (!options.readonly) allocateSharedMemory(database, path);
     return database;
   } catch (error) {
     if (saysCorrupt(error)) closeUntouched(database, path);

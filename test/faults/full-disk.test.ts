@@ -1,4 +1,4 @@
-import { existsSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/base/clock.ts';
@@ -43,6 +43,30 @@ async function append(opened: BufferFlow, count = 1000): Promise<void> {
   }
   await opened.committer.append(columns);
 }
+
+describe('what SQLite maps', () => {
+  it('is allocated whole at every open, whatever the blocks of the file system: touching a hole on a full disk is SIGBUS', async () => {
+    disk = new SmallDisk(16);
+    for (let opening = 0; opening < 2; opening++) {
+      const opened = await open();
+      await append(opened, 10);
+      for (const name of ['buffer.db-shm', 'inbox.db-shm']) {
+        const { size, blocks, ino } = statSync(join(disk.state, name));
+        expect([name, size]).toEqual([name, 32_768]);
+        expect(blocks * 512).toBeGreaterThanOrEqual(size);
+        // SQLite's own lock on it stands: without it another process would cut it off when it opens the database.
+        expect(readFileSync('/proc/locks', 'utf8')).toMatch(new RegExp(`READ +${process.pid} \\S+:${ino} 128 128`));
+      }
+      await opened.stop();
+    }
+    const files = readdirSync('/proc/self/fd').flatMap((name) => {
+      // That of the listing itself is closed by now.
+      const path = join('/proc/self/fd', name);
+      return existsSync(path) ? [readlinkSync(path)] : [];
+    });
+    expect(files.filter((file) => file.includes('-shm'))).toEqual([]);
+  });
+});
 
 async function foldAll(opened: BufferFlow): Promise<void> {
   opened.committer.note(await opened.values.maintain({ monotonicMs: systemClock.monotonicMs() + 1e9 }));
