@@ -195,7 +195,9 @@ export class AgentProcess {
       const child = this.#child;
       const over = child && (child.exitCode !== null || child.signalCode !== null);
       if (performance.now() > end || over) {
-        throw new Error(`never came: ${what}${over ? ' (the agent ended)' : ''}\n${this.#output.slice(-6000)}`);
+        throw new Error(
+          `never came: ${what}${over ? ` (the agent ended: ${child.exitCode ?? child.signalCode})` : ''}\n${this.#output.slice(-6000)}`,
+        );
       }
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
