@@ -8,7 +8,7 @@ import type { Members, SourceReading } from './source-kinds.ts';
 import { kindOf, readSource, reportAt, type TagsContext } from './source-reading.ts';
 import type { Source, Tag, Tags, TagValue } from './tags.ts';
 import { tagsSchema } from './tags-schema.ts';
-import { originMembersOf, readOrigin } from './value-reading.ts';
+import { kindByMembers, originMembersOf, readOrigin } from './value-reading.ts';
 
 interface RawTag {
   asset: number;
@@ -181,7 +181,8 @@ class TagReader {
       this.#problemsOf(written).error(place, reason, 'add from: with the name of a source, or remove it', member);
       return undefined;
     }
-    const kind = this.#kindOf(String(from), written.pointerOf('from'));
+    const known = this.#kindOf(String(from), written.pointerOf('from'));
+    const kind = known ?? kindByMembers(written.members, this.#context.kinds);
     // Without its asset a tag is not read; its sources were looked at.
     if (kind === undefined || !isSound) return undefined;
     const filled = fillIn(written.members, tag);
@@ -197,7 +198,7 @@ class TagReader {
     const everyMs = this.#named.sources.get(String(from))?.everyMs ?? kind.everyMs ?? 0;
     const readable = { raw, template: written.members, at: written.at, pointerOf: written.pointerOf, report };
     const origin = readOrigin(readable, kind, everyMs, this.#file, problems);
-    return origin === undefined ? undefined : { ...value, from: origin };
+    return origin === undefined || known === undefined ? undefined : { ...value, from: origin };
   }
 
   /** Of what many tags share, each problem once. */

@@ -2,7 +2,7 @@
 import { COMMON_VALUE_MEMBERS, readEvery, readShaping } from './common-members.ts';
 import type { YamlFile } from './placed-yaml.ts';
 import { type Problems, printable } from './problem.ts';
-import type { MemberReport, Members, SourceReading } from './source-kinds.ts';
+import type { MemberReport, Members, SourceKinds, SourceReading } from './source-kinds.ts';
 import type { ValueOrigin } from './tags.ts';
 
 /** Members that a value has whether or not the agent reads it. */
@@ -11,6 +11,19 @@ const OWN_MEMBERS = ['unit', 'group', 'from'];
 /** What a value says that only a source gives a meaning. */
 export function originMembersOf(raw: Members): string[] {
   return Object.keys(raw).filter((member) => raw[member] !== undefined && !OWN_MEMBERS.includes(member));
+}
+
+/**
+ * What kind of source a value is written for, by its members, where the source that it names is not there: what else is wrong
+ * with it is then said in the same look at the file.
+ */
+export function kindByMembers(raw: Members, kinds: SourceKinds): SourceReading | undefined {
+  const written = originMembersOf(raw);
+  const fitting = kinds.filter(({ needs, valueMembers }) => {
+    const fits = (member: string) => Object.hasOwn(valueMembers, member) || Object.hasOwn(COMMON_VALUE_MEMBERS, member);
+    return needs !== undefined && written.includes(needs.member) && written.every(fits);
+  });
+  return fitting.length === 1 ? fitting[0] : undefined;
 }
 
 export interface ReadableValue {

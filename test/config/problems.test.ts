@@ -437,6 +437,23 @@ describe('tags.yaml', () => {
   expectLines('tags.yaml', {}, [
     ['an unknown source', value('{ from: plc2, register: coil 1 }'), '4: there is no source "plc2", write "plc1"'],
     [
+      'an unknown source, and a register beyond the last',
+      value('{ from: plc2, register: holding 70000 }'),
+      '4: there is no source "plc2", write "plc1"',
+      '4: register "holding 70000" lies beyond the last address 65535, write the address on the wire, or the number alone, without "holding"',
+    ],
+    [
+      'an unknown source, and a topic that nothing can be matched with',
+      value('{ from: brocker, topic: a/#/b }'),
+      '4: there is no source "brocker", write "broker"',
+      '4: topic "a/#/b" has a # that is not its end, write for example site/#',
+    ],
+    [
+      'an unknown source, and members of two kinds, of which nothing can be said',
+      value('{ from: brocker, topic: a/#/b, register: holding 70000 }'),
+      '4: there is no source "brocker", write "broker"',
+    ],
+    [
       'an unknown source, and a unit that is none',
       value('{ from: plc2, register: coil 1, unit: -1 }'),
       '4: there is no source "plc2", write "plc1"',
