@@ -1,3 +1,5 @@
+import { silentLogger } from '../base/logger.ts';
+import { brokerBeside } from './beside.ts';
 import { Broker, type BrokerOptions, type BrokerState } from './broker.ts';
 import { brokerUnknown } from './broker-error.ts';
 import type { BrokerSpec } from './broker-spec.ts';
@@ -45,6 +47,12 @@ export class Brokers {
 
   get(name: string): Broker | undefined {
     return this.#brokers.get(name)?.broker;
+  }
+
+  /** A client beside that of a broker, for who looks; it is started and left by who asked for it. */
+  beside(name: string, spec: BrokerSpec): Broker {
+    const { clientId: _, ...rest } = this.#shared;
+    return brokerBeside({ ...rest, name, spec, logger: silentLogger() });
   }
 
   /** Throws `broker.unknown`, and what `Broker.publish` throws. */

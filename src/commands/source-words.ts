@@ -1,6 +1,6 @@
 /** Sources for a person: the words of `sources ls`, `sources test` and `status`. */
 import { counted, countText, durationText } from '../base/amounts.ts';
-import { plain } from '../base/foreign-text.ts';
+import { plain, visible } from '../base/foreign-text.ts';
 import { type Paint, table } from '../base/table.ts';
 import type { ScannedValue } from '../sources/source-kind.ts';
 import type { SourceReport } from '../sources/source-report.ts';
@@ -95,13 +95,22 @@ function unreadLines({ tag, key, source, address, problem, hint }: TestedReport)
 
 /** Ready for tags.yaml: below a tag's `values:`, or a block of their own that many tags may share. */
 export function scannedLines(source: string, found: readonly ScannedValue[], isLike: boolean): string {
-  if (found.length === 0) return '# nothing answered in what was named';
+  if (found.length === 0) return '# nothing was found in what was named';
   const lines = found.map(({ key, members, sample }) => {
-    const rest = Object.entries(members).map(([name, value]) => `${name}: ${value}`);
-    return { text: `${key}: { ${[`from: ${plain(source)}`, ...rest].join(', ')} }`, sample };
+    const rest = Object.entries(members).map(([name, value]) => `${name}: ${yamlText(value)}`);
+    return { text: `${yamlText(key)}: { ${[`from: ${yamlText(source)}`, ...rest].join(', ')} }`, sample };
   });
   const width = Math.max(...lines.map(({ text }) => text.length));
   const indent = isLike ? '    ' : '      ';
   const body = lines.map(({ text, sample }) => `${indent}${text.padEnd(width)}  # ${plain(sample)}`);
   return [isLike ? `like:\n  ${plain(source)}:` : '    values:', ...body].join('\n');
+}
+
+/** As it can stand in tags.yaml, where `${` begins a placeholder: names of other people's topics may hold anything. */
+function yamlText(value: string | number): string {
+  if (typeof value === 'number') return String(value);
+  const isPlain =
+    /^[A-Za-z_][A-Za-z0-9_. -]*[A-Za-z0-9_]$|^[A-Za-z_]$/.test(value) &&
+    !/^(true|false|null|yes|no|on|off|y|n)$/i.test(value);
+  return isPlain ? value : visible(JSON.stringify(value.replaceAll('${', () => '$${')));
 }

@@ -39,6 +39,7 @@ export async function* scanAlone(
   environment: NodeJS.ProcessEnv,
   name: string,
   what: readonly string[],
+  waitMs: number,
 ): AsyncGenerator<ScanStep> {
   const directory = configurationDirectory(config, environment);
   const source = readTagsLeniently({ directory, environment, kinds: SOURCE_KINDS }).sources.get(name);
@@ -46,7 +47,7 @@ export async function* scanAlone(
   const kind = SOURCE_KINDS.find((one) => one.kind === source.kind)!;
   if (kind.scan === undefined) throw new UsageError(`a ${source.kind} source cannot be scanned`);
   const { signal } = new AbortController();
-  yield* kind.scan({ source, clock: systemClock, log: silentLogger(), signal }, what);
+  yield* kind.scan({ source, clock: systemClock, log: silentLogger(), waitMs, signal }, what);
 }
 
 async function testOne(source: Source, points: readonly Point[], waitMs: number): Promise<TestedValue[]> {

@@ -57,22 +57,30 @@ export function define(program: Command): void {
   sources
     .command('scan')
     .description(
-      'what a device offers of the ranges that are named, or a folder of its newest file, as lines ready for tags.yaml',
+      'what a device, a broker or the newest file of a folder offers of what is named, as lines ready for tags.yaml',
     )
     .argument('<source>', 'of tags.yaml')
-    .argument('[what...]', 'for Modbus: "holding 0-199", "input 0-49", "coil 0-15", "discrete 7"')
+    .argument(
+      '[what...]',
+      'Modbus: "holding 0-199", "input 0-49", "coil 0-15"; MQTT: "plant/#", everything unless told',
+    )
+    .option('--wait <duration>', 'how long to listen to a broker', durationMs, 10_000)
     .option('--like', 'as a block under like:')
     .option('--yes', 'do not ask')
     .option('--json', 'print what was found as JSON')
-    .addHelpText('after', '\nTen requests a second at most, reading functions alone, nothing but what is named.')
+    .addHelpText(
+      'after',
+      '\nModbus: ten requests a second at most, reading functions alone, nothing but what is named. MQTT: a client of its own, which' +
+        "\ntakes nothing from the agent's session.",
+    )
     .action(async (name: string, what: string[], flags: ScanFlags) => {
-      const slowly = `Read ${what.join(', ')} of ${name}, slowly? Even reading can disturb a device.`;
-      const question = what.length > 0 ? slowly : `Look at what ${name} offers?`;
+      const named = `Look at ${what.join(', ')} of ${name}? Even reading can disturb a device, and all of a broker is much.`;
+      const question = what.length > 0 ? named : `Look at what ${name} offers?`;
       if (!(await confirm(question, flags.yes))) {
         process.exitCode = 1;
         return;
       }
-      const found = await scan(config(), name, what);
+      const found = await scan(config(), name, what, flags.wait);
       print(flags.json ? JSON.stringify(found, null, 2) : scannedLines(name, found, flags.like === true));
       if (found.length === 0) process.exitCode = 1;
     });
@@ -100,7 +108,12 @@ function stepOf(line: string): ScanStep {
 }
 
 /** By whoever has the device. */
-async function scan(config: string | undefined, name: string, what: readonly string[]): Promise<ScannedValue[]> {
+async function scan(
+  config: string | undefined,
+  name: string,
+  what: readonly string[],
+  waitMs: number,
+): Promise<ScannedValue[]> {
   const found: ScannedValue[] = [];
   let bar: ProgressBar | undefined;
   let done = 0;
@@ -111,11 +124,12 @@ async function scan(config: string | undefined, name: string, what: readonly str
     bar.show(done);
   };
   try {
-    const answer = await streamFromDaemon(daemonPlace(config, process.env), 'sources/scan', { source: name, what });
+    const asked = { source: name, what, wait_ms: waitMs };
+    const answer = await streamFromDaemon(daemonPlace(config, process.env), 'sources/scan', asked);
     for await (const line of linesOf(answer)) take(stepOf(line));
   } catch (error) {
     if (!(error instanceof NoDaemonError)) throw error;
-    for await (const step of scanAlone(config, process.env, name, what)) take(step);
+    for await (const step of scanAlone(config, process.env, name, what, waitMs)) take(step);
   }
   bar?.end(done);
   return found;

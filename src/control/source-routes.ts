@@ -9,8 +9,8 @@ export interface SourceRouteParts {
   reports(): SourceReport[];
   /** Reads every value of these sources once, or of all; what comes by itself is waited for. */
   test(names: readonly string[], waitMs: number, signal: AbortSignal): Promise<TestedReport[]>;
-  /** What a source offers of what was named. */
-  scan(name: string, what: readonly string[], signal: AbortSignal): AsyncIterable<ScanStep>;
+  /** What a source offers of what was named; what comes by itself is waited for. */
+  scan(name: string, what: readonly string[], waitMs: number, signal: AbortSignal): AsyncIterable<ScanStep>;
 }
 
 const DEFAULT_WAIT_MS = 10_000;
@@ -19,16 +19,12 @@ const MAX_WAIT_MS = 3_600_000;
 export function sourceRoutes(parts: SourceRouteParts): ControlRoutes {
   return {
     'sources/ls': async () => ({ sources: parts.reports() }),
-    'sources/test': async ({ sources = [], wait_ms: waitMs = DEFAULT_WAIT_MS }, { signal }) => {
-      const names = namesOf('sources', sources);
-      if (typeof waitMs !== 'number' || !(waitMs >= 0 && waitMs <= MAX_WAIT_MS)) {
-        throw new UsageError('wait_ms is no time of an hour or less');
-      }
-      return { values: await parts.test(names, waitMs, signal) };
+    'sources/test': async ({ sources = [], wait_ms }, { signal }) => {
+      return { values: await parts.test(namesOf('sources', sources), waitOf(wait_ms), signal) };
     },
-    'sources/scan': async ({ source, what = [] }, { signal, write }) => {
+    'sources/scan': async ({ source, what = [], wait_ms }, { signal, write }) => {
       if (typeof source !== 'string') throw new UsageError('source is no name');
-      const steps = parts.scan(source, namesOf('what', what), signal);
+      const steps = parts.scan(source, namesOf('what', what), waitOf(wait_ms), signal);
       try {
         for await (const step of steps) await write(`${JSON.stringify(step)}\n`);
       } catch (error) {
@@ -39,6 +35,11 @@ export function sourceRoutes(parts: SourceRouteParts): ControlRoutes {
       }
     },
   };
+}
+
+function waitOf(waitMs: unknown = DEFAULT_WAIT_MS): number {
+  if (typeof waitMs === 'number' && waitMs >= 0 && waitMs <= MAX_WAIT_MS) return waitMs;
+  throw new UsageError('wait_ms is no time of an hour or less');
 }
 
 function namesOf(member: string, value: unknown): string[] {

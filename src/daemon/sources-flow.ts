@@ -135,11 +135,11 @@ export class SourcesFlow {
   }
 
   /** What a source offers of what was named; throws `UsageError` where it cannot tell. */
-  scan(name: string, what: readonly string[], signal: AbortSignal): AsyncIterable<ScanStep> {
+  scan(name: string, what: readonly string[], waitMs: number, signal: AbortSignal): AsyncIterable<ScanStep> {
     const running = this.#running.get(name);
     if (!running) throw new UsageError(`there is no source "${name}"`, 'tagferry sources ls lists them');
     if (!running.source.scan) throw new UsageError(`a ${running.kind} source cannot be scanned`);
-    return running.source.scan(what, signal);
+    return running.source.scan(what, waitMs, signal);
   }
 
   async #testOne(source: Source, kind: SourceKind, running: Running, waitMs: number, signal: AbortSignal) {

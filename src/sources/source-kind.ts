@@ -21,10 +21,7 @@ export interface SourceKind<SourceSpec = unknown, ValueSpec = unknown> extends S
   /** Where a value is read, as the device or broker names it: `unit 3 holding 1013`. */
   addressOf?(source: SourceSpec, value: ValueSpec): string;
   /** What the device, broker or server offers of what was named; opens it for itself. */
-  scan?(
-    context: Pick<TestContext<SourceSpec, ValueSpec>, 'source' | 'clock' | 'log' | 'signal'>,
-    what: readonly string[],
-  ): AsyncIterable<ScanStep>;
+  scan?(context: Omit<TestContext<SourceSpec, ValueSpec>, 'points'>, what: readonly string[]): AsyncIterable<ScanStep>;
 }
 
 /** One value that a scan found: what tags.yaml would say of it beside `from`, and what it holds now. */
@@ -92,8 +89,8 @@ export interface RunningSource {
   state(): SourceState;
   /** Reads every configured value once over what is connected already. Left out: what comes in is listened to. */
   test?(signal: AbortSignal): Promise<TestedValue[]>;
-  /** What is there of what was named, over what is connected already. */
-  scan?(what: readonly string[], signal: AbortSignal): AsyncIterable<ScanStep>;
+  /** What is there of what was named, beside what it does; `waitMs`: how long to wait for what comes by itself. */
+  scan?(what: readonly string[], waitMs: number, signal: AbortSignal): AsyncIterable<ScanStep>;
   /**
    * Other points or another way of the same source after a reload, without a gap. `false`, or left out: the source is stopped and
    * opened anew.

@@ -34,7 +34,7 @@ export async function testModbus({ source, points, clock, log, signal }: TestCon
 
 /** Without a daemon: opens the device for itself. */
 export async function* scanAlone(
-  { source, clock, log, signal }: Pick<TestContext<ModbusSpec, ModbusValue>, 'source' | 'clock' | 'log' | 'signal'>,
+  { source, clock, log, signal }: Omit<TestContext<ModbusSpec, ModbusValue>, 'points'>,
   what: readonly string[],
 ): AsyncGenerator<ScanStep> {
   const ranges = readRanges(what);
@@ -107,7 +107,7 @@ export class ModbusSource implements RunningSource {
   }
 
   /** In turn with the polls. */
-  scan(what: readonly string[], signal: AbortSignal): AsyncGenerator<ScanStep> {
+  scan(what: readonly string[], _waitMs: number, signal: AbortSignal): AsyncGenerator<ScanStep> {
     const { source, clock } = this.#context;
     const { unit, timeoutMs } = source.spec;
     const { line } = this.#joined;

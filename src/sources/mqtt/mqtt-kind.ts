@@ -4,6 +4,7 @@ import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
 import type { SourceKind } from '../source-kind.ts';
+import { wrongFilter } from './filter.ts';
 import type { MqttValue, TimeUnit } from './mqtt-value.ts';
 
 const PORTS: Readonly<Record<string, number>> = { 'mqtt:': 1883, 'mqtts:': 8883, 'ws:': 80, 'wss:': 443 };
@@ -95,6 +96,12 @@ export const MQTT: SourceKind<BrokerSpec, MqttValue> = {
     const { testMqtt } = await import('./test-mqtt.ts');
     return testMqtt(context);
   },
+  async *scan({ source, clock, log, waitMs, signal }, what) {
+    const { brokerBeside } = await import('../../broker/beside.ts');
+    const { scanMqtt } = await import('./scan.ts');
+    const broker = brokerBeside({ name: source.name, spec: source.spec, clock, logger: log });
+    yield* scanMqtt({ broker, what, waitMs, clock, signal });
+  },
 };
 
 function readSource(raw: Members, report: MemberReport): BrokerSpec | undefined {
@@ -178,25 +185,4 @@ function readValue(raw: Members, report: MemberReport, template: Members): MqttV
     ...pointer('status', raw.status),
     ...(raw.time_unit === undefined ? {} : { timeUnit: raw.time_unit as TimeUnit }),
   };
-}
-
-/** What of a topic to subscribe to can be matched with no message; why, and what to write instead. */
-function wrongFilter(topic: string): [reason: string, instead: string] | undefined {
-  const example = 'write one topic, for example site/ft101';
-  if (topic === '') return ['is empty', example];
-  if (topic.includes('\u0000')) return ['holds a zero byte', example];
-  if (Buffer.byteLength(topic) > 65_535) return ['is longer than MQTT can say', example];
-  if (/^\$(share|queue)\//.test(topic)) {
-    const rest = topic.replace(/^\$(share\/[^/]*|queue)\//, '');
-    return [
-      'begins with a shared subscription',
-      `write share: with the group at the source, and topic: ${printable(rest)}`,
-    ];
-  }
-  const levels = topic.split('/');
-  if (levels.some((level) => level.length > 1 && /[+#]/.test(level))) {
-    return ['holds a wildcard (+ or #) that does not stand for a whole level', 'write for example site/+/flow'];
-  }
-  if (levels.slice(0, -1).includes('#')) return ['has a # that is not its end', 'write for example site/#'];
-  return undefined;
 }

@@ -4,11 +4,12 @@ import type { BrokerSpec } from '../../broker/broker-spec.ts';
 import type { Message } from '../../broker/connection.ts';
 import { hashOf } from '../../broker/unconfirmed.ts';
 import type { Point } from '../points.ts';
-import type { RunningSource, SourceContext, SourceState } from '../source-kind.ts';
+import type { RunningSource, ScanStep, SourceContext, SourceState } from '../source-kind.ts';
 import { TroubleLog } from '../trouble-log.ts';
 import { KeptNotes } from './kept-session.ts';
 import type { MqttValue } from './mqtt-value.ts';
 import { Payload } from './payload.ts';
+import { scanMqtt } from './scan.ts';
 import { planFilters, TopicRouter } from './topic-plan.ts';
 
 type Context = SourceContext<BrokerSpec, MqttValue>;
@@ -91,6 +92,12 @@ export class MqttSource implements RunningSource {
       pollsLate: 0,
       ...(leftMs === undefined ? {} : { certificateDaysLeft: Math.floor(leftMs / MS_OF_DAY) }),
     };
+  }
+
+  /** By a client of its own: the session is left alone. */
+  scan(what: readonly string[], waitMs: number, signal: AbortSignal): AsyncGenerator<ScanStep> {
+    const { source, brokers, clock } = this.#context;
+    return scanMqtt({ broker: brokers.beside(source.name, source.spec), what, waitMs, clock, signal });
   }
 
   /** All within one turn, so that the session's subscriptions change by the difference. */

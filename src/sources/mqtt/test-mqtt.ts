@@ -1,5 +1,5 @@
 import { messageOf } from '../../base/errors.ts';
-import { Broker } from '../../broker/broker.ts';
+import { brokerBeside } from '../../broker/beside.ts';
 import type { BrokerSpec } from '../../broker/broker-spec.ts';
 import type { Point } from '../points.ts';
 import type { TestContext, TestedValue } from '../source-kind.ts';
@@ -10,20 +10,11 @@ import { planFilters, TopicRouter } from './topic-plan.ts';
 const LOOK_EVERY_MS = 50;
 
 /**
- * Listens for a while to what a broker sends, and has sent (retained messages), beside the agent: by a client id of its own and a
- * session that ends with it, so that nothing is taken from the agent's.
+ * Listens for a while to what a broker sends, and has sent (retained messages), beside the agent.
  */
 export async function testMqtt(context: TestContext<BrokerSpec, MqttValue>): Promise<TestedValue[]> {
   const { source, points, clock, log, waitMs, signal } = context;
-  const { share: _, ...spec } = source.spec;
-  const clientId = `tagferry-test-${Math.floor(clock.random() * 1e9).toString(36)}`;
-  const broker = new Broker({
-    name: source.name,
-    spec: { ...spec, qos: 0, sessionExpiryMs: 0, clientId },
-    clientId,
-    clock,
-    logger: log,
-  });
+  const broker = brokerBeside({ name: source.name, spec: source.spec, clock, logger: log });
   const router = new TopicRouter(points);
   const tested = new Map<Point<MqttValue>, TestedValue>();
   for (const filter of planFilters(points)) {

@@ -1,0 +1,101 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { systemClock } from '../../src/base/clock.ts';
+import { silentLogger } from '../../src/base/logger.ts';
+import { brokerBeside } from '../../src/broker/beside.ts';
+import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { scanMqtt } from '../../src/sources/mqtt/scan.ts';
+import type { ScannedValue } from '../../src/sources/source-kind.ts';
+import { StrictBroker } from '../broker/strict-broker.ts';
+import { runVerb } from '../commands/verb-run.ts';
+import { AgentProcess } from '../process/agent-process.ts';
+
+/** As tags.yaml would fill it in. */
+const PLACEHOLDER = ['$', '{HOME}'].join('');
+
+let server: StrictBroker;
+let port: number;
+beforeEach(async () => {
+  server = new StrictBroker();
+  port = await server.start();
+});
+afterEach(() => server.stop());
+
+async function scan(what: readonly string[], waitMs = 600): Promise<ScannedValue[]> {
+  const spec = { url: `mqtt://127.0.0.1:${port}`, version: 5, qos: 1, sessionExpiryMs: 60_000 } as const;
+  const broker = brokerBeside({ name: 'plant', spec, clock: systemClock, logger: silentLogger() });
+  const found: ScannedValue[] = [];
+  const { signal } = new AbortController();
+  for await (const step of scanMqtt({ broker, what, waitMs, clock: systemClock, signal })) {
+    if ('found' in step) found.push(step.found);
+    else expect(step.done).toBeLessThanOrEqual(step.total);
+  }
+  return found;
+}
+
+const retain = (topic: string, payload: string) => server.publish(topic, payload, { retain: true });
+
+describe('a scan of an MQTT broker', () => {
+  it('finds each topic that holds a number, and each number in a message of JSON with the time beside them', async () => {
+    retain('plant/P-1/flow', '12.5');
+    retain('plant/P-2/flow', '"7"');
+    retain('plant/P-1/state', 'running');
+    retain('plant/P-1/motor', '{"temp":71.5,"on":true,"phases":[{"a/b":1},{"a/b":2}],"name":"M1","ts":1795219200123}');
+    retain('site/ft101', '{"value":"3.5","time":"2026-11-21T00:00:00Z"}');
+    retain('site/old', '{"v":1,"t":1795219200}');
+    retain('site/nothing', '{}');
+    const members = async (what: string[]) => (await scan(what)).map(({ key, members }) => [key, members]);
+    expect(await members([])).toEqual([
+      ['flow', { topic: 'plant/P-1/flow' }],
+      ['temp', { topic: 'plant/P-1/motor', at: '/temp', time: '/ts' }],
+      ['on', { topic: 'plant/P-1/motor', at: '/on', time: '/ts' }],
+      ['a_1b', { topic: 'plant/P-1/motor', at: '/phases/0/a~1b', time: '/ts' }],
+      ['a_1b_2', { topic: 'plant/P-1/motor', at: '/phases/1/a~1b', time: '/ts' }],
+      ['flow_2', { topic: 'plant/P-2/flow' }],
+      ['value', { topic: 'site/ft101', at: '/value', time: '/time' }],
+      ['v', { topic: 'site/old', at: '/v', time: '/t', time_unit: 's' }],
+    ]);
+    expect((await scan(['plant/+/flow'])).map(({ sample }) => sample)).toEqual(['12.5', '7']);
+    // Nothing of it was left at the broker.
+    expect(server.filters).toEqual([]);
+  });
+
+  it('says what is no topic, what the broker does not allow, and that nobody is there', async () => {
+    await expect(scan(['a/#/b'])).rejects.toThrow('"a/#/b" has a # that is not its end');
+    server.forbidden.add('#');
+    await expect(scan([], 20_000)).rejects.toThrow('does not let this client subscribe to #');
+    await server.stop();
+    await expect(scan([])).rejects.toThrow('the broker is not connected (ECONNREFUSED)');
+  });
+
+  it('prints lines that check takes as they are, with and without the daemon, whose session is left alone', async () => {
+    const sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
+    await sandbox.start();
+    const source = `sources:\n  broker: { mqtt: "mqtt://127.0.0.1:${port}" }\n`;
+    const own = 'tags:\n  T:\n    asset: 881\n    values:\n      mine: { from: broker, topic: site/mine }\n';
+    const agent = new AgentProcess(sandbox.url, { tags: source + own, env: { COMMIT_INTERVAL: '1s' } });
+    try {
+      await agent.start();
+      await agent.until(() => server.filters.length === 1, 'the subscription stands');
+      retain(`plant/a: b "c"/${PLACEHOLDER}/true`, '1');
+      retain('plant/\u202e\ttricky', '{"on":2}');
+      const args = ['sources', 'scan', 'broker', 'plant/#', '--wait', '1s', '--yes', '--config', agent.config];
+      const scanned = await runVerb(args);
+      expect([scanned.status, scanned.stderr]).toEqual([0, '']);
+      expect(scanned.stdout).toContain(`"true": { from: broker, topic: "plant/a: b \\"c\\"/$${PLACEHOLDER}/true" }`);
+      server.publish('site/mine', '5');
+      await agent.until(() => sandbox.values.counts(881, 'mine').stored === 1, 'the daemon goes on');
+      expect([server.asked.filter((one) => one.includes('site/mine')), server.wrong]).toEqual([['+site/mine'], []]);
+      writeFileSync(join(agent.config, 'tags.yaml'), `${source}tags:\n  T:\n    asset: 881\n${scanned.stdout}`);
+      const checked = await runVerb(['check', '--config', agent.config]);
+      expect([checked.status, checked.stderr]).toEqual([0, '']);
+      await agent.end('SIGTERM');
+      expect((await runVerb(args)).stdout).toBe(scanned.stdout);
+      expect((await runVerb(args.with(3, 'a#'))).status).toBe(2);
+    } finally {
+      await agent.dispose();
+      await sandbox.stop();
+    }
+  });
+});
