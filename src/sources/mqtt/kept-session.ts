@@ -10,6 +10,12 @@ const RETAINED = 'retained/';
 /** Topics of which the last message is remembered. */
 const MAX_TOPICS = 20_000;
 
+/** Of a topic: hashes of the last message that was taken, and of the last one that came as retained. */
+interface LastMessage {
+  last: string;
+  retained: string | undefined;
+}
+
 /** Messages of one batch that are not confirmed yet. */
 interface Group {
   left: number;
@@ -19,8 +25,7 @@ interface Group {
 export class KeptNotes {
   readonly #beginning: string;
   readonly #notes: ReadonlyMap<string, string>;
-  /** By topic: the hash of the last message that was taken. */
-  readonly #last = new Map<string, string>();
+  readonly #last = new Map<string, LastMessage>();
   readonly #unsaved = new Set<string>();
   /** What an earlier process left. */
   readonly #restored: (readonly [messageId: number, hash: string])[] = [];
@@ -34,7 +39,10 @@ export class KeptNotes {
   constructor(source: string, notes: ReadonlyMap<string, string>) {
     this.#beginning = `source/${source}/`;
     this.#notes = notes;
-    for (const [name, hash] of notes) if (name.startsWith(RETAINED)) this.#last.set(name.slice(RETAINED.length), hash);
+    for (const [name, text] of notes) {
+      const [last = '', retained = last] = text.split(' ');
+      if (name.startsWith(RETAINED)) this.#last.set(name.slice(RETAINED.length), { last, retained });
+    }
     const groups = [...notes].filter(([name]) => name.startsWith(UNCONFIRMED));
     const inOrder = groups.map(([name, text]) => [Number(name.slice(UNCONFIRMED.length)), text] as const);
     // An id that was used again means the later message.
@@ -105,15 +113,17 @@ export class KeptNotes {
     return gone;
   }
 
-  /** Whether this is the last message of its topic once more. */
-  isLast(topic: string, hash: string): boolean {
-    return this.#last.get(topic) === hash;
+  /** Whether a retained message is one that was taken, by itself or as it was published. */
+  isKnown(topic: string, hash: string): boolean {
+    const known = this.#last.get(topic);
+    return known?.last === hash || known?.retained === hash;
   }
 
   /** The last message of a topic. Gives the note for one that is retained; others are told at a stop. */
   took(topic: string, hash: string, isRetained: boolean): Note[] {
+    const retained = isRetained ? hash : this.#last.get(topic)?.retained;
     this.#last.delete(topic);
-    this.#last.set(topic, hash);
+    this.#last.set(topic, { last: hash, retained });
     if (this.#last.size > MAX_TOPICS) this.#last.delete(this.#last.keys().next().value!);
     if (isRetained) this.#unsaved.delete(topic);
     else this.#unsaved.add(topic);
@@ -123,8 +133,10 @@ export class KeptNotes {
   /** What is not written yet, for a stop. */
   rest(): Note[] {
     return [...this.#unsaved].flatMap((topic) => {
-      const hash = this.#last.get(topic);
-      return hash === undefined ? [] : [this.#note(`${RETAINED}${topic}`, hash)];
+      const known = this.#last.get(topic);
+      if (known === undefined) return [];
+      const { last, retained = last } = known;
+      return [this.#note(`${RETAINED}${topic}`, retained === last ? last : `${last} ${retained}`)];
     });
   }
 

@@ -137,7 +137,7 @@ export class MqttSource implements RunningSource {
       return DONE;
     }
     const hash = message.hash ?? hashOf(message);
-    if (retained && this.#kept.isLast(topic, hash)) return DONE;
+    if (retained && this.#kept.isKnown(topic, hash)) return DONE;
     const isTaken = this.#read(topic, new Payload(payload), points);
     const last = this.#kept.took(topic, hash, retained);
     if (isTaken) {
