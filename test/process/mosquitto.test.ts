@@ -1,147 +1,292 @@
-import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { connect as connectSocket, createServer } from 'node:net';
-import { tmpdir } from 'node:os';
+import { execFileSync } from 'node:child_process';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { connect, type MqttClient } from 'mqtt';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { freePort, Mosquitto } from '../broker/mosquitto.ts';
+import { WatchedWay } from '../broker/watched-way.ts';
 import { AgentProcess } from './agent-process.ts';
 import { NOTHING_WRONG, Published, TOPICS, tagsOf } from './mqtt-values.ts';
 
 /** Debian's Mosquitto, the daemon as a process, a plant that publishes with QoS 1: counted at the platform, by series and number. */
 const ALL = Array.from({ length: TOPICS }, (_, topic) => topic);
 const ENV = { COMMIT_INTERVAL: '1s', POST_INTERVAL: '100ms' };
+/** Of Debian's package: rights by which a subscription itself is refused. */
+const PLUGIN = execFileSync('sh', ['-c', 'ls /usr/lib/*/mosquitto_dynamic_security.so'], { encoding: 'utf8' }).trim();
+const START_MS = 1_795_219_200_000;
 
-let folder: string;
 let sandbox: Sandbox;
-let mosquitto: ChildProcess;
-let agent: AgentProcess;
+let broker: Mosquitto;
+let ways: WatchedWay[];
+let agents: AgentProcess[];
 let plant: MqttClient;
-let port: number;
-
-async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  const { port: free } = probe.address() as { port: number };
-  await new Promise((resolve) => probe.close(resolve));
-  return free;
-}
-
-async function startMosquitto(listeners: string): Promise<void> {
-  const file = join(folder, 'mosquitto.conf');
-  writeFileSync(file, `user root\nmax_queued_messages 0\n${listeners}`);
-  mosquitto = spawn('/usr/sbin/mosquitto', ['-c', file], { stdio: 'ignore' });
-  for (;;) {
-    const socket = connectSocket(port, '127.0.0.1');
-    const isOpen = await once(socket, 'connect').then(
-      () => true,
-      () => false,
-    );
-    socket.destroy();
-    if (isOpen) return;
-    if (mosquitto.exitCode !== null) throw new Error(`Mosquitto ended with ${mosquitto.exitCode}`);
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
-}
+/** Rejects when the broker of the plant has gone. */
+let gone: Promise<never>;
+let published: Published;
 
 beforeEach(async () => {
-  folder = mkdtempSync(join(tmpdir(), 'tagferry-mosquitto-'));
   sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
   await sandbox.start();
-  port = await freePort();
+  broker = await Mosquitto.make();
+  agents = [];
+  ways = [];
+  published = new Published();
 });
 afterEach(async () => {
   plant?.end(true);
-  await agent?.dispose();
-  mosquitto?.kill('SIGKILL');
+  for (const agent of agents) await agent.dispose();
+  for (const way of ways) await way.stop();
+  await broker.dispose();
   await sandbox.stop();
-  rmSync(folder, { recursive: true, force: true });
 });
 
-async function connectPlant(): Promise<void> {
-  plant = connect(`mqtt://127.0.0.1:${port}`);
+function agentOf(tags: string, env: Record<string, string> = ENV): AgentProcess {
+  const agent = new AgentProcess(sandbox.url, { tags, env });
+  agents.push(agent);
+  return agent;
+}
+
+/** A way to the broker that is watched; gives it and its port. */
+async function wayToBroker(): Promise<{ way: WatchedWay; port: number }> {
+  const way = new WatchedWay(broker.port);
+  ways.push(way);
+  return { way, port: await way.start() };
+}
+
+async function connectPlant(port = broker.port, login = ''): Promise<void> {
+  // What it did not get rid of it never sends again: each number is published once.
+  plant = connect(`mqtt://${login}127.0.0.1:${port}`, { reconnectPeriod: 0 });
+  plant.on('error', () => {});
+  gone = new Promise((_, reject) => plant.once('close', () => reject(new Error('the broker is gone'))));
+  gone.catch(() => {});
   await new Promise<void>((resolve) => plant.once('connect', () => resolve()));
 }
 
+/** Resolves when the broker has it; rejects when the broker goes. */
+const say = (topic: number, text: string) =>
+  Promise.race([plant.publishAsync(`site/t${topic}`, text, { qos: 1 }), gone]);
+
+/** So many numbers, each to the next topic; ends early where the broker goes. */
+async function publishSome(count: number): Promise<void> {
+  for (let n = 0; n < count; n++) {
+    const topic = published.count % TOPICS;
+    try {
+      await say(topic, published.next(topic));
+    } catch {
+      return;
+    }
+  }
+}
+
+/** Until a message comes, which shows that the subscriptions stand. Gives the number from which all count. */
+async function untilHeard(agent: AgentProcess): Promise<number> {
+  await agent.until(() => agent.logged('broker.connected').length > 0, 'the broker is connected');
+  await agent.until(async () => {
+    await say(0, published.next(0));
+    return sandbox.values.counts(881).stored > 0;
+  }, 'the first value');
+  return published.count;
+}
+
+/** All from a number on have come, once each, and no others. */
+async function expectAll(agent: AgentProcess, first: number): Promise<void> {
+  const missing = () => published.compare(sandbox).missing.filter((n) => n >= first);
+  await agent.until(() => missing().length === 0, 'all of them');
+  const { invented, doubled } = published.compare(sandbox);
+  expect({ missing: missing(), invented, doubled }).toEqual(NOTHING_WRONG);
+}
+
+/** A configuration by which `gw` may subscribe to these topics, each by its own name, and `plant` may publish. */
+function rightsOf(topics: readonly string[]): string {
+  const rights = join(broker.folder, 'rights.json');
+  execFileSync('mosquitto_ctrl', ['dynsec', 'init', rights, 'admin', 'geheim'], { stdio: 'ignore' });
+  const made = JSON.parse(readFileSync(rights, 'utf8')) as { clients: object[]; roles: object[] };
+  const [admin] = made.clients as [{ password: string; salt: string; iterations: number }];
+  const { password, salt, iterations } = admin;
+  const clientOf = (username: string) => ({ username, password, salt, iterations, roles: [{ rolename: username }] });
+  const allow = (acltype: string, topic: string) => ({ acltype, topic, priority: 0, allow: true });
+  made.clients.push(clientOf('gw'), clientOf('plant'));
+  made.roles.push(
+    {
+      rolename: 'gw',
+      acls: topics.flatMap((topic) => [allow('subscribeLiteral', topic), allow('publishClientReceive', topic)]),
+    },
+    { rolename: 'plant', acls: [allow('publishClientSend', 'plant/#')] },
+  );
+  writeFileSync(
+    rights,
+    JSON.stringify({
+      ...made,
+      defaultACLAccess: { publishClientSend: false, publishClientReceive: false, subscribe: false, unsubscribe: true },
+    }),
+  );
+  const { port } = broker;
+  return `plugin ${PLUGIN}\nplugin_opt_config_file ${rights}\nlistener ${port} 127.0.0.1\nallow_anonymous false`;
+}
+
 describe('with Mosquitto', () => {
-  it('values outlive kill -9, SIGTERM and reloads that each add a topic, none lost and none invented', async () => {
-    await startMosquitto(`listener ${port} 127.0.0.1\nallow_anonymous true\n`);
+  it('values outlive kill -9, SIGTERM and reloads with a topic more and one less, none lost, doubled or invented', async () => {
+    await broker.start();
     await connectPlant();
-    const published = new Published();
-    agent = new AgentProcess(sandbox.url, { tags: tagsOf(port, ALL), env: ENV });
+    const agent = agentOf(tagsOf(broker.port, ALL));
     await agent.start();
-    await agent.until(() => agent.logged('broker.connected').length > 0, 'the broker is connected');
-    // A message that comes shows that the subscriptions stand.
-    await agent.until(async () => {
-      await plant.publishAsync('site/t0', published.next(0), { qos: 1 });
-      return sandbox.values.counts(881).stored > 0;
-    }, 'the first value');
-    const first = published.count;
-    const publishSome = async (count: number) => {
-      for (let n = 0; n < count; n++) {
-        const topic = published.count % TOPICS;
-        await plant.publishAsync(`site/t${topic}`, published.next(topic), { qos: 1 });
-      }
-    };
+    const first = await untilHeard(agent);
     for (const signal of ['SIGKILL', 'SIGTERM', 'SIGKILL'] as const) {
+      const before = published.count;
       const publishing = publishSome(150);
-      await agent.until(() => published.count > first + 20, 'some were published');
+      await agent.until(() => published.count > before + 20, 'some were published');
       await agent.end(signal);
       await publishing;
       await agent.start();
     }
-    for (const more of [71, 72]) {
+    for (const topics of [[...ALL, 71], ALL, [...ALL, 72]]) {
       const publishing = publishSome(100);
-      agent.write(sandbox.url, { tags: tagsOf(port, [...ALL, more]), env: ENV });
+      const before = agent.logged('config.reloaded').length;
+      agent.write(sandbox.url, { tags: tagsOf(broker.port, topics), env: ENV });
       agent.signal('SIGHUP');
+      await agent.until(() => agent.logged('config.reloaded').length > before, 'the reload has its verdict');
       await publishing;
     }
+    await expectAll(agent, first);
+  });
+
+  it.each([
+    {
+      keeps: 'keeps its sessions on disk',
+      persistence: 'persistence true\nautosave_on_changes true\nautosave_interval 1',
+    },
+    { keeps: 'forgets its sessions', persistence: 'persistence false' },
+  ])('what was confirmed outlives kill -9 of a broker that $keeps, in mid-stream', async ({ persistence }) => {
+    const configuration = `${persistence}\npersistence_location ${broker.folder}/`;
+    await broker.start(configuration);
+    const { way, port } = await wayToBroker();
+    const agent = agentOf(tagsOf(port, ALL));
+    await agent.start();
+    await connectPlant();
+    await untilHeard(agent);
+    for (let blow = 0; blow < 3; blow++) {
+      const before = way.confirmed.size;
+      const publishing = publishSome(10_000);
+      await agent.until(() => way.confirmed.size > before + 30, 'some were confirmed, and more are under way');
+      await broker.stop('SIGKILL');
+      await publishing;
+      plant.end(true);
+      await broker.start(configuration);
+      await connectPlant();
+      const since = published.count;
+      await agent.until(async () => {
+        await say(0, published.next(0));
+        return [...way.confirmed.keys()].some((text) => Number(text) >= since);
+      }, 'values flow again');
+    }
     await agent.until(
-      () => published.compare(sandbox).missing.filter((n) => n >= first).length === 0,
-      'all of them',
-      60_000,
+      () => published.compare(sandbox).missing.every((n) => !way.confirmed.has(String(n))),
+      'what was confirmed',
     );
-    const { missing, invented, doubled } = published.compare(sandbox);
-    expect({ missing: missing.filter((n) => n >= first), invented, doubled }).toEqual(NOTHING_WRONG);
+    const { invented, doubled } = published.compare(sandbox);
+    // What nobody confirmed a broker may lose, and what it forgot it may give twice.
+    expect([invented, doubled.filter((n) => !way.forgotten.has(String(n)))]).toEqual([[], []]);
+    expect(way.confirmed.size).toBeGreaterThan(3 * 30);
+  });
+
+  it('two agents of a group share what comes; kill -9 of one doubles at most what it had not confirmed', async () => {
+    await broker.start();
+    await connectPlant();
+    const [one, other] = [await wayToBroker(), await wayToBroker()];
+    const [killed, stays] = [one, other].map(({ port }) =>
+      agentOf(tagsOf(port, ALL, 'share: gateways', ', at: /v, time: /t')),
+    ) as [AgentProcess, AgentProcess];
+    await killed.start();
+    await stays.start();
+    // With times of their own, for two agents may stamp alike.
+    const timed = async (count: number) => {
+      for (let n = 0; n < count; n++) {
+        const topic = published.count % TOPICS;
+        const number = published.next(topic);
+        await say(topic, `{"v":${number},"t":${START_MS + Number(number)}}`);
+      }
+    };
+    await stays.until(async () => {
+      await timed(10);
+      return one.way.confirmed.size > 0 && other.way.confirmed.size > 0;
+    }, 'both take their part');
+    const first = published.count;
+    const publishing = timed(300);
+    const before = other.way.confirmed.size;
+    await stays.until(() => other.way.confirmed.size > before, 'the stream flows');
+    await killed.end('SIGKILL');
+    await publishing;
+    await killed.start();
+    await expectAll(stays, first);
+    const inFlight = 20;
+    expect([...one.way.confirmed.keys()].filter((text) => other.way.confirmed.has(text)).length).toBeLessThanOrEqual(
+      inFlight,
+    );
+  });
+
+  it('retained values come once, however often the broker forgets the session and the agent starts', async () => {
+    await broker.start();
+    await connectPlant();
+    for (const topic of ALL) {
+      await plant.publishAsync(`site/t${topic}`, published.next(topic), { qos: 1, retain: true });
+    }
+    const agent = agentOf(tagsOf(broker.port, ALL, 'client_id: gw-7'));
+    for (const signal of ['SIGTERM', 'SIGKILL', 'SIGTERM'] as const) {
+      await agent.start();
+      // What is retained comes before what is published once the subscription stands.
+      const before = sandbox.values.counts(881).stored;
+      await agent.until(async () => {
+        await say(0, published.next(0));
+        return sandbox.values.counts(881).stored > Math.max(before, TOPICS);
+      }, 'values flow');
+      await agent.end(signal);
+      const thief = connect(`mqtt://127.0.0.1:${broker.port}`, { clientId: 'gw-7', clean: true, reconnectPeriod: 0 });
+      await new Promise<void>((resolve) => thief.once('connect', () => resolve()));
+      await thief.endAsync();
+    }
+    const { missing, doubled, invented } = published.compare(sandbox);
+    expect({ missing: missing.filter((n) => n < TOPICS), doubled, invented }).toEqual(NOTHING_WRONG);
+  });
+
+  it('topics come where the broker allows each of them, and not the wildcard that stands for them', async () => {
+    const numbers = Array.from({ length: 20 }, (_, at) => at);
+    await broker.start(rightsOf(numbers.map((at) => `plant/P-${at}/flow`)));
+    const like = numbers.map((at) => `  l${at}: { k${at}: { from: broker, topic: "plant/{tag}/flow" } }\n`);
+    const tags = numbers.map((at) => `  P-${at}: { asset: 881, like: l${at} }\n`);
+    const agent = agentOf(
+      `sources: { broker: { mqtt: "mqtt://gw:geheim@127.0.0.1:${broker.port}" } }\nlike:\n${like.join('')}tags:\n${tags.join('')}`,
+    );
+    await agent.start();
+    await connectPlant(broker.port, 'plant:geheim@');
+    await agent.until(async () => {
+      for (const at of numbers) await plant.publishAsync(`plant/P-${at}/flow`, String(at), { qos: 1 });
+      return numbers.every((at) => sandbox.values.counts(881, `k${at}`).stored > 0);
+    }, 'every tag has its values');
+    const refused = agent.logged('broker.not_allowed').map(({ topic }) => topic);
+    expect([...new Set(refused)]).toEqual(['plant/+/flow']);
   });
 
   it('values come by WebSocket, and outlive a restart of the agent there as well', async () => {
+    const { port } = broker;
     const plain = await freePort();
-    await startMosquitto(
-      `listener ${port} 127.0.0.1\nprotocol websockets\nlistener ${plain} 127.0.0.1\nallow_anonymous true\n`,
+    await broker.start(
+      `listener ${port} 127.0.0.1\nprotocol websockets\nlistener ${plain} 127.0.0.1\nallow_anonymous true`,
     );
-    plant = connect(`mqtt://127.0.0.1:${plain}`);
-    await new Promise<void>((resolve) => plant.once('connect', () => resolve()));
-    const published = new Published();
+    await connectPlant(plain);
     const tags = tagsOf(port, ALL).replace(`mqtt://127.0.0.1:${port}`, `ws://127.0.0.1:${port}`);
     expect(tags).toContain('ws://');
-    agent = new AgentProcess(sandbox.url, { tags, env: ENV });
+    const agent = agentOf(tags);
     await agent.start();
-    await agent.until(() => agent.logged('broker.connected').length > 0, 'the broker is connected');
-    await agent.until(async () => {
-      await plant.publishAsync('site/t0', published.next(0), { qos: 1 });
-      return sandbox.values.counts(881).stored > 0;
-    }, 'the first value');
-    const first = published.count;
+    const first = await untilHeard(agent);
     await agent.end('SIGTERM');
-    for (let n = 0; n < 100; n++) {
-      const topic = published.count % TOPICS;
-      await plant.publishAsync(`site/t${topic}`, published.next(topic), { qos: 1 });
-    }
+    await publishSome(100);
     await agent.start();
-    await agent.until(
-      () => published.compare(sandbox).missing.filter((n) => n >= first).length === 0,
-      'all of them',
-      60_000,
-    );
-    const { missing, invented, doubled } = published.compare(sandbox);
-    expect({ missing: missing.filter((n) => n >= first), invented, doubled }).toEqual(NOTHING_WRONG);
+    await expectAll(agent, first);
   });
 
   it('two thousand tags are one subscription, over TLS with an authority, a certificate and a password of the site', async () => {
-    const openssl = (...args: string[]) => execFileSync('openssl', args, { cwd: folder, stdio: 'ignore' });
+    const openssl = (...args: string[]) => execFileSync('openssl', args, { cwd: broker.folder, stdio: 'ignore' });
     const make = (name: string, more: string[]) => {
       openssl(
         'req',
@@ -184,14 +329,14 @@ describe('with Mosquitto', () => {
       '-days',
       '30',
     );
-    writeFileSync(join(folder, 'san'), 'subjectAltName=IP:127.0.0.1');
+    writeFileSync(join(broker.folder, 'san'), 'subjectAltName=IP:127.0.0.1');
     make('server', ['-days', '30', '-extfile', 'san']);
     make('gateway', ['-days', '12']);
-    execFileSync('mosquitto_passwd', ['-b', '-c', join(folder, 'users'), 'gw', 'geheim']);
+    execFileSync('mosquitto_passwd', ['-b', '-c', join(broker.folder, 'users'), 'gw', 'geheim']);
     const secure = await freePort();
-    await startMosquitto(
-      `per_listener_settings true\nlistener ${port} 127.0.0.1\nallow_anonymous true\nlistener ${secure} 127.0.0.1\nallow_anonymous false\n` +
-        `password_file ${folder}/users\ncafile ${folder}/ca.pem\ncertfile ${folder}/server.pem\nkeyfile ${folder}/server.key\nrequire_certificate true\n`,
+    await broker.start(
+      `per_listener_settings true\nlistener ${broker.port} 127.0.0.1\nallow_anonymous true\nlistener ${secure} 127.0.0.1\nallow_anonymous false\n` +
+        `password_file ${broker.folder}/users\ncafile ${broker.folder}/ca.pem\ncertfile ${broker.folder}/server.pem\nkeyfile ${broker.folder}/server.key\nrequire_certificate true`,
     );
     await connectPlant();
     const tags = Array.from({ length: 2_000 }, (_, at) => `  P-${at}: { asset: 881, like: l${at} }\n`).join('');
@@ -199,9 +344,9 @@ describe('with Mosquitto', () => {
       { length: 2_000 },
       (_, at) => `  l${at}: { k${at}: { from: broker, topic: "plant/{tag}/flow", at: /v, time: /t } }\n`,
     ).join('');
-    agent = new AgentProcess(sandbox.url, { env: ENV });
+    const agent = agentOf('tags: {}\n');
     for (const file of ['ca.pem', 'gateway.pem', 'gateway.key']) {
-      execFileSync('cp', [join(folder, file), join(agent.config, file)]);
+      execFileSync('cp', [join(broker.folder, file), join(agent.config, file)]);
     }
     writeFileSync(join(agent.config, 'password'), 'geheim\n', { mode: 0o600 });
     agent.write(sandbox.url, {
@@ -212,16 +357,15 @@ describe('with Mosquitto', () => {
     });
     await agent.start();
     await agent.until(() => agent.logged('broker.connected').length > 0, 'the broker is connected');
-    const startMs = 1_795_219_200_000;
     const rounds = [0, 1, 2];
     await agent.until(async () => {
-      await plant.publishAsync('plant/P-0/flow', `{"v":-1,"t":${startMs - 1}}`, { qos: 1 });
+      await plant.publishAsync('plant/P-0/flow', `{"v":-1,"t":${START_MS - 1}}`, { qos: 1 });
       return sandbox.values.counts(881).stored > 0;
     }, 'the first value');
     for (const round of rounds) {
       await Promise.all(
         Array.from({ length: 2_000 }, (_, at) =>
-          plant.publishAsync(`plant/P-${at}/flow`, `{"v":${at},"t":${startMs + round}}`, { qos: 1 }),
+          plant.publishAsync(`plant/P-${at}/flow`, `{"v":${at},"t":${START_MS + round}}`, { qos: 1 }),
         ),
       );
     }
@@ -230,7 +374,7 @@ describe('with Mosquitto', () => {
       sandbox.values.compare(
         881,
         `k${at}`,
-        rounds.map((round) => ({ timestampMs: startMs + round, value: at })),
+        rounds.map((round) => ({ timestampMs: START_MS + round, value: at })),
       ),
     ).filter(({ missing, different }) => missing.length + different.length > 0);
     expect(wrong).toEqual([]);
