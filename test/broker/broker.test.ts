@@ -1,11 +1,5 @@
-import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { connect as connectSocket, createServer, type Socket } from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { connect, type MqttClient } from 'mqtt';
-import { afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { systemClock } from '../../src/base/clock.ts';
 import { silentLogger } from '../../src/base/logger.ts';
 import { Broker, type MessageHandler } from '../../src/broker/broker.ts';
@@ -14,60 +8,21 @@ import { Brokers } from '../../src/broker/brokers.ts';
 import { topicFits } from '../../src/broker/topic-filter.ts';
 import { createPerformer } from '../../src/reactions/perform.ts';
 import { factsOf } from '../reactions/parts/facts.ts';
+import { Mosquitto } from './mosquitto.ts';
 
 const SPEC = { version: 5, qos: 1, sessionExpiryMs: 60_000 } as const;
 
 /** A real Mosquitto of Debian's package; without it these tests fail. */
-const MOSQUITTO = '/usr/sbin/mosquitto';
-let folder: string;
-let port: number;
-let server: ChildProcess | undefined;
+let server: Mosquitto;
 let brokers: Broker[];
 let clients: MqttClient[];
 
-async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  const { port: free } = probe.address() as { port: number };
-  await new Promise((resolve) => probe.close(resolve));
-  return free;
-}
-
-async function answers(): Promise<boolean> {
-  const socket: Socket = connectSocket(port, '127.0.0.1');
-  try {
-    await once(socket, 'connect');
-    return true;
-  } catch {
-    return false;
-  } finally {
-    socket.destroy();
-  }
-}
-
-async function startMosquitto(more = ''): Promise<void> {
-  const file = join(folder, 'mosquitto.conf');
-  writeFileSync(
-    file,
-    `listener ${port} 127.0.0.1\nallow_anonymous true\npersistence true\npersistence_location ${folder}/\nuser root\n${more}`,
-  );
-  server = spawn(MOSQUITTO, ['-c', file], { stdio: 'ignore' });
-  const failed = once(server, 'error').then(([error]) => Promise.reject(error));
-  failed.catch(() => {});
-  await Promise.race([failed, vi.waitUntil(answers, { timeout: 20_000 })]);
-}
-
-async function stopMosquitto(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
-  if (!server || server.exitCode !== null || server.signalCode !== null) return;
-  const over = once(server, 'exit');
-  server.kill(signal);
-  await over;
-}
+const startMosquitto = () => server.start(`persistence true\npersistence_location ${server.folder}/`);
 
 function broker(more: { clientId?: string; url?: string; spec?: Partial<BrokerSpec> } = {}): Broker {
   const made = new Broker({
     name: 'plant',
-    spec: { ...SPEC, url: more.url ?? `mqtt://127.0.0.1:${port}`, ...more.spec },
+    spec: { ...SPEC, url: more.url ?? `mqtt://127.0.0.1:${server.port}`, ...more.spec },
     clientId: more.clientId ?? 'tagferry-test',
     clock: systemClock,
     logger: silentLogger(),
@@ -78,7 +33,7 @@ function broker(more: { clientId?: string; url?: string; spec?: Partial<BrokerSp
 
 /** Somebody else on the broker. */
 async function stranger(): Promise<MqttClient> {
-  const client = connect(`mqtt://127.0.0.1:${port}`, { reconnectPeriod: 200 });
+  const client = connect(`mqtt://127.0.0.1:${server.port}`, { reconnectPeriod: 200 });
   clients.push(client);
   await new Promise<void>((resolve) => client.once('connect', () => resolve()));
   return client;
@@ -95,17 +50,8 @@ function nextMessage(client: MqttClient): Promise<{ topic: string; payload: stri
 const connected = (one: Broker) => vi.waitUntil(() => one.state().connected, { timeout: 20_000, interval: 10 });
 const texts = (messages: { payload: Uint8Array }[]) => messages.map((one) => Buffer.from(one.payload).toString());
 
-beforeAll(() => {
-  const found = spawn(MOSQUITTO, ['-h'], { stdio: 'ignore' });
-  return new Promise<void>((resolve, reject) => {
-    found.once('error', () => reject(new Error(`${MOSQUITTO} is missing: install Debian's package mosquitto`)));
-    found.once('spawn', () => resolve());
-  });
-});
-
 beforeEach(async () => {
-  folder = mkdtempSync(join(tmpdir(), 'tagferry-broker-'));
-  port = await freePort();
+  server = await Mosquitto.make();
   brokers = [];
   clients = [];
   await startMosquitto();
@@ -114,8 +60,7 @@ beforeEach(async () => {
 afterEach(async () => {
   for (const client of clients) client.end(true);
   await Promise.all(brokers.map((one) => one.stop(0)));
-  await stopMosquitto();
-  rmSync(folder, { recursive: true, force: true });
+  await server.dispose();
 });
 
 describe('a subscription', () => {
@@ -238,7 +183,7 @@ describe('a subscription', () => {
       await other.publishAsync('t', 'before', { qos: 1 });
       return got.length > 0;
     });
-    await stopMosquitto();
+    await server.stop();
     await vi.waitUntil(() => !one.state().connected);
     expect(one.state().problem).toBeDefined();
     await startMosquitto();
@@ -288,16 +233,16 @@ describe('publishing', () => {
   });
 
   it('fails, to be tried again, where the broker does not answer or goes away in the middle', async () => {
-    await stopMosquitto();
+    await server.stop();
     const one = broker();
     one.start();
     await expect(one.publish('t', 'x')).rejects.toMatchObject({ code: 'broker.away', retryable: true });
     await startMosquitto();
     await connected(one);
-    server!.kill('SIGSTOP');
+    server.signal('SIGSTOP');
     const sending = one.publish('t', 'x');
     sending.catch(() => {});
-    server!.kill('SIGKILL');
+    server.signal('SIGKILL');
     await expect(sending).rejects.toMatchObject({ code: 'broker.publish', retryable: true });
     await expect(one.publish('a/#', 'x')).rejects.toMatchObject({ code: 'broker.topic', retryable: false });
   });
@@ -310,7 +255,10 @@ describe('publishing', () => {
     });
     expect(
       await all.set([
-        { name: 'plant', spec: { url: `mqtt://127.0.0.1:${port}`, version: 5, qos: 1, sessionExpiryMs: 60_000 } },
+        {
+          name: 'plant',
+          spec: { url: `mqtt://127.0.0.1:${server.port}`, version: 5, qos: 1, sessionExpiryMs: 60_000 },
+        },
       ]),
     ).toEqual(['plant']);
     brokers.push(all.get('plant')!);
@@ -334,7 +282,10 @@ describe('publishing', () => {
     // A reload keeps the broker that did not change.
     expect(
       await all.set([
-        { name: 'plant', spec: { url: `mqtt://127.0.0.1:${port}`, version: 5, qos: 1, sessionExpiryMs: 60_000 } },
+        {
+          name: 'plant',
+          spec: { url: `mqtt://127.0.0.1:${server.port}`, version: 5, qos: 1, sessionExpiryMs: 60_000 },
+        },
       ]),
     ).toEqual([]);
     await all.set([]);
@@ -350,7 +301,7 @@ describe('an address', () => {
     } catch (error) {
       expect(JSON.stringify(error) + String(error)).not.toContain('geheim');
     }
-    const one = broker({ url: `mqtt://user:ge%20heim@127.0.0.1:${port}` });
+    const one = broker({ url: `mqtt://user:ge%20heim@127.0.0.1:${server.port}` });
     one.start();
     await connected(one);
     expect(JSON.stringify(one.state())).not.toContain('heim');

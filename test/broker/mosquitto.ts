@@ -7,7 +7,7 @@ import { join } from 'node:path';
 
 const PROGRAM = '/usr/sbin/mosquitto';
 
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   const probe = createServer().listen(0, '127.0.0.1');
   await once(probe, 'listening');
   const { port } = probe.address() as { port: number };
@@ -60,6 +60,11 @@ export class Mosquitto {
       if (child.exitCode !== null) throw new Error(`Mosquitto ended with ${child.exitCode}`);
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
+  }
+
+  /** SIGSTOP and SIGCONT, for one that hangs. */
+  signal(signal: NodeJS.Signals): void {
+    this.#child?.kill(signal);
   }
 
   /** Resolves when it has ended. */
