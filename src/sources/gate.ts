@@ -57,6 +57,8 @@ interface PointState {
 
 const MAX_WAITING = 20_000;
 const MIN_RETRY_MS = 100;
+/** What a batch makes room for before anything is in it. */
+const MAX_ROOM = 4_096;
 
 export class Gate {
   readonly #options: GateOptions;
@@ -64,6 +66,8 @@ export class Gate {
   readonly #states = new Map<number, PointState>();
   readonly #end = new AbortController();
   #open: Batch | undefined;
+  /** Of the last batch: polls bring the same number each time. */
+  #room = 0;
   #batches = new Set<Batch>();
   #waiting = 0;
   /** Readings that reached the disk, and the monotonic time of the last one. */
@@ -95,7 +99,7 @@ export class Gate {
   take(point: Point, raw: number, timeMs?: number, quality?: Quality): boolean {
     const value = scaledOf(raw, point.shaping);
     if (!Number.isFinite(value)) return this.fail(point);
-    this.lastTakenMs = this.#options.clock.monotonicMs();
+    this.lastTakenMs = this.#batch().atMs;
     for (const listen of this.#listeners) {
       listen({
         point,
@@ -123,11 +127,10 @@ export class Gate {
   /** Values that are as they are to be sent, stamped already. */
   add(columns: Columns): void {
     if (columns.length === 0) return;
-    const { clock } = this.#options;
-    this.lastTakenMs = clock.monotonicMs();
     const batch = this.#batch();
+    this.lastTakenMs = batch.atMs;
     batch.columns.addAll(columns);
-    batch.ahead += countAheadOf(columns, clock.wallMs());
+    batch.ahead += countAheadOf(columns, batch.wallMs);
     this.#waiting += columns.length;
   }
 
@@ -168,20 +171,20 @@ export class Gate {
   }
 
   #add(point: Point, value: number, timeMs: number | undefined, status: number): boolean {
-    const { clock, stamps, timeFrom } = this.#options;
-    const nowMs = clock.monotonicMs();
+    const { stamps, timeFrom } = this.#options;
     const isBad = (status & STATUS_MASK) === STATUS_FLAGS.bad;
     const { series, shaping } = point;
     const state = this.#states.get(series) ?? { sent: undefined, next: undefined };
     this.#states.set(series, state);
     const batch = this.#batch();
+    const { atMs: nowMs, wallMs } = batch;
     if (!isSent(shaping, state.next?.sent ?? state.sent, value, isBad, nowMs)) {
       if (state.next && state.next.batch !== batch) batch.after.add(state.next.batch.done);
       return false;
     }
     const isOwn = timeMs !== undefined && timeFrom === 'source';
-    const stampMs = isOwn ? timeMs : stamps.next(series, clock.wallMs());
-    if (isOwn && timeMs > aheadBeyondMs(clock.wallMs())) batch.ahead++;
+    const stampMs = isOwn ? timeMs : stamps.next(series, wallMs);
+    if (isOwn && timeMs > aheadBeyondMs(wallMs)) batch.ahead++;
     batch.columns.add(series, stampMs, value, isOwn ? status : status | STAMPED_HERE);
     const next = { sent: { value, isBad, atMs: nowMs }, batch };
     state.next = next;
@@ -192,7 +195,8 @@ export class Gate {
 
   #batch(): Batch {
     if (this.#open) return this.#open;
-    const batch = new Batch();
+    const { clock } = this.#options;
+    const batch = new Batch(clock.monotonicMs(), clock.wallMs(), this.#room);
     this.#open = batch;
     this.#batches.add(batch);
     batch.done.catch(() => {});
@@ -205,8 +209,9 @@ export class Gate {
 
   async #write(batch: Batch): Promise<void> {
     const { length } = batch.columns;
+    this.#room = Math.min(length, MAX_ROOM);
     try {
-      await Promise.all(batch.after);
+      if (batch.after.size > 0) await Promise.all(batch.after);
       if (length > 0 || batch.notes.length > 0) await this.#append(batch);
       for (const [state, next] of batch.states) {
         // One that was refused at first may come behind a later one.
@@ -267,7 +272,10 @@ function countAheadOf({ length, timeMs, flags }: Columns, wallMs: number): numbe
 
 /** What was taken in one turn of the event loop. */
 class Batch {
-  readonly columns = new ValueColumns();
+  /** When it was begun, by both clocks: what comes in one turn comes at once. */
+  readonly atMs: number;
+  readonly wallMs: number;
+  readonly columns: ValueColumns;
   ahead = 0;
   readonly notes: Note[] = [];
   /** What this one's readings were left out because of. */
@@ -277,7 +285,10 @@ class Batch {
   resolve!: () => void;
   reject!: (reason: unknown) => void;
 
-  constructor() {
+  constructor(atMs: number, wallMs: number, room: number) {
+    this.atMs = atMs;
+    this.wallMs = wallMs;
+    this.columns = new ValueColumns(room);
     this.done = new Promise((resolve, reject) => {
       this.resolve = resolve;
       this.reject = reject;
