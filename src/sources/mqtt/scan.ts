@@ -9,6 +9,8 @@ import { Payload } from './payload.ts';
 
 const EVERYTHING = ['#'];
 const LOOK_EVERY_MS = 200;
+/** How long the broker may take to answer; listening counts from then on. */
+const CONNECT_MS = 10_000;
 const MAX_TOPICS = 5_000;
 const MAX_MESSAGE_BYTES = 64 * 1024;
 const MAX_NUMBERS = 50;
@@ -50,14 +52,16 @@ export async function* scanMqtt({ broker, what, waitMs, clock, signal }: MqttSca
   }
   broker.start();
   try {
+    const endMs = clock.monotonicMs() + CONNECT_MS;
+    while (!broker.state().connected && clock.monotonicMs() < endMs) await clock.sleep(LOOK_EVERY_MS, signal);
+    const { connected, problem } = broker.state();
+    if (!connected) throw away(problem);
     const startMs = clock.monotonicMs();
     for (let passedMs = 0; passedMs < waitMs && refused.size < filters.length; ) {
       await clock.sleep(Math.min(LOOK_EVERY_MS, waitMs - passedMs), signal);
       passedMs = clock.monotonicMs() - startMs;
       yield { done: Math.min(passedMs, waitMs), total: waitMs };
     }
-    const { connected, problem } = broker.state();
-    if (!connected) throw away(problem);
     if (refused.size === filters.length) throw notAllowed(filters);
   } finally {
     await broker.leave();
