@@ -125,7 +125,7 @@ describe('spec 6.1: the retry schedule', () => {
     expect(at(1)).toBeLessThanOrEqual(3.75);
     expect(sandbox.webhooks().every(({ disabled }) => !disabled)).toBe(true);
     await sandbox.stop();
-  }, 120_000);
+  }, 300_000);
 
   it('has delays for 15 failures and none after the sixteenth attempt', () => {
     const delays = Array.from({ length: 16 }, (_, index) => retryDelayMs(index + 1, () => 0.5));

@@ -128,10 +128,13 @@ describe('spec 3.3 and 8: a failed event', () => {
     sandbox.takePermission({ type: 'Asset', id: 881 });
     const delivery = sandbox.deliveries()[0]!;
     await expect
-      .poll(() => {
-        if (delivery.nextMs !== undefined) sandbox.clock.advance(delivery.nextMs - sandbox.clock.wallMs());
-        return delivery.status;
-      })
+      .poll(
+        () => {
+          if (delivery.nextMs !== undefined) sandbox.clock.advance(delivery.nextMs - sandbox.clock.wallMs());
+          return delivery.status;
+        },
+        { timeout: 20_000, interval: 5 },
+      )
       .toBe('failed');
     const lastTryMs = delivery.lastSendMs!;
     expect(lastTryMs - delivery.createdMs).toBeGreaterThan(DAY_MS);

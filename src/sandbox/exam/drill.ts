@@ -15,7 +15,7 @@ export interface DrillParts {
 /** How long each step waits for the client to meet it. */
 const PATIENCE_MS = 30_000;
 /** Of a token of the drill, in seconds: short enough to see it replaced. */
-const LIFE_S = 12;
+const LIFE_S = 20;
 const RETRY_AFTER_S = 2;
 
 /** `act` gives what takes it back, where something has to be. */
