@@ -1,4 +1,4 @@
-import { ACCESS_EVENT_TYPES } from '../contract/events.ts';
+import { ACCESS_EVENT_TYPES } from '../contract/events/names.ts';
 
 export type ObjectKind = 'asset' | 'instrumentation' | 'node';
 

@@ -218,7 +218,7 @@ function loadTags(
   }
   const byInstrumentation = settings === undefined || namesInstrumentation(settings.valuesPath ?? '');
   const tags = readTags(file, problems, { kinds, directory, byInstrumentation });
-  for (const tag of tags.tagNames) warnOfLookAlikes(tag, tags.placeOfTag(tag), problems);
+  for (const tag of tags.tagNames) warnOfLookAlikes(tag, () => tags.placeOfTag(tag), problems);
   if (byInstrumentation) {
     for (const [tag, { instrumentation, values }] of tags.tags) {
       if (instrumentation !== undefined || values.size === 0) continue;

@@ -10,13 +10,13 @@ const OTHER_SCRIPT = /[\p{Script=Cyrillic}\p{Script=Greek}]/gu;
  * Warns of a tag whose name holds a character that looks like another: copied from a letter or a drawing it is one that no program
  * pushes and nobody finds. A name that is plainly written in another script is that script's business.
  */
-export function warnOfLookAlikes(name: string, place: Place, problems: Problems): void {
+export function warnOfLookAlikes(name: string, placeOf: () => Place, problems: Problems): void {
   const found = SIGNS.exec(name)?.[0] ?? letterAmongOthers(name);
   if (found === undefined) return;
   const number = found.codePointAt(0)!.toString(16).toUpperCase().padStart(4, '0');
   const position = [...name].indexOf(found) + 1;
   const reason = `character ${position} of the tag's name is U+${number}, which looks like another`;
-  problems.warning(place, reason, 'type it anew on a keyboard, here and where values of the tag are pushed', name);
+  problems.warning(placeOf(), reason, 'type it anew on a keyboard, here and where values of the tag are pushed', name);
 }
 
 function letterAmongOthers(name: string): string | undefined {

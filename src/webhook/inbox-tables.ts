@@ -1,6 +1,7 @@
 import { crc32 } from 'node:zlib';
 import { type Database, otherFormat } from '../base/database.ts';
-import { ACCESS_TYPES } from '../contract/events.ts';
+// Of the names alone: what recognises events brings the checks of their schemas along, of which the store thread needs none.
+import { ACCESS_TYPES } from '../contract/events/names.ts';
 import {
   type ActionProgress,
   type Attempt,

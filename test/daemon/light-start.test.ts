@@ -10,9 +10,22 @@ import { EVENT_TYPES } from '../../src/contract/events/names.ts';
 import { eventSchema } from '../../src/contract/events/schema.ts';
 import { statusLine } from '../../src/ops/status-line.ts';
 import { SOURCE_KINDS } from '../../src/sources/kinds.ts';
+import { ENOUGH, makeFolder } from '../config/folder.ts';
 
 const run = promisify(execFile);
 const SRC = join(import.meta.dirname, '../../src');
+
+/** Every module that a program loads. */
+async function loadedBy(work: string): Promise<string[]> {
+  const program = `
+    import { registerHooks } from 'node:module';
+    const loaded = [];
+    registerHooks({ load: (url, context, next) => (loaded.push(url), next(url, context)) });
+    ${work}
+    console.log(JSON.stringify(loaded));`;
+  const { stdout } = await run(process.execPath, ['--input-type=module', '--eval', program], { maxBuffer: 16e6 });
+  return JSON.parse(stdout) as string[];
+}
 
 describe('the modules of the daemon', () => {
   it('load neither the own fetch of the runtime, nor MQTT, Modbus, prom-client or the whole of undici before they are needed', async () => {
@@ -32,6 +45,25 @@ describe('the modules of the daemon', () => {
       ),
     ).toEqual([]);
     expect(natives.filter((name) => name.includes('deps/undici'))).toEqual([]);
+  });
+
+  it('load no parser that knows places where the files are sound', async () => {
+    const tags = Array.from({ length: 20 }, (_, i) => `  T-${i}: { asset: ${i + 1}, values: { flow: {} } }\n`);
+    const folder = makeFolder({ 'tags.yaml': `tags:\n${tags.join('')}` });
+    const loaded = await loadedBy(`
+      const { SOURCE_KINDS: kinds } = await import(${JSON.stringify(join(SRC, 'sources/kinds.ts'))});
+      const { startConfiguration } = await import(${JSON.stringify(join(SRC, 'config/last-good.ts'))});
+      startConfiguration({ directory: ${JSON.stringify(folder)}, environment: ${JSON.stringify(ENOUGH)}, kinds });`);
+    expect(loaded.some((url) => url.includes('/node_modules/js-yaml/'))).toBe(true);
+    expect(loaded.filter((url) => url.includes('/node_modules/yaml/'))).toEqual([]);
+  });
+});
+
+describe('the modules of the store thread', () => {
+  it('load no checks of schemas', async () => {
+    const loaded = await loadedBy(`await import(${JSON.stringify(join(SRC, 'daemon/store-thread.ts'))});`);
+    expect(loaded.some((url) => url.includes('/node_modules/better-sqlite3/'))).toBe(true);
+    expect(loaded.filter((url) => url.includes('/node_modules/ajv/'))).toEqual([]);
   });
 });
 
