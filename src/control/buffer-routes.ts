@@ -6,7 +6,8 @@ import type { SeriesListing } from '../buffer/operator/listing.ts';
 import type { WithdrawalCursor } from '../buffer/operator/withdrawing.ts';
 import type { Series } from '../buffer/series.ts';
 import type { Tag } from '../config/tags.ts';
-import { importCsv } from '../sources/csv/csv-import.ts';
+import type { CsvRecord } from '../sources/csv/csv.ts';
+import { importRecords } from '../sources/csv/csv-import.ts';
 import type { Intake } from '../sources/intake.ts';
 import { type SeriesChoice, SeriesNames } from '../sources/series-names.ts';
 import { inSteps, type StepsOutcome } from './buffer-steps.ts';
@@ -108,16 +109,7 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
 
     'buffer/import': async (params, { signal }) => {
       const { header, records, check } = importParams(params);
-      const { intake } = options;
-      const lines = records.map((record) => record.line);
-      const fields = [header, ...records.map((record) => record.fields)];
-      const result = await importCsv(csvOf(fields), intake, { checkOnly: check, signal });
-      // Every record is one line here; the caller counts the lines of its file.
-      const problems = result.problems.map((problem) => ({
-        ...problem,
-        line: lines[problem.line - 2] ?? problem.line,
-      }));
-      return { ...result, problems };
+      return importRecords([{ line: 1, fields: header }, ...records], options.intake, { checkOnly: check, signal });
     },
 
     'buffer/purge': async (params, { signal }) => {
@@ -243,7 +235,7 @@ function assetIn(params: Record<string, unknown>, name: string): number {
 
 interface ImportParams {
   header: string[];
-  records: { line: number; fields: string[] }[];
+  records: CsvRecord[];
   check: boolean;
 }
 
@@ -251,16 +243,14 @@ function importParams(params: Record<string, unknown>): ImportParams {
   const { header, records, check } = params as Partial<ImportParams>;
   const isText = (fields: unknown): fields is string[] =>
     Array.isArray(fields) && fields.every((field) => typeof field === 'string');
-  if (!isText(header) || !Array.isArray(records) || !records.every((record) => isText(record?.fields))) {
+  if (
+    !isText(header) ||
+    !Array.isArray(records) ||
+    !records.every((record) => isText(record?.fields) && Number.isInteger(record.line))
+  ) {
     throw new UsageError('an import is a header and records of fields');
   }
   return { header, records, check: check === true };
-}
-
-async function* csvOf(rows: readonly (readonly string[])[]): AsyncGenerator<Uint8Array> {
-  // No line feed within a field: a record is a line, so that problems find their way back to the caller's lines.
-  const quoted = (field: string) => `"${field.replaceAll('"', '""').replaceAll(/[\r\n]/g, ' ')}"`;
-  yield Buffer.from(rows.map((row) => row.map(quoted).join(',')).join('\n'));
 }
 
 function timeText(timeMs: number | undefined): string | undefined {

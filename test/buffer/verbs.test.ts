@@ -191,10 +191,13 @@ describe.each([
     await arrange(daemon);
     const file = join(folder, 'in.csv');
     const good = 'FT-101,flow,1,2026-11-21T00:00:00Z\n'.repeat(6000);
-    writeFileSync(file, `tag,key,value,timestamp\n${good}FT-101,flaw,1,\n`);
+    writeFileSync(file, `tag,key,value,timestamp\n${good}FT-101,flaw,1,\n"FT-101","fl\now",1,\nFT-101,f,1,\n`);
     const { code, stderr } = await tagferry('import', file);
     expect(code).toBe(1);
     expect(stderr).toContain(`${file}:6002: key the tag "FT-101" has no key "flaw"`);
+    // A line feed within quotes is read as it stands, and counted.
+    expect(stderr).toContain(`${file}:6003: key the tag "FT-101" has no key "fl\\now"`);
+    expect(stderr).toContain(`${file}:6005: key`);
     expect(stderr).toContain('nothing is stored');
     expect(valuesOf(await listed())).toContain('FT-101 flow 100');
   });

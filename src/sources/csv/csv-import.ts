@@ -5,7 +5,7 @@ import { parseDecimal } from '../decimal-text.ts';
 import { type Draft, isTimeTaken, ON_ARRIVAL } from '../draft.ts';
 import type { Intake } from '../intake.ts';
 import { RefusedValues, UnreadableValues } from '../problem-list.ts';
-import { readCsv } from './csv.ts';
+import type { CsvRecord } from './csv.ts';
 
 /** What a CSV file of values may have as columns; others are an error, because a misspelled one would be left out in silence. */
 const COLUMNS = ['tag', 'asset', 'unit', 'group', 'key', 'value', 'timestamp', 'status'] as const;
@@ -16,8 +16,6 @@ export interface CsvImportOptions {
   checkOnly?: boolean;
   /** Values in one append; 5,000 unless told. */
   batchValues?: number;
-  /** After each batch: values so far. */
-  onProgress?: (values: number) => void;
   signal?: AbortSignal;
 }
 
@@ -38,19 +36,19 @@ export interface CsvImportResult {
 const MAX_PROBLEMS = 100;
 
 /**
- * Puts the values of a CSV file into the buffer, batch by batch, each on disk before the next. At the first batch with a problem
+ * Puts the records of a CSV file, of which the first is the header, into the buffer, batch by batch, each on disk before the next. At the first batch with a problem
  * it stops storing and goes on checking, so that all problems come out at once; what was stored before stays, and importing it again is
- * harmless. Throws `UnreadableValues` for what is no CSV of values, or what the sink rejects with.
+ * harmless. Throws `UnreadableValues` for a header of other columns, or what the sink rejects with.
  *
  * `tag` and `key`, or `asset`, `unit`, `group` and `key`; where a row has both tag and asset, asset counts: an export names the
  * tag for people.
  */
-export async function importCsv(
-  input: AsyncIterable<Uint8Array>,
+export async function importRecords(
+  records: Iterable<CsvRecord> | AsyncIterable<CsvRecord>,
   intake: Intake,
   options: CsvImportOptions = {},
 ): Promise<CsvImportResult> {
-  const { checkOnly = false, batchValues = 5_000, onProgress, signal } = options;
+  const { checkOnly = false, batchValues = 5_000, signal } = options;
   const result: CsvImportResult = { values: 0, problems: [], problemCount: 0 };
   let columns: (Column | undefined)[] | undefined;
   let draft = intake.draft();
@@ -58,11 +56,10 @@ export async function importCsv(
   const finishBatch = async () => {
     const stores = !checkOnly && result.problemCount === 0;
     result.values += await finish(draft, lines, intake, stores, result);
-    onProgress?.(result.values);
     draft = intake.draft();
     lines = [];
   };
-  for await (const { line, fields } of readCsv(input)) {
+  for await (const { line, fields } of records) {
     signal?.throwIfAborted();
     if (columns === undefined) {
       columns = readHeader(fields);
