@@ -40,6 +40,7 @@ export class StrictBroker {
   readonly wrong: string[] = [];
   redelivered = 0;
   confirmed = 0;
+  pings = 0;
   /** The most that one client had unconfirmed. */
   mostUnconfirmed = 0;
   /** Answers nothing from now on, as a machine that was unplugged. */
@@ -214,7 +215,10 @@ export class StrictBroker {
     } else if (packet.cmd === 'pubcomp') {
       session.unconfirmed.delete(messageId!);
       this.#pump(session);
-    } else if (packet.cmd === 'pingreq') this.#send(session, { cmd: 'pingresp' });
+    } else if (packet.cmd === 'pingreq') {
+      this.pings++;
+      this.#send(session, { cmd: 'pingresp' });
+    }
   }
 
   #confirm(session: Session, messageId: number, qos: 1 | 2): void {
