@@ -51,8 +51,15 @@ export interface GateOptions {
 /** What is known of one series of a source. */
 interface PointState {
   sent: LastSent | undefined;
-  /** The last one under way, and the batch it goes with. */
-  next: { sent: LastSent; batch: Batch } | undefined;
+  /** The last one under way. */
+  next: UnderWay | undefined;
+}
+
+/** The last value of a series in a batch. */
+interface UnderWay {
+  readonly state: PointState;
+  readonly batch: Batch;
+  sent: LastSent;
 }
 
 const MAX_WAITING = 20_000;
@@ -174,8 +181,11 @@ export class Gate {
     const { stamps, timeFrom } = this.#options;
     const isBad = (status & STATUS_MASK) === STATUS_FLAGS.bad;
     const { series, shaping } = point;
-    const state = this.#states.get(series) ?? { sent: undefined, next: undefined };
-    this.#states.set(series, state);
+    let state = this.#states.get(series);
+    if (state === undefined) {
+      state = { sent: undefined, next: undefined };
+      this.#states.set(series, state);
+    }
     const batch = this.#batch();
     const { atMs: nowMs, wallMs } = batch;
     if (!isSent(shaping, state.next?.sent ?? state.sent, value, isBad, nowMs)) {
@@ -186,9 +196,12 @@ export class Gate {
     const stampMs = isOwn ? timeMs : stamps.next(series, wallMs);
     if (isOwn && timeMs > aheadBeyondMs(wallMs)) batch.ahead++;
     batch.columns.add(series, stampMs, value, isOwn ? status : status | STAMPED_HERE);
-    const next = { sent: { value, isBad, atMs: nowMs }, batch };
-    state.next = next;
-    batch.states.set(state, next);
+    const sent = { value, isBad, atMs: nowMs };
+    if (state.next?.batch === batch) state.next.sent = sent;
+    else {
+      state.next = { state, batch, sent };
+      batch.underWay.push(state.next);
+    }
     this.#waiting++;
     return true;
   }
@@ -213,15 +226,16 @@ export class Gate {
     try {
       if (batch.after.size > 0) await Promise.all(batch.after);
       if (length > 0 || batch.notes.length > 0) await this.#append(batch);
-      for (const [state, next] of batch.states) {
+      for (const next of batch.underWay) {
+        const { state, sent } = next;
         // One that was refused at first may come behind a later one.
-        if (!state.sent || state.sent.atMs <= next.sent.atMs) state.sent = next.sent;
+        if (!state.sent || state.sent.atMs <= sent.atMs) state.sent = sent;
         if (state.next === next) state.next = undefined;
       }
       this.#count(length, batch.ahead);
       batch.resolve();
     } catch (error) {
-      for (const [state, next] of batch.states) if (state.next === next) state.next = undefined;
+      for (const next of batch.underWay) if (next.state.next === next) next.state.next = undefined;
       batch.reject(error);
     } finally {
       this.#waiting -= length;
@@ -280,7 +294,7 @@ class Batch {
   readonly notes: Note[] = [];
   /** What this one's readings were left out because of. */
   readonly after = new Set<Promise<void>>();
-  readonly states = new Map<PointState, NonNullable<PointState['next']>>();
+  readonly underWay: UnderWay[] = [];
   readonly done: Promise<void>;
   resolve!: () => void;
   reject!: (reason: unknown) => void;
