@@ -1,7 +1,8 @@
 /**
  * What the daemon costs when it has little to do: memory at 500 tags and an empty buffer, CPU at 100 values a second, the
  * time until READY. Beside it, turn by turn in the same run, a bare Node process with the same modules loaded.
- * And memory under load: at a thousand values a second beside a backlog, and at as many as it takes.
+ * And memory under load, within the bounds of `systemd/examples/bounds.conf` (which takes root): at a thousand values a second beside a
+ * backlog, and at as many as it takes.
  * `node scripts/bench/footprint.ts [--rounds N] [--seconds N] [--millions N] [--only load]`.
  *
  * All run built, with the flags and variables of the installed daemon (`scripts/deb/wrapper`). The bare process loads, in the same order,
@@ -18,6 +19,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { parseArgs } from 'node:util';
+import { MemoryBounds } from '../../test/process/memory-bounds.ts';
 import { machine, median, table } from './measure.ts';
 
 const { values: options } = parseArgs({
@@ -67,10 +69,11 @@ interface Started {
   port: number;
 }
 
-/** Starts a program and waits for its line. */
-function start(args: string[]): Promise<Started> {
+/** Starts a program, in a control group or in none, and waits for its line. */
+function start(args: string[], bounds?: MemoryBounds): Promise<Started> {
   const startedAt = performance.now();
-  const child = spawn(process.execPath, args, {
+  const [file, ...rest] = [...(bounds?.surroundings ?? []), process.execPath, ...args];
+  const child = spawn(file!, rest, {
     stdio: ['ignore', 'pipe', 'inherit'],
     env: { ...process.env, ...Object.fromEntries(variables) },
   });
@@ -288,13 +291,14 @@ const peakOf = (pid: number) =>
 /** The same daemon with much to do. The platform is away while the backlog comes in, and while it stands. */
 async function measureLoad(url: string): Promise<void> {
   const rows: string[][] = [];
+  const bounds = new MemoryBounds();
   const during = async (what: string, bound: number, pid: number, work: () => Promise<unknown>) => {
     forgetPeak(pid);
     await work();
     rows.push([what, number(memoryOf(pid).rss, 0), number(peakOf(pid), 0), String(bound)]);
   };
   configure(url, 'state-load');
-  const there = await start(DAEMON);
+  const there = await start(DAEMON, bounds);
   await delay(SETTLE_MS);
   await during(`nothing is pushed, ${TAGS} tags`, 95, there.child.pid!, () => delay(5_000));
   const startedAt = performance.now();
@@ -304,18 +308,22 @@ async function measureLoad(url: string): Promise<void> {
   });
   await end(there.child);
   configure('http://127.0.0.1:1', 'state-away');
-  const away = await start(DAEMON);
+  const away = await start(DAEMON, bounds);
   await during(`${BACKLOG / 1e6} million come in, platform away`, 170, away.child.pid!, () =>
     pushAll(away.port, (sent) => sent >= BACKLOG),
   );
   await end(away.child);
-  const steady = await start(DAEMON);
+  const steady = await start(DAEMON, bounds);
   await delay(SETTLE_MS);
   await during(`1,000 values/s beside ${BACKLOG / 1e6} million`, 130, steady.child.pid!, () =>
     pushFor(SECONDS, steady.port, 100, 1000),
   );
   await end(steady.child);
-  console.log('\nMemory under load: resident at the end and at most, and what docs/performance.md states');
+  const { kills } = bounds;
+  await bounds.remove();
+  console.log(
+    `\nMemory under load: resident at the end and at most, and what is stated; ended for memory: ${kills} times`,
+  );
   console.log(table(['', 'resident MB', 'at most MB', 'stated MB'], rows));
 }
 

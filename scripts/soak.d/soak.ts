@@ -1,6 +1,7 @@
 import { randomInt } from 'node:crypto';
 import { parseArgs } from 'node:util';
 import { readDuration } from '../../src/base/quantity.ts';
+import { liveHostileDay } from '../../test/process/hostile-day.ts';
 import { type RoundReport, runRound } from './round.ts';
 
 /** A round begins with an empty gateway and platform, so that a soak of days needs no more memory than one of minutes. */
@@ -8,6 +9,8 @@ const ROUND_MS = 3 * 60_000;
 const DEFAULT = '10m';
 /** Then it ends: more of them say nothing new, and each keeps its files. */
 const MOST_WRONG = 3;
+/** Of a hostile day: some three minutes. */
+const HAPPENINGS = 200;
 
 function fail(text: string): never {
   console.error(`soak: ${text}\nusage: scripts/soak [DURATION] [--seed N]     for example scripts/soak 8h`);
@@ -39,6 +42,22 @@ function describe(round: number, seed: number, report: RoundReport): string {
   return `round ${round} (seed ${seed}): ${did.join(', ')}\n  ${counted}, at most ${report.memoryMb} MB: ${verdict}`;
 }
 
+/** A hostile day between two rounds. Gives whether all was well. */
+async function liveDay(seed: number): Promise<boolean> {
+  try {
+    const { happened, count } = await liveHostileDay(seed, HAPPENINGS);
+    const { acknowledged, ...wrong } = count;
+    const isWell = acknowledged > 0 && Object.values(wrong).every((values) => values === 0);
+    const verdict = isWell ? 'nothing missing or invented' : `WRONG: ${JSON.stringify(wrong)}`;
+    console.log(`a hostile day (seed ${seed}): ${happened.length} happenings\n  ${acknowledged} values: ${verdict}`);
+    if (!isWell) console.log(`  ${happened.join(', ')}`);
+    return isWell;
+  } catch (error) {
+    console.log(`a hostile day: WRONG: ${error instanceof Error ? error.message : String(error)}`);
+    return false;
+  }
+}
+
 const { durationMs, seed } = readArguments();
 const stopping = new AbortController();
 process.once('SIGINT', () => stopping.abort());
@@ -53,6 +72,8 @@ while ((performance.now() < end || rounds === 0) && wrong < MOST_WRONG && !stopp
   const own = seed + rounds;
   const report = await runRound(own, lengthMs, stopping.signal);
   console.log(describe(++rounds, own, report));
+  const hasTime = performance.now() < end && !stopping.signal.aborted;
+  if (hasTime && !(await liveDay(own))) wrong++;
   if (report.wrong.length === 0) continue;
   wrong++;
   console.log(`  its files: ${report.folder}; again: scripts/soak ${Math.ceil(lengthMs / 1000)}s --seed ${own}`);
