@@ -18,4 +18,6 @@ export interface BrokerSpec {
   clientId?: string;
   /** The group that shares the messages. */
   share?: string;
+  /** Where a Sparkplug host application says whether it is there; also by its will (Eclipse Sparkplug 3.0, chapter 5.9). */
+  presence?: string;
 }

@@ -9,6 +9,7 @@ import type { BrokerSpec } from './broker-spec.ts';
 import { Connection } from './connection.ts';
 import { readCredentials } from './credentials.ts';
 import { Incoming } from './incoming.ts';
+import { Presence } from './presence.ts';
 import {
   differenceOf,
   type Filters,
@@ -77,6 +78,7 @@ const RECONNECT_FLOOR_MS = 250;
 /** How long a message to be published waits for the connection. */
 const PUBLISH_WAIT_MS = 5_000;
 const MAX_PUBLISHING = 200;
+const PRESENCE_MS = 500;
 /** A connection that lasted so long was one: what ends it is a trouble of its own. */
 const STEADY_MS = 60_000;
 
@@ -104,6 +106,8 @@ export class Broker {
   /** Whether the log's last word was that the broker is away. */
   #saidAway = true;
   #publishing = 0;
+  /** Of the connection that is there, or tried. */
+  #presence: Presence | undefined;
 
   /** Throws `broker.address`. */
   constructor(options: BrokerOptions) {
@@ -146,6 +150,7 @@ export class Broker {
     this.#incoming.close();
     while (connection && connection.atWork > 0 && clock.monotonicMs() < deadline) await clock.sleep(20);
     this.#stopping.abort(brokerClosed(this.name));
+    if (connection) await Promise.race([this.#tellPresence(connection, false), clock.sleep(PRESENCE_MS)]);
     await connection?.close();
     await this.#loop;
   }
@@ -234,6 +239,7 @@ export class Broker {
 
   async #connect(signal: AbortSignal): Promise<Connection> {
     const { name, spec, clientId, platformCaFile, clock } = this.#options;
+    this.#presence = spec.presence === undefined ? undefined : new Presence(spec.presence, clock.wallMs());
     const credentials = await readCredentials(name, spec, platformCaFile);
     this.#certificateEndsMs = credentials.endsMs;
     return Connection.open(
@@ -243,6 +249,7 @@ export class Broker {
         clientId: spec.clientId ?? clientId,
         version: this.#version,
         sessionExpiryMs: spec.sessionExpiryMs,
+        ...(this.#presence ? { will: this.#presence.message(false) } : {}),
         clock,
         incoming: this.#incoming,
       },
@@ -268,12 +275,19 @@ export class Broker {
     for (const tell of this.#onConnected.splice(0)) tell();
     // A session that the broker has forgotten holds nothing; of one that was made by others nothing is known.
     if (!connection.sessionPresent) this.#granted = new Map();
-    void this.#settle();
+    void this.#settle().then(() => this.#tellPresence(connection, true));
     const reason = await connection.closed;
     this.#connection = undefined;
     this.#sinceMs = clock.monotonicMs();
     this.#incoming.ended();
     return reason;
+  }
+
+  /** After the subscriptions: who sees it may speak at once. */
+  async #tellPresence(connection: Connection, isThere: boolean): Promise<void> {
+    const said = this.#presence?.message(isThere);
+    // Where it fails the connection is over, and the will says it.
+    if (said) await connection.publish(said.topic, said.payload, true).catch(() => {});
   }
 
   #settleSoon(): void {

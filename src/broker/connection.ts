@@ -37,6 +37,8 @@ export interface ConnectionOptions {
   clientId: string;
   version: 5 | 3;
   sessionExpiryMs: number;
+  /** What the broker says for this client, retained, when the connection breaks. */
+  will?: { topic: string; payload: string };
   clock: Clock;
   incoming: Receiver;
 }
@@ -137,7 +139,7 @@ export class Connection {
   }
 
   async #greet(parser: Parser): Promise<void> {
-    const { clientId, version, sessionExpiryMs, credentials, address } = this.#options;
+    const { clientId, version, sessionExpiryMs, credentials, address, will } = this.#options;
     const username = credentials.username ?? address.username;
     const password = credentials.password ?? address.password;
     const greeted = new Promise<void>((resolve, reject) => {
@@ -165,6 +167,7 @@ export class Connection {
       keepalive: KEEPALIVE_S,
       ...(username === undefined ? {} : { username }),
       ...(password === undefined ? {} : { password: Buffer.from(password) }),
+      ...(will ? { will: { topic: will.topic, payload: Buffer.from(will.payload), qos: 1, retain: true } } : {}),
       ...(version === 5
         ? {
             properties: {

@@ -20,6 +20,7 @@ import type { Journal } from '../reactions/journal.ts';
 import { createPerformer } from '../reactions/perform.ts';
 import { ReactionRunner } from '../reactions/runner.ts';
 import { tagNames } from '../reactions/tag-names.ts';
+import { SOURCE_KINDS } from '../sources/kinds.ts';
 import { gatewayName } from '../store/gateway-identity.ts';
 import type { Remote } from '../store/store-api.ts';
 import { CatchUp } from '../webhook/catch-up.ts';
@@ -199,7 +200,8 @@ export class EventsFlow {
   }
 
   async #followBrokers(tags: Tags): Promise<string[]> {
-    const sources = [...tags.sources.values()].filter((source) => source.kind === 'mqtt');
+    const kinds = SOURCE_KINDS.filter(({ publishes }) => publishes).map(({ kind }) => kind);
+    const sources = [...tags.sources.values()].filter((source) => kinds.includes(source.kind));
     return this.brokers.set(sources as Source<BrokerSpec>[]);
   }
 

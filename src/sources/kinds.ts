@@ -6,5 +6,6 @@ import { MODBUS } from './modbus/modbus-kind.ts';
 import { MQTT } from './mqtt/mqtt-kind.ts';
 import { SIMULATE } from './simulate/simulate-kind.ts';
 import type { SourceKind } from './source-kind.ts';
+import { SPARKPLUG } from './sparkplug/sparkplug-kind.ts';
 
-export const SOURCE_KINDS: readonly SourceKind[] = [MODBUS, MQTT, CSV, EXEC, HOST, SIMULATE];
+export const SOURCE_KINDS: readonly SourceKind[] = [MODBUS, MQTT, SPARKPLUG, CSV, EXEC, HOST, SIMULATE];

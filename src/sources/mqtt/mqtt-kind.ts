@@ -81,12 +81,9 @@ export const MQTT: SourceKind<BrokerSpec, MqttValue> = {
     },
   },
   needs: { member: 'topic', example: 'topic: site/ft101' },
-  readSource,
+  readSource: (raw, report) => readBroker('mqtt', raw, report),
   readValue,
-  placeOf({ url }) {
-    const { protocol, hostname, port } = new URL(url);
-    return { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: Number(port || PORTS[protocol]) };
-  },
+  placeOf: placeOfBroker,
   addressOf: (_, { topic, at = '' }) => `${topic}${at === '' ? '' : ` ${at}`}`,
   async open(context) {
     const { MqttSource } = await import('./mqtt-source.ts');
@@ -104,11 +101,17 @@ export const MQTT: SourceKind<BrokerSpec, MqttValue> = {
   },
 };
 
-function readSource(raw: Members, report: MemberReport): BrokerSpec | undefined {
-  const url = String(raw.mqtt);
+export function placeOfBroker({ url }: BrokerSpec): { host: string; port: number } {
+  const { protocol, hostname, port } = new URL(url);
+  return { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: Number(port || PORTS[protocol]) };
+}
+
+/** What stands of a broker in a source whose address is `member`. */
+export function readBroker(member: 'mqtt' | 'sparkplug', raw: Members, report: MemberReport): BrokerSpec | undefined {
+  const url = String(raw[member]);
   const wrong = wrongUrl(url);
   if (wrong !== undefined) {
-    report.problem('mqtt', `"${printable(url)}" ${wrong}`, 'write for example mqtt://127.0.0.1:1883');
+    report.problem(member, `"${printable(url)}" ${wrong}`, 'write for example mqtt://127.0.0.1:1883');
     return undefined;
   }
   const expiry = readDuration(String(raw.session_expiry ?? SEVEN_DAYS));
@@ -118,9 +121,9 @@ function readSource(raw: Members, report: MemberReport): BrokerSpec | undefined 
     return undefined;
   }
   const isSecure = /^(mqtts|wss):/i.test(url);
-  for (const member of ['ca', 'cert', 'key'] as const) {
-    if (raw[member] === undefined || isSecure) continue;
-    report.problem(member, `${member} means nothing without TLS`, 'write mqtts:// or wss://, or remove it');
+  for (const file of ['ca', 'cert', 'key'] as const) {
+    if (raw[file] === undefined || isSecure) continue;
+    report.problem(file, `${file} means nothing without TLS`, 'write mqtts:// or wss://, or remove it');
     return undefined;
   }
   if ((raw.cert === undefined) !== (raw.key === undefined)) {

@@ -1,0 +1,185 @@
+import { codeOf, messageOf, TagferryError } from '../../base/errors.ts';
+import { plain } from '../../base/foreign-text.ts';
+import type { Broker } from '../../broker/broker.ts';
+import type { Message } from '../../broker/connection.ts';
+import { isTimeTaken } from '../draft.ts';
+import type { Point } from '../points.ts';
+import type { RunningSource, SourceContext, SourceState } from '../source-kind.ts';
+import { TroubleLog } from '../trouble-log.ts';
+import { EdgeNode, type NodeOutcome } from './edge-node.ts';
+import { decodePayload, numberOf } from './payload.ts';
+import { rebirthCommand } from './rebirth-command.ts';
+import type { SparkplugSpec, SparkplugValue } from './sparkplug-spec.ts';
+
+type Context = SourceContext<SparkplugSpec, SparkplugValue>;
+
+const NAMESPACE = 'spBv1.0';
+const MAX_PAYLOAD_BYTES = 1024 * 1024;
+/** A node is asked for its birth certificate at most so often. */
+const REBIRTH_MS = 60_000;
+/** How often it is looked whether the connection is a new one. */
+const LOOK_MS = 500;
+const MS_OF_DAY = 86_400_000;
+const DONE = Promise.resolve();
+
+interface Known {
+  group: string;
+  name: string;
+  node: EdgeNode;
+  askedMs: number;
+}
+
+/**
+ * Edge nodes of a Sparkplug B broker, listened to as a host application does. A message is confirmed when its values are on disk;
+ * most come with QoS 0, so what is missed is known by its sequence number, and the node is asked for all of its values anew.
+ */
+export class SparkplugSource implements RunningSource {
+  readonly #context: Context;
+  readonly #broker: Broker;
+  readonly #trouble: TroubleLog;
+  /** By `node/path`. */
+  readonly #points: ReadonlyMap<string, readonly Point<SparkplugValue>[]>;
+  readonly #nodes = new Map<string, Known>();
+  #leave: (() => void)[] = [];
+  #cancelLook: () => void = () => {};
+  #connectedSinceMs: number | undefined;
+  #isStopped = false;
+  #errors = 0;
+
+  /** Throws where there is no such broker. */
+  constructor(context: Context) {
+    const { source, brokers, points, log, clock } = context;
+    const broker = brokers.get(source.name);
+    if (!broker) throw new TagferryError(`there is no broker ${source.name}`, { code: 'broker.unknown' });
+    this.#context = context;
+    this.#broker = broker;
+    this.#points = Map.groupBy(points, ({ spec }) => spec.metric);
+    this.#trouble = new TroubleLog(log, clock);
+  }
+
+  start(): void {
+    const { qos, group = '+' } = this.#context.source.spec;
+    const names = new Set([...this.#points.keys()].map((metric) => metric.slice(0, metric.indexOf('/'))));
+    const stalled = () => this.#context.gate.hurry();
+    const handler = (message: Message) => this.#take(message);
+    for (const name of names) {
+      this.#leave.push(this.#broker.subscribe(`${NAMESPACE}/${group}/+/${name}/#`, handler, { qos, stalled }));
+      // Of a group that is named, the node can be asked before it says anything.
+      if (group !== '+') this.#nodeOf(group, name);
+    }
+    this.#look();
+  }
+
+  async stop(isGone = false): Promise<void> {
+    this.#isStopped = true;
+    this.#cancelLook();
+    if (isGone) for (const leave of this.#leave.splice(0)) leave();
+    this.#context.gate.hurry();
+    await this.#context.gate.settled().catch(() => {});
+  }
+
+  state(): SourceState {
+    const { connected, sinceMs, problem, failures, dropped, window, certificateEndsMs } = this.#broker.state();
+    const leftMs = certificateEndsMs === undefined ? undefined : certificateEndsMs - this.#context.clock.wallMs();
+    const stale = [...this.#nodes.values()].filter(({ node }) => node.isStale).map(({ name }) => name);
+    const waits =
+      stale.length > 0 ? `the birth certificate of ${stale.slice(0, 3).join(', ')} is waited for` : undefined;
+    const words = problem ?? waits;
+    return {
+      connected,
+      sinceMs,
+      ...(words === undefined ? {} : { problem: plain(words) }),
+      errors: this.#errors + failures + dropped,
+      window,
+      pollsLate: 0,
+      ...(leftMs === undefined ? {} : { certificateDaysLeft: Math.floor(leftMs / MS_OF_DAY) }),
+    };
+  }
+
+  /** What was said while nobody listened is unknown: with a new connection every node begins anew. */
+  #look(): void {
+    this.#meet();
+    this.#cancelLook = this.#context.clock.after(LOOK_MS, () => this.#look());
+  }
+
+  /** Before the first message of a connection is looked at, or soon after it where none comes. */
+  #meet(): void {
+    const { connected, sinceMs } = this.#broker.state();
+    if (!connected || sinceMs === this.#connectedSinceMs) return;
+    this.#connectedSinceMs = sinceMs;
+    for (const known of this.#nodes.values()) {
+      known.node.miss();
+      known.askedMs = Number.NEGATIVE_INFINITY;
+      this.#askForBirth(known, 'the connection is new');
+    }
+  }
+
+  #nodeOf(group: string, name: string): Known {
+    const key = `${group}/${name}`;
+    const known = this.#nodes.get(key) ?? { group, name, node: new EdgeNode(), askedMs: Number.NEGATIVE_INFINITY };
+    this.#nodes.set(key, known);
+    return known;
+  }
+
+  /** Throws what is to be tried again. */
+  #take({ topic, payload }: Message): Promise<void> {
+    const { gate } = this.#context;
+    if (this.#isStopped) throw new TagferryError('the source has stopped', { code: 'source.stopped', retryable: true });
+    if (gate.isFull)
+      throw new TagferryError('too many values wait for the disk', { code: 'source.busy', retryable: true });
+    const [, group, type, name, device, ...more] = topic.split('/');
+    if (group === undefined || type === undefined || name === undefined || more.length > 0) return DONE;
+    // What hosts, and we, say to the node.
+    if (type.endsWith('CMD')) return DONE;
+    this.#meet();
+    const known = this.#nodeOf(group, name);
+    try {
+      if (payload.length > MAX_PAYLOAD_BYTES) throw new RangeError('it is larger than 1 MiB');
+      this.#carryOut(known, known.node.take({ type, device, payload: decodePayload(payload) }), payload);
+      this.#trouble.over('sparkplug.unreadable', { topic }, 'Messages of a topic can be read again', topic);
+    } catch (error) {
+      this.#errors++;
+      known.node.miss();
+      const fields = { source: this.#context.source.name, topic: plain(topic), error: messageOf(error) };
+      this.#trouble.again({ event: 'sparkplug.unreadable', ...fields }, 'A message cannot be read', topic);
+      this.#askForBirth(known, 'a message could not be read');
+    }
+    return gate.committed();
+  }
+
+  #carryOut(known: Known, { values, died, rebirth, unknown }: NodeOutcome, payload: Uint8Array): void {
+    const { gate } = this.#context;
+    const timeMs = values.some(({ metric }) => metric.timeMs === undefined) ? decodePayload(payload).timeMs : undefined;
+    for (const { path, metric, born } of values) {
+      for (const point of this.#points.get(`${known.name}/${path}`) ?? []) {
+        const number = metric.isNull ? undefined : numberOf(metric, born);
+        const time = metric.timeMs ?? timeMs;
+        if (number === undefined) gate.fail(point);
+        else gate.take(point, number, time !== undefined && isTimeTaken(time) ? time : undefined, metric.quality);
+      }
+    }
+    if (died !== undefined) {
+      for (const [metric, points] of this.#points) {
+        if (metric.startsWith(`${known.name}/${died}`)) for (const point of points) gate.fail(point);
+      }
+    }
+    this.#errors += unknown;
+    if (rebirth !== undefined) this.#askForBirth(known, rebirth);
+  }
+
+  #askForBirth(known: Known, reason: string): void {
+    const { clock, log, source } = this.#context;
+    if (!source.spec.rebirth || this.#isStopped) return;
+    const nowMs = clock.monotonicMs();
+    if (nowMs - known.askedMs < REBIRTH_MS) return;
+    known.askedMs = nowMs;
+    const fields = { source: source.name, node: plain(known.name), reason };
+    log.info({ event: 'sparkplug.rebirth', ...fields }, 'A node is asked for its birth certificate');
+    const topic = `${NAMESPACE}/${known.group}/NCMD/${known.name}`;
+    this.#broker.publish(topic, rebirthCommand(Math.round(clock.wallMs()))).catch((error: unknown) => {
+      // It is asked for with the next message, or the next connection.
+      known.askedMs = Number.NEGATIVE_INFINITY;
+      log.debug({ event: 'sparkplug.rebirth_failed', ...fields, code: codeOf(error) }, 'A node could not be asked');
+    });
+  }
+}

@@ -1,0 +1,160 @@
+import { connectAsync, type MqttClient } from 'mqtt';
+import { newClient } from 'sparkplug-client';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import type { SourceReport } from '../../src/sources/source-report.ts';
+import { Mosquitto } from '../broker/mosquitto.ts';
+import { AgentProcess } from './agent-process.ts';
+
+/** Eclipse Tahu's edge node. */
+interface TahuNode {
+  on(event: 'birth' | 'ncmd', listener: () => void): void;
+  publishNodeBirth(payload: object): void;
+  publishNodeData(payload: object): void;
+  publishDeviceBirth(device: string, payload: object): void;
+  publishDeviceData(device: string, payload: object): void;
+  publishDeviceDeath(device: string, payload: object): void;
+  stop(): void;
+}
+
+let sandbox: Sandbox;
+let mosquitto: Mosquitto;
+let agent: AgentProcess;
+let nodes: TahuNode[];
+let watcher: MqttClient;
+
+beforeEach(async () => {
+  sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
+  await sandbox.start();
+  mosquitto = await Mosquitto.make();
+  await mosquitto.start();
+  nodes = [];
+});
+afterEach(async () => {
+  for (const node of nodes) node.stop();
+  watcher?.end(true);
+  await agent.dispose();
+  await mosquitto.dispose();
+  await sandbox.stop();
+});
+
+const url = () => `mqtt://127.0.0.1:${mosquitto.port}`;
+const stored = (key: string) => sandbox.values.list(881, key);
+
+async function report(): Promise<SourceReport> {
+  return ((await agent.status()).sources as SourceReport[])[0]!;
+}
+
+/** A node that counts: each number once, at its own time; its births tell the last. */
+class Counter {
+  readonly #node: TahuNode;
+  n = 0;
+  births = 0;
+
+  constructor(name: string) {
+    this.#node = newClient({
+      serverUrl: url(),
+      username: '',
+      password: '',
+      groupId: 'Plant1',
+      edgeNode: name,
+      clientId: `${name}-${nodes.length}`,
+      version: 'spBv1.0',
+      publishDeath: true,
+    }) as unknown as TahuNode;
+    nodes.push(this.#node);
+    this.#node.on('birth', () => this.#bear());
+    // The only command that is sent.
+    this.#node.on('ncmd', () => this.#bear());
+  }
+
+  #bear(): void {
+    this.births++;
+    const timestamp = 1_700_000_000_000 + this.n;
+    const control = { name: 'Node Control/Rebirth', type: 'Boolean', value: false };
+    this.#node.publishNodeBirth({ timestamp, metrics: [control, this.#metric({ name: 'Line/Count' })] });
+    const pressure = { name: 'Pressure', alias: 9, timestamp, type: 'Int16', value: -this.n };
+    this.#node.publishDeviceBirth('press', { timestamp, metrics: [pressure] });
+  }
+
+  #metric(more: object) {
+    return { alias: 3, timestamp: 1_700_000_000_000 + this.n, type: 'Int32', value: this.n, ...more };
+  }
+
+  say(): void {
+    this.n++;
+    const timestamp = 1_700_000_000_000 + this.n;
+    const properties = { Quality: { type: 'Int32', value: this.n % 2 === 0 ? 192 : 64 } };
+    this.#node.publishNodeData({ timestamp, metrics: [this.#metric({ properties })] });
+    this.#node.publishDeviceData('press', {
+      timestamp,
+      metrics: [{ alias: 9, timestamp, type: 'Int16', value: -this.n }],
+    });
+  }
+
+  leave(): void {
+    this.#node.stop();
+  }
+}
+
+describe('edge nodes of Sparkplug B', () => {
+  it('give each value once, with its own time and quality, over a reboot of the node and restarts of the agent', async () => {
+    const values =
+      'count: { unit: 1, from: cells, metric: "press-4/Line/Count" }, pressure: { unit: 1, from: cells, metric: press-4/press/Pressure, on_failure: bad }';
+    const tags = `sources: { cells: { sparkplug: "${url()}", group: Plant1, primary_host: gateway } }
+tags: { T-1: { asset: 881, values: { ${values} } } }\n`;
+    agent = new AgentProcess(sandbox.url, { tags });
+    watcher = await connectAsync(url());
+    const states: { online: boolean; timestamp: number }[] = [];
+    watcher.on('message', (_, payload) => states.push(JSON.parse(payload.toString())));
+    await watcher.subscribeAsync('spBv1.0/STATE/gateway');
+    await agent.start();
+    await agent.until(() => states.at(-1)?.online === true, 'the host says that it is there');
+    const counter = new Counter('press-4');
+    await agent.until(() => stored('count').length === 1, 'its birth has arrived');
+    for (let n = 0; n < 50; n++) counter.say();
+    await agent.until(() => stored('count').length === 51 && stored('pressure').length === 51, 'all it said arrived');
+    const at = (key: string) => new Map(stored(key).map((one) => [one.timestampMs - 1_700_000_000_000, one]));
+    expect([...at('count')].map(([n, { value, status }]) => [n, value, status])).toEqual(
+      Array.from({ length: 51 }, (_, n) => [n, n, n === 0 ? undefined : n % 2 === 0 ? 'good' : 'uncertain']),
+    );
+    expect([...at('pressure')].map(([n, { value }]) => [n, value])).toEqual(
+      Array.from({ length: 51 }, (_, n) => [n, n === 0 ? 0 : -n]),
+    );
+    // While the agent is away the node speaks on, with QoS 0: what it says is gone, the state of now is not.
+    expect(await agent.end('SIGTERM')).toBe(0);
+    await agent.until(() => states.at(-1)?.online === false, 'the host has said that it goes').catch(() => {});
+    expect(states.at(-1)!.online).toBe(false);
+    for (let n = 0; n < 10; n++) counter.say();
+    const births = counter.births;
+    await agent.start();
+    await agent.until(() => counter.births > births, 'it is asked for its birth');
+    await agent.until(() => at('count').has(counter.n), 'its state of now has arrived');
+    counter.say();
+    await agent.until(() => at('count').has(counter.n), 'it goes on by aliases');
+    // Killed, the will speaks for it.
+    await agent.end('SIGKILL');
+    for (let tries = 0; states.at(-1)!.online && tries < 500; tries++) await new Promise((r) => setTimeout(r, 20));
+    expect(states.at(-1)!.online).toBe(false);
+    const beforeKill = counter.births;
+    await agent.start();
+    await agent.until(() => states.at(-1)!.online, 'it is there again');
+    await agent.until(() => counter.births > beforeKill, 'it asks for a birth again');
+    counter.say();
+    await agent.until(() => at('pressure').has(counter.n), 'and hears what follows on it');
+    // The node reboots: its values are bad, until it is born again.
+    const before = stored('pressure').length;
+    counter.leave();
+    await agent.until(() => stored('pressure').length > before, 'its death was heard');
+    expect(stored('pressure').at(-1)).toMatchObject({ status: 'bad' });
+    await agent.until(async () => /press-4/.test((await report()).problem ?? ''), 'the state says so');
+    const again = new Counter('press-4');
+    again.n = 1_000;
+    await agent.until(() => at('count').has(1_000), 'it is born again');
+    again.say();
+    await agent.until(() => at('count').has(1_001), 'and speaks');
+    // Invented nothing: every number stands at its own time.
+    for (const [n, { value }] of at('count')) expect(value).toBe(n);
+    expect((await report()).connected).toBe(true);
+  });
+});
