@@ -20,7 +20,8 @@ import { ManualClock } from '../doubles/manual-clock.ts';
 
 export interface Work {
   folder: string;
-  kind: 'fill' | 'random' | 'steps' | 'drain';
+  /** `log`: as `fill`, and nothing is flushed. */
+  kind: 'fill' | 'log' | 'random' | 'steps' | 'drain';
   seed: number;
   /** The number of the first value. */
   first: number;
@@ -96,12 +97,12 @@ function open(): void {
   const values = {
     bounds: { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' },
     flushAfterMs: 50,
-    flushValues: work.kind === 'fill' ? 1_000_000 : 2_000,
+    flushValues: work.kind === 'fill' || work.kind === 'log' ? 1_000_000 : 2_000,
     stepSize: { values: 400, segments: 40 },
   };
   const opened = ask<OpenedStore>('thread', 'open', { stateDir: work.folder, holder: 'daemon', values });
   catalogue = new SeriesCatalogue(opened.series);
-  say({ opened: { setAside: opened.setAside }, facts: opened.facts });
+  say({ opened: { setAside: opened.setAside }, facts: { isCarrying: opened.facts.isCarrying, damaged: [] } });
 }
 
 function commit(count: number): StoreFacts | undefined {
@@ -201,6 +202,10 @@ if (work.kind === 'fill') {
     if (step % 20 === 19) post(1 + random(4), 'backlog', 40);
   }
   for (let i = 0; i < 3; i++) commit(60);
+  ask('thread', 'close');
+  say({ done: true });
+} else if (work.kind === 'log') {
+  for (let step = 0; step < work.steps; step++) commit(1_000);
   ask('thread', 'close');
   say({ done: true });
 } else if (work.kind === 'steps') {

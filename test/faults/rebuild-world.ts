@@ -9,6 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { expect } from 'vitest';
+import type { Salvage } from '../../src/buffer/recovery/salvage.ts';
 import { mapPages, PAGE, SECTOR } from './page-map.ts';
 import type { Said, Told, Work } from './rebuild-process.ts';
 
@@ -34,6 +35,7 @@ export class RebuildWorld {
   /** Values that are told as lost, and pages of which nobody knows any more what stood on them. */
   told = 0;
   unreadPages = 0;
+  lostAtEdges = 0;
   failures: string[] = [];
 
   constructor(library: string) {
@@ -128,18 +130,23 @@ export class RebuildWorld {
         isCarrying = said.facts.isCarrying;
         for (const { values, file, salvaged } of said.facts.damaged) {
           this.told += values;
-          this.unreadPages += salvaged?.unreadPages ?? 0;
+          this.#note(salvaged);
           if (file) setAside++;
         }
       }
       for (const { salvaged } of said.opened?.setAside ?? []) {
         setAside++;
-        this.unreadPages += (salvaged && 'unreadPages' in salvaged && salvaged.unreadPages) || 0;
+        if (salvaged && 'values' in salvaged) this.#note(salvaged);
       }
       if (said.quarantined && !said.done) for (const number of said.quarantined) this.quarantined.add(number);
       if (said.done) isDone = true;
     }
     return { isDone, setAside };
+  }
+
+  #note(salvaged: Salvage | undefined): void {
+    this.unreadPages += salvaged?.unreadPages ?? 0;
+    this.lostAtEdges += salvaged?.lostAtEdges ?? 0;
   }
 
   /** Numbers that stood in a bad sector of any file. */
