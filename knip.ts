@@ -13,6 +13,7 @@ export default {
     'scripts/*.ts',
     'scripts/soak.d/soak.ts',
     'scripts/deb/*.ts',
+    'scripts/release.d/{licences,notes,oci,sbom}.ts',
     'scripts/bench/*.ts',
     'scripts/bench/sources/*.ts',
     'scripts/bench/contenders/race.ts',

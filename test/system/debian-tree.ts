@@ -34,7 +34,7 @@ const MASKED = [
  * The suite is this machine's own; `TAGFERRY_SYSTEM_SUITE` names another (bullseye has systemd 247, trixie 257).
  */
 export async function debianTree(): Promise<string> {
-  const suite = process.env.TAGFERRY_SYSTEM_SUITE ?? codenameOfThisMachine();
+  const suite = systemSuite();
   const cache = join(CHECKOUT, '.cache/system');
   const tree = join(cache, suite);
   if (existsSync(tree)) return tree;
@@ -58,23 +58,30 @@ export async function debianTree(): Promise<string> {
   return tree;
 }
 
-function codenameOfThisMachine(): string {
+/** The Debian that system tests boot. */
+export function systemSuite(): string {
+  return process.env.TAGFERRY_SYSTEM_SUITE ?? suiteOfThisMachine();
+}
+
+/** The Debian of this machine. */
+export function suiteOfThisMachine(): string {
   const name = /^VERSION_CODENAME=(\S+)$/m.exec(readFileSync('/etc/os-release', 'utf8'))?.[1];
   if (name === undefined) throw new Error('/etc/os-release names no Debian suite: set TAGFERRY_SYSTEM_SUITE');
   return name;
 }
 
 /** Where apt gets the suite of this machine from. */
-async function mirror(): Promise<string> {
+export async function mirror(): Promise<string> {
   const format = '$(CODENAME) $(COMPONENT) $(REPO_URI)';
   const { stdout } = await run('apt-get', ['indextargets', '--format', format, 'Created-By: Packages']);
-  const own = codenameOfThisMachine();
+  const own = suiteOfThisMachine();
   const line = stdout.split('\n').find((target) => target.startsWith(`${own} main `));
   if (line === undefined) throw new Error(`apt knows no source for ${own} main: run apt-get update`);
   return line.split(' ')[2]!;
 }
 
-async function aptProxy(): Promise<Record<string, string>> {
+/** The proxy by which apt goes, as debootstrap takes it. */
+export async function aptProxy(): Promise<Record<string, string>> {
   const { stdout } = await run('apt-config', ['shell', 'proxy', 'Acquire::http::Proxy']);
   const proxy = /^proxy='(.+)'$/m.exec(stdout)?.[1];
   return proxy === undefined ? {} : { http_proxy: proxy };

@@ -112,13 +112,13 @@ export class Gateway {
   }
 
   /** Waits until the pusher has so many more acknowledged. */
-  async pushed(more: number): Promise<void> {
+  async pushed(more: number, withinMs?: number): Promise<void> {
     const before = this.acknowledged().length;
-    await until(`${more} more values are acknowledged`, () => this.acknowledged().length >= before + more);
+    await until(`${more} more values are acknowledged`, () => this.acknowledged().length >= before + more, withinMs);
   }
 
   /** Of the acknowledged values, those that the sandbox does not have; waits a while for them to arrive. */
-  async missing(): Promise<number[]> {
+  async missing(withinMs = 90_000): Promise<number[]> {
     let missing: number[] = [];
     try {
       await until(
@@ -127,7 +127,7 @@ export class Gateway {
           missing = await this.missingNow();
           return missing.length === 0;
         },
-        90_000,
+        withinMs,
       );
     } catch {
       // What is missing says more than that time is up.
@@ -156,11 +156,12 @@ export class Gateway {
   }
 
   /** Waits for the service to be up again under another process. */
-  async restarted(oldPid: number): Promise<void> {
-    await until('systemd has restarted the service', async () => {
+  async restarted(oldPid: number, withinMs?: number): Promise<void> {
+    const isBack = async () => {
       const state = await this.machine.property('tagferry', 'ActiveState');
       return state === 'active' && (await this.mainPid()) !== oldPid;
-    });
+    };
+    await until('systemd has restarted the service', isBack, withinMs);
   }
 
   dropIn(name: string, text: string): Promise<string> {

@@ -1,0 +1,56 @@
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+
+/** A package of npm inside of an unpacked .deb. */
+export interface Bundled {
+  /** `node_modules/a/node_modules/b`, as package-lock.json calls it. */
+  path: string;
+  name: string;
+  version: string;
+  /** As its package.json declares it. */
+  licence: string | undefined;
+  /** Files with the words of its licence. */
+  texts: readonly string[];
+}
+
+/** What is inside the package's node_modules, by path; `tree`: an unpacked .deb. */
+export function bundledPackages(tree: string): Bundled[] {
+  const root = join(tree, 'usr/lib/tagferry');
+  const found: Bundled[] = [];
+  const look = (modules: string) => {
+    for (const entry of readdirSync(join(root, modules))) {
+      if (entry.startsWith('@')) look(join(modules, entry));
+      else if (existsSync(join(root, modules, entry, 'package.json'))) add(join(modules, entry));
+    }
+  };
+  const add = (path: string) => {
+    const { name, version, license, licenses } = JSON.parse(readFileSync(join(root, path, 'package.json'), 'utf8')) as {
+      name: string;
+      version: string;
+      license?: string | { type?: string };
+      licenses?: { type?: string }[];
+    };
+    const declared =
+      typeof license === 'string' ? license : (license?.type ?? licenses?.map(({ type }) => type).join(' OR '));
+    const texts = readdirSync(join(root, path)).filter((file) => /^(licen[cs]e|copying)/i.test(file));
+    found.push({
+      path,
+      name,
+      version,
+      licence: declared,
+      texts: texts.toSorted().map((file) => join(root, path, file)),
+    });
+    if (existsSync(join(root, path, 'node_modules'))) look(join(path, 'node_modules'));
+  };
+  look('node_modules');
+  return found.toSorted((one, other) => (one.path < other.path ? -1 : 1));
+}
+
+/** Where `require(name)` leads from a package, among these. */
+export function resolved(from: string, name: string, all: ReadonlySet<string>): string | undefined {
+  for (let at = from; ; at = dirname(at)) {
+    const path = join(at === '.' ? '' : at, 'node_modules', name);
+    if (all.has(path)) return path;
+    if (at === '.') return undefined;
+  }
+}

@@ -1,0 +1,175 @@
+// Long: 4 min
+/**
+ * The package for arm64, installed by apt from the release's own repository on a Debian with systemd, and the main job through it: the
+ * runtime, SQLite's driver and the store thread are those of arm64, run by qemu; shell and systemd are this machine's.
+ */
+import { execFile } from 'node:child_process';
+import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { aptProxy, CHECKOUT, mirror, systemSuite } from '../system/debian-tree.ts';
+import { buildDeb, Gateway } from '../system/gateway.ts';
+import { until } from '../system/machine.ts';
+
+const run = promisify(execFile);
+const PATIENCE_MS = 900_000;
+/** A start under qemu takes a dozen seconds of a processor, on a busy machine minutes. */
+const QEMU_MS = 240_000;
+const UNIT = 'tagferry.service';
+const QEMU = '/usr/bin/qemu-aarch64-static';
+
+let folder: string;
+let gateway: Gateway;
+
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'tagferry-arm64-'));
+  const platform = await buildDeb(folder, 'amd64', '--fast', '--version', '0.0.1');
+  const older = await buildDeb(folder, 'arm64', '--fast', '--version', '0.0.2');
+  const newer = await buildDeb(folder, 'arm64', '--fast', '--version', '0.0.3');
+  gateway = await Gateway.boot();
+  const { machine } = gateway;
+  // The platform, which stays what this machine is.
+  await gateway.install(platform);
+  await gateway.startSandbox();
+  await machine.sh('dpkg --purge tagferry');
+  // The C library of arm64 beside that of amd64, as Debian's multiarch has it.
+  await machine.sh('dpkg --add-architecture arm64');
+  for (const file of await librariesOfArm64()) machine.put(file, `/root/arm64/${basename(file)}`);
+  await machine.sh('dpkg -i --force-depends /root/arm64/*.deb', { timeoutMs: PATIENCE_MS });
+  // What the kernel would do by itself where qemu is registered with it: the runtime is put beside its place, and qemu runs it.
+  machine.put(QEMU, QEMU);
+  machine.write('/usr/local/lib/arm64-node', `#!/bin/sh\nexec ${QEMU} /usr/lib/tagferry/bin/node.arm64 "$@"\n`, 0o755);
+  await machine.sh(`chmod 755 ${QEMU}
+    mkdir -p /usr/lib/tagferry/bin
+    dpkg-divert --quiet --local --no-rename --divert /usr/lib/tagferry/bin/node.arm64 --add /usr/lib/tagferry/bin/node
+    ln -s /usr/local/lib/arm64-node /usr/lib/tagferry/bin/node`);
+  await publish([older]);
+  await machine.sh(
+    'mkdir -p /etc/apt/keyrings; cp /srv/apt/tagferry-archive-keyring.gpg /etc/apt/keyrings/tagferry.gpg',
+  );
+  machine.write('/etc/apt/sources.list', 'deb [signed-by=/etc/apt/keyrings/tagferry.gpg] file:/srv/apt stable main\n');
+  await publish([older, newer], '/srv/apt.newer');
+}, 900_000);
+
+afterAll(async () => {
+  await gateway?.stop();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+afterEach(async ({ task }) => {
+  if (task.result?.state !== 'fail') return;
+  process.stderr.write(
+    `${await gateway.machine.sh('journalctl --no-pager -n 80 2>&1; dpkg -l "tagferry*" 2>&1 || true')}\n`,
+  );
+});
+
+/** By an apt of its own, so that this machine's knows nothing of arm64. */
+async function librariesOfArm64(): Promise<string[]> {
+  const root = join(folder, 'apt');
+  for (const part of ['state/lists/partial', 'cache/archives/partial', 'etc/apt.conf.d', 'etc/preferences.d', 'got'])
+    mkdirSync(join(root, part), { recursive: true });
+  const keyring = '/usr/share/keyrings/debian-archive-keyring.gpg';
+  writeFileSync(join(root, 'etc/sources.list'), `deb [signed-by=${keyring}] ${await mirror()} ${systemSuite()} main\n`);
+  writeFileSync(join(root, 'status'), '');
+  const own = Object.entries({
+    'Dir::State': join(root, 'state'),
+    'Dir::State::status': join(root, 'status'),
+    'Dir::Cache': join(root, 'cache'),
+    'Dir::Etc': join(root, 'etc'),
+    'APT::Architecture': 'arm64',
+    'APT::Architectures': 'arm64',
+    'APT::Sandbox::User': 'root',
+    'Acquire::Languages': 'none',
+  }).flatMap(([name, value]) => ['-o', `${name}=${value}`]);
+  const env = { ...process.env, ...(await aptProxy()) };
+  const apt = (...args: string[]) =>
+    run('apt-get', [...own, ...args], { cwd: join(root, 'got'), env, maxBuffer: 64_000_000 });
+  await apt('update', '-qq');
+  const gcc = (await run('apt-cache', [...own, 'depends', 'libstdc++6'], { env })).stdout.match(/gcc-\d+-base/)![0];
+  await apt('download', 'libc6', 'libgcc-s1', 'libstdc++6', gcc);
+  const { stdout } = await run('find', [join(root, 'got'), '-name', '*.deb']);
+  return stdout.trim().split('\n');
+}
+
+/** A repository with these packages, made and signed as scripts/release does, put into the machine. */
+async function publish(debs: readonly string[], place = '/srv/apt'): Promise<void> {
+  const repository = mkdtempSync(join(folder, 'repository-'));
+  const env = { ...process.env, GNUPGHOME: join(folder, 'gnupg') };
+  mkdirSync(join(repository, 'pool/main/t/tagferry'), { recursive: true });
+  for (const deb of debs) copyFileSync(deb, join(repository, 'pool/main/t/tagferry', basename(deb)));
+  await run(join(CHECKOUT, 'scripts/release.d/apt-index'), [repository, '1793534400']);
+  if (debs.length === 1) {
+    mkdirSync(env.GNUPGHOME, { mode: 0o700 });
+    await run(
+      'gpg',
+      ['--batch', '--passphrase', '', '--quick-generate-key', 'apt@tagferry.invalid', 'ed25519', 'sign', 'never'],
+      { env },
+    );
+  }
+  const dists = join(repository, 'dists/stable');
+  await run('gpg', ['--batch', '--export', '--output', join(repository, 'tagferry-archive-keyring.gpg')], { env });
+  await run('gpg', ['--batch', '--clearsign', '--output', join(dists, 'InRelease'), join(dists, 'Release')], { env });
+  const { stdout } = await run('find', [repository, '-type', 'f', '-printf', '%P\n']);
+  for (const name of stdout.trim().split('\n')) gateway.machine.put(join(repository, name), join(place, name));
+}
+
+const arm64Process = async () => gateway.machine.sh(`tr '\\0' ' ' </proc/${await gateway.mainPid()}/cmdline`);
+
+describe('the package for arm64', { timeout: PATIENCE_MS }, () => {
+  it('is installed by apt from the signed repository, and its program runs', async () => {
+    const said = await gateway.machine.sh(
+      'apt-get update 2>&1; apt-get install --yes --no-install-recommends tagferry:arm64 2>&1',
+      { timeoutMs: PATIENCE_MS },
+    );
+    expect(said).not.toMatch(/^[WE]:/m);
+    expect(await gateway.machine.sh("dpkg-query -W -f '${Architecture} ${Version} ${Status}' tagferry")).toBe(
+      'arm64 0.0.2 install ok installed',
+    );
+    expect(await gateway.machine.sh('od -An -tu2 -j18 -N2 /usr/lib/tagferry/bin/node.arm64')).toBe('183');
+    expect(await gateway.machine.sh('tagferry --version')).toBe('0.0.2');
+    expect(await gateway.machine.sh(`/usr/lib/tagferry/bin/node -p 'process.arch'`)).toBe('arm64');
+  });
+
+  it('carries every value to the platform, through an outage and a kill -9, counted there', async () => {
+    await gateway.configure();
+    await gateway.machine.sh(`systemctl enable --now ${UNIT}`, { timeoutMs: PATIENCE_MS });
+    expect(await arm64Process()).toContain('qemu-aarch64-static');
+    await gateway.startPusher();
+    await gateway.pushed(100, QEMU_MS);
+    await gateway.sandbox('POST', 'offline', { mode: 'refuse' });
+    await gateway.pushed(60, QEMU_MS);
+    const pid = await gateway.mainPid();
+    await gateway.machine.sh(`kill -KILL ${pid}`);
+    await gateway.restarted(pid, QEMU_MS);
+    await gateway.pushed(60, QEMU_MS);
+    await gateway.sandbox('POST', 'online');
+    await gateway.stopPusher();
+    expect(gateway.acknowledged().length).toBeGreaterThanOrEqual(220);
+    expect(await gateway.missing(QEMU_MS)).toEqual([]);
+  });
+
+  it('is upgraded by apt with values on disk, and none is missing', async () => {
+    await gateway.sandbox('POST', 'offline', { mode: 'refuse' });
+    await gateway.startPusher();
+    await gateway.pushed(40, QEMU_MS);
+    await gateway.stopPusher();
+    const pid = await gateway.mainPid();
+    const said = await gateway.machine.sh(
+      'rm -r /srv/apt; mv /srv/apt.newer /srv/apt; apt-get update 2>&1; apt-get --yes upgrade 2>&1',
+      {
+        timeoutMs: PATIENCE_MS,
+      },
+    );
+    expect(said).toContain('tagferry:arm64 (0.0.3) over (0.0.2)');
+    await gateway.restarted(pid, QEMU_MS);
+    await gateway.sandbox('POST', 'online');
+    expect(await gateway.missing(QEMU_MS)).toEqual([]);
+    expect(await gateway.machine.sh('tagferry --version')).toBe('0.0.3');
+    await until('it is stopped in order', async () => {
+      await gateway.machine.sh(`systemctl stop ${UNIT}`);
+      return (await gateway.machine.property(UNIT, 'ActiveState')) === 'inactive';
+    });
+  });
+});

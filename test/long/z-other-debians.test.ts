@@ -1,0 +1,24 @@
+// Long: 14 min
+import { execFile } from 'node:child_process';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { describe, expect, it } from 'vitest';
+import { CHECKOUT, suiteOfThisMachine } from '../system/debian-tree.ts';
+
+const run = promisify(execFile);
+const SUITES = ['bullseye', 'bookworm', 'trixie'];
+
+/** A gateway's life as test/system tells it, under the systemd of the other Debians that the package is for. */
+describe.for(SUITES.filter((suite) => suite !== suiteOfThisMachine()))('a gateway with Debian %s', (suite) => {
+  it('goes through all that test/system tells of', { timeout: 1_800_000 }, async () => {
+    const stories = ['gateway', 'operated', 'purge', 'terminal'].map((name) => `test/system/${name}.test.ts`);
+    const env = { ...process.env, TAGFERRY_SYSTEM_SUITE: suite, ALL: '', VITEST: '', NO_COLOR: '1' };
+    const told = await run(join(CHECKOUT, 'node_modules/.bin/vitest'), ['run', ...stories], {
+      cwd: CHECKOUT,
+      env,
+      maxBuffer: 64_000_000,
+    }).catch((error: { stdout: string; stderr: string }) => error);
+    expect('code' in told ? `${told.stdout}${told.stderr}` : '').toBe('');
+    expect(told.stdout).toMatch(new RegExp(`Test Files +${stories.length} passed`));
+  });
+});
