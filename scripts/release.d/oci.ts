@@ -69,7 +69,10 @@ for (const image of images) {
   manifests.push({
     ...manifest,
     platform: { architecture, os: 'linux', ...(architecture === 'arm64' ? { variant: 'v8' } : {}) },
-    annotations: { 'org.opencontainers.image.ref.name': images.length === 1 ? `tagferry:${version}` : `tagferry:${version}-${architecture}` },
+    annotations: {
+      'org.opencontainers.image.ref.name':
+        images.length === 1 ? `tagferry:${version}` : `tagferry:${version}-${architecture}`,
+    },
   });
 }
 // Tools that look for a name find the list of all, which they choose their architecture from.
@@ -81,7 +84,10 @@ const top =
         schemaVersion: 2,
         mediaType: `${MEDIA}.index.v1+json`,
         manifests: [
-          { ...blob(`${MEDIA}.index.v1+json`, all), annotations: { 'org.opencontainers.image.ref.name': `tagferry:${version}` } },
+          {
+            ...blob(`${MEDIA}.index.v1+json`, all),
+            annotations: { 'org.opencontainers.image.ref.name': `tagferry:${version}` },
+          },
         ],
       };
 writeFileSync(join(folder, 'index.json'), JSON.stringify(top));

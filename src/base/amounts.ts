@@ -7,9 +7,16 @@ export function countText(count: number): string {
   return NUMBERS.format(count);
 }
 
-/** `1 event`, `2 events` */
-export function counted(count: number, what: string): string {
-  return `${countText(count)} ${what}${count === 1 ? '' : 's'}`;
+/** `1 event`, `2 events`; with a verb in both forms `1 value is`, `2 values are`. Every count that people read is written here. */
+export function counted(count: number, what: string, verbOfOne = '', verbOfMany = verbOfOne): string {
+  const verb = count === 1 ? verbOfOne : verbOfMany;
+  return `${countText(count)} ${nounFor(count, what)}${verb === '' ? '' : ` ${verb}`}`;
+}
+
+/** The noun alone, for a count that is not written. */
+export function nounFor(count: number, what: string): string {
+  if (count === 1 || what === 'series') return what;
+  return /[^aeiou]y$/.test(what) ? `${what.slice(0, -1)}ies` : `${what}s`;
 }
 
 /** `480 kB`, `1.2 GB`; 1,000 bytes a kB, as docs/interface.md writes sizes. */

@@ -47,13 +47,50 @@ export function fitted(text: string, stream: { isTTY?: boolean; columns?: number
     .join('\n');
 }
 
-/** Columns as wide as they need, two spaces apart; the last one is not filled up. Cut at `width` where one is given. */
-export function table(rows: readonly (readonly string[])[], width = Number.POSITIVE_INFINITY): string {
+/** Narrower than this, what does not fit is not cut: its cells stand below each other. */
+const NARROW = 60;
+
+/**
+ * Columns as wide as they need, two spaces apart; the last one is not filled up. Cut at `width` where one is given. On a narrow terminal a
+ * row that does not fit becomes a block, its cells under each other by the names of the first row; of two columns the second is wrapped.
+ */
+export function table(rows: readonly (readonly string[])[], width = narrowWidth()): string {
   const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0)));
+  const whole = widths.reduce((sum, one) => sum + one + 2, -2);
+  if (whole > width && width < NARROW)
+    return widths.length > 2 ? blocks(rows, width) : pairs(rows, widths[0] ?? 0, width);
   return rows
     .map((row) => {
       const line = row.map((cell, i) => cell.padEnd(widths[i] ?? 0)).join('  ');
       return cut(line.trimEnd(), width);
     })
     .join('\n');
+}
+
+/** Of standard output where it is a narrow terminal; what is wider may break lines as it does. */
+function narrowWidth(): number {
+  const width = process.stdout.isTTY ? widthOf(process.stdout) : Number.POSITIVE_INFINITY;
+  return width < NARROW ? width : Number.POSITIVE_INFINITY;
+}
+
+function pairs(rows: readonly (readonly string[])[], first: number, width: number): string {
+  const indent = first + 2 <= width / 2 ? first + 2 : 2;
+  return rows
+    .flatMap(([label = '', text = '']) => {
+      const lines = wrapped(text, width - indent).map((line) => `${' '.repeat(indent)}${line}`.trimEnd());
+      if (label.length > indent - 2) return [cut(label, width), ...(text === '' ? [] : lines)];
+      return [`${label.padEnd(indent)}${lines[0]!.slice(indent)}`.trimEnd(), ...lines.slice(1)];
+    })
+    .join('\n');
+}
+
+function blocks([head = [], ...rows]: readonly (readonly string[])[], width: number): string {
+  const label = Math.max(...head.map((name) => name.length));
+  const block = (row: readonly string[]) =>
+    pairs(
+      row.flatMap((cell, i) => (cell === '' ? [] : [[head[i] ?? '', cell]])),
+      label,
+      width,
+    );
+  return rows.map(block).join('\n\n');
 }

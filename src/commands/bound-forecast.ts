@@ -1,3 +1,4 @@
+import { nounFor } from '../base/amounts.ts';
 import type { DropForecast } from '../buffer/space/dropping.ts';
 import { readSettingsLeniently } from '../config/configuration.ts';
 import { type Problem, Problems } from '../config/problem.ts';
@@ -18,7 +19,7 @@ export async function warnOfDrops(config: string | undefined, directory: string)
     return [];
   }
   const parts = [
-    ...(drops.values > 0 ? [`about ${drops.values} values that were not posted`] : []),
+    ...(drops.values > 0 ? [`about ${drops.values} ${nounFor(drops.values, 'value')} not posted`] : []),
     ...(drops.quarantined > 0 ? [`about ${drops.quarantined} in quarantine`] : []),
   ];
   if (parts.length === 0) return [];

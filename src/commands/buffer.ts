@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { createReadStream } from 'node:fs';
 import { createInterface } from 'node:readline/promises';
 import type { Command } from 'commander';
+import { counted } from '../base/amounts.ts';
 import { systemClock } from '../base/clock.ts';
 import { codeOf, TagferryError, UsageError } from '../base/errors.ts';
 import { jsonText } from '../base/foreign-text.ts';
@@ -73,7 +74,11 @@ export function define(program: Command): void {
   chosen(buffer.command('requeue').description('send quarantined values again')).action((flags: Choice) =>
     withBuffer(async (to) => {
       const answer = await to.ask<{ requeued: number }>('buffer/requeue', choiceOf(flags));
-      print(flags.json ? jsonText(answer, 0) : `${counted(answer.requeued)} left quarantine and will be posted again.`);
+      print(
+        flags.json
+          ? jsonText(answer, 0)
+          : `${counted(answer.requeued, 'value')} left quarantine and will be posted again.`,
+      );
     }),
   );
 
@@ -90,9 +95,14 @@ export function define(program: Command): void {
           to_asset: numberOf('--to-asset', flags.toAsset),
         };
         const answer = await to.ask<{ retargeted: number; under_way: number }>('buffer/retarget', params);
-        const rest = answer.under_way > 0 ? ` ${counted(answer.under_way)} were being posted and stay: try again.` : '';
+        const rest =
+          answer.under_way > 0
+            ? ` ${counted(answer.under_way, 'value', 'was', 'were')} being posted and not moved: try again.`
+            : '';
         print(
-          flags.json ? jsonText(answer, 0) : `${counted(answer.retargeted)} go to asset ${flags.toAsset} now.${rest}`,
+          flags.json
+            ? jsonText(answer, 0)
+            : `${counted(answer.retargeted, 'value', 'goes', 'go')} to asset ${flags.toAsset} now.${rest}`,
         );
         if (answer.under_way > 0) process.exitCode = 1;
       }),
@@ -123,13 +133,15 @@ async function importValues(connection: BufferConnection, file: string, flags: {
     if (flags.json) print(jsonText({ values: stored, problems: total.problems, problem_count: total.problemCount }, 0));
     else
       process.stderr.write(
-        `${[...lines, ...more, stored > 0 ? `${counted(stored)} before that are stored` : 'nothing is stored'].join('\n')}\n`,
+        `${[...lines, ...more, stored > 0 ? `before that ${counted(stored, 'value', 'is', 'are')} stored` : 'nothing is stored'].join('\n')}\n`,
       );
     process.exitCode = 1;
     return;
   }
   print(
-    flags.json ? jsonText({ values: total.values, problems: [] }, 0) : `${counted(total.values)} are in the buffer.`,
+    flags.json
+      ? jsonText({ values: total.values, problems: [] }, 0)
+      : `${counted(total.values, 'value', 'is', 'are')} in the buffer.`,
   );
 }
 
@@ -198,15 +210,15 @@ async function purgeValues(connection: BufferConnection, flags: PurgeFlags): Pro
     return;
   }
   const answer = await connection.ask<PurgeAnswer>('buffer/purge', { ...choice, before_ms: beforeMs, all: flags.all });
-  print(flags.json ? jsonText(answer, 0) : `${counted(answer.purged)} are deleted.`);
+  print(flags.json ? jsonText(answer, 0) : `${counted(answer.purged, 'value', 'is', 'are')} deleted.`);
   const { failure, waiting = 0 } = answer;
   if (!failure) return;
   const rest =
     waiting === 0
       ? 'The rest was not looked at.'
       : connection.isDaemon
-        ? `${counted(waiting)} more are being deleted: the daemon tries again until they are. The rest was not looked at.`
-        : `${counted(waiting)} more, and the rest, still stand.`;
+        ? `${counted(waiting, 'more value', 'is', 'are')} being deleted: the daemon tries again until they are. The rest was not looked at.`
+        : `${counted(waiting, 'value')} more, and the rest, still stand.`;
   throw new TagferryError(`not everything could be deleted: ${failure.message}. ${rest}`, {
     code: failure.code,
     hint: failure.hint ?? 'Free some space on the file system of STATE_DIR, then purge again.',
@@ -232,7 +244,7 @@ async function isSure(
   const { series } = await connection.ask<{ series: ListedSeries[] }>('buffer/ls', choice);
   const values = series.reduce((sum, row) => sum + row.values, 0);
   const which = beforeMs === undefined ? '' : ` those with a timestamp before ${new Date(beforeMs).toISOString()} of`;
-  const question = `Delete${which} ${counted(values)} of ${series.length} series? They were not delivered. [y/N] `;
+  const question = `Delete${which} ${counted(values, 'value')} of ${series.length} series? They were not delivered. [y/N] `;
   const terminal = createInterface({ input: process.stdin, output: process.stderr });
   try {
     return /^y(es)?$/i.test((await terminal.question(question)).trim());
@@ -248,10 +260,6 @@ function beforeOf(text: string): number {
   const age = readDuration(text);
   if ('value' in age) return systemClock.wallMs() - age.value;
   throw new UsageError(`--older-than ${JSON.stringify(text)} ${age.reason}`, `Or give a date: ${age.instead}.`);
-}
-
-function counted(values: number): string {
-  return `${values.toLocaleString('en')} ${values === 1 ? 'value' : 'values'}`;
 }
 
 function print(text: string): void {

@@ -1,6 +1,7 @@
 import { Command } from 'commander';
 import { endWithReader, reportError } from '../base/command-end.ts';
 import { version } from '../base/installation.ts';
+import { fitHelp } from './help-text.ts';
 
 interface Verb {
   name: string;
@@ -118,7 +119,7 @@ function configFirst(args: readonly string[]): string[] {
 /** Runs one verb; sets the exit status, never throws. */
 export async function runCommandLine(argv: readonly string[]): Promise<void> {
   const args = configFirst(argv.slice(2));
-  const program = new Command('tagferry')
+  const program = fitHelp(new Command('tagferry'))
     .description('Carries instrumentation values from the plant to an asset data service, and its events back.')
     .version(version())
     .option('--config <dir>', 'configuration folder (default: $TAGFERRY_CONFIG, /etc/tagferry, ./config)')

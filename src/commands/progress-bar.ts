@@ -1,3 +1,4 @@
+import { counted } from '../base/amounts.ts';
 import type { Clock } from '../base/clock.ts';
 
 const WIDTH = 30;
@@ -33,15 +34,14 @@ export class ProgressBar {
   }
 
   #draw(done: number): void {
-    const count = done.toLocaleString('en');
     if (this.#total <= 0) {
-      this.#stream.write(`\r${count} values`);
+      this.#stream.write(`\r${counted(done, 'value')}`);
       return;
     }
     // Values that come in or are delivered meanwhile: never more than whole.
     const share = Math.min(1, done / this.#total);
     const full = Math.round(share * WIDTH);
     const bar = `${'█'.repeat(full)}${'░'.repeat(WIDTH - full)}`;
-    this.#stream.write(`\r${bar} ${String(Math.round(share * 100)).padStart(3)} % ${count} values`);
+    this.#stream.write(`\r${bar} ${String(Math.round(share * 100)).padStart(3)} % ${counted(done, 'value')}`);
   }
 }

@@ -61,7 +61,7 @@ function notesOf(source: SourceReport): string[] {
   if (problem !== null) notes.push(`${plain(name)}: ${plain(problem)}`);
   if (problem !== null && hint !== null) notes.push(`  ${plain(hint)}`);
   if (window && window.size !== null && window.used >= window.size) {
-    notes.push(`${plain(name)}: its window of ${window.size} messages is full, it waits for the disk`);
+    notes.push(`${plain(name)}: its window (${counted(window.size, 'message')}) is full, it waits for the disk`);
   }
   if (days !== null && days < 30) notes.push(`${plain(name)}: a certificate ends in ${counted(days, 'day')}`);
   return notes;

@@ -36,8 +36,10 @@ export function statusScreen(status: ShownStatus, width: number, paint: Paint, o
   };
   const { state } = status;
   const head = `tagferry ${status.version}  `;
-  const tail = `  up ${durationText(status.uptime_seconds)}, pid ${status.pid}`;
-  lines.push(head + paint(state, state === 'online' ? 'green' : 'red') + tail);
+  const up = `up ${durationText(status.uptime_seconds)}, pid ${status.pid}`;
+  const fits = head.length + state.length + 2 + up.length <= width;
+  lines.push(head + paint(state, state === 'online' ? 'green' : 'red') + (fits ? `  ${up}` : ''));
+  if (!fits) put('', up);
   put('platform', status.platform);
   put('session', sessionText(status.session), !status.session.usable);
   for (const text of troubleTexts(status.session.last_error)) put('', text, true, true);

@@ -1,3 +1,4 @@
+import { nounFor } from '../base/amounts.ts';
 import { insteadOf, nearestName } from '../base/nearest.ts';
 import type { EventType } from '../contract/events.ts';
 import { isMembers, namesObjectOf, type Outline, outlineAt, pathsOf } from './event-outline.ts';
@@ -170,7 +171,7 @@ function tagsObstacle(tags: readonly NamedTag[], type: EventType, types: readonl
   const whose = tags.length === 1 ? `tag "${printable(tags[0]!.tag)}" has none` : 'none of the tags has one';
   return {
     reason: `${naming} only an instrumentation, and ${whose}`,
-    instead: `add instrumentation: to the tag${tags.length === 1 ? '' : 's'} in tags.yaml`,
+    instead: `add instrumentation: to the ${nounFor(tags.length, 'tag')} in tags.yaml`,
   };
 }
 

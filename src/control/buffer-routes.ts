@@ -1,5 +1,6 @@
 /** What `tagferry buffer` asks, of a running daemon through the control socket or of a state folder that it opened itself. */
 
+import { counted } from '../base/amounts.ts';
 import type { Clock } from '../base/clock.ts';
 import { StoreError, UsageError } from '../base/errors.ts';
 import type { SeriesListing } from '../buffer/operator/listing.ts';
@@ -196,7 +197,7 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
 /** The values of steps that all came to an end; throws what stopped them, with how far they came. */
 function whole({ values, waiting, failure }: StepsOutcome): number {
   if (!failure) return values;
-  const far = `${values} values are moved, ${waiting} more wait for the disk`;
+  const far = `${counted(values, 'value', 'is', 'are')} moved, ${waiting} more to be moved when the disk lets it`;
   const { code, retryable, hint } = failure;
   throw new StoreError(`${failure.message}: ${far}`, {
     code,

@@ -1,3 +1,4 @@
+import { counted } from '../base/amounts.ts';
 import { TagferryError } from '../base/errors.ts';
 
 /** One value that cannot be taken. `index` counts the values of a request from 0; `field` is empty where the whole value is wrong. */
@@ -38,8 +39,7 @@ export class RefusedValues extends TagferryError {
 
   constructor(problems: ProblemList) {
     const { count } = problems;
-    const values = count === 1 ? '1 value is' : `${count} values are`;
-    super(`${values} wrong; nothing of the request is stored`, {
+    super(`${counted(count, 'value', 'is', 'are')} wrong; nothing of the request is stored`, {
       code: 'intake.refused',
       hint: 'Mend the values that `problems` names and send the whole request again.',
     });

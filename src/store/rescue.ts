@@ -9,7 +9,9 @@
  * whole. However often a card garbles what is written, there is a first rescue at once, and then one in ten minutes at most. What
  * was pending in memory is forgotten, as by a crash; a crash in between leaves the old file, or the new one.
  */
+
 import { basename } from 'node:path';
+import { counted } from '../base/amounts.ts';
 import type { Clock } from '../base/clock.ts';
 import { saysCorrupt } from '../base/database.ts';
 import { codeOf, messageOf, StoreError } from '../base/errors.ts';
@@ -85,7 +87,7 @@ export class Rescue {
 
   #refusal(restMs: number): StoreError {
     const name = basename(this.#work.path);
-    const times = `${this.#tries} ${this.#tries === 1 ? 'rescue' : 'rescues'}`;
+    const times = counted(this.#tries, 'rescue');
     return new StoreError(
       `${name} is corrupt, ${times} did not help (${this.#words}); the next in ${Math.ceil(restMs / 1000)} s`,
       { code: 'store.corrupt', retryable: true, hint: hintFor(name, this.#tries) },

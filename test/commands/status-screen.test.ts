@@ -146,6 +146,21 @@ describe('the status screen', () => {
     expect(screen).toContain('and 3 more: tagferry status --json');
   });
 
+  it('stays within 40 columns on the worst day', () => {
+    const lines = statusScreen(BAD_DAY, 40, (text) => text).split('\n');
+    expect(
+      lines.filter(
+        (line) =>
+          line.length > 40 &&
+          line
+            .trim()
+            .split(/\s{2,}/)
+            .at(-1)!
+            .includes(' '),
+      ),
+    ).toEqual([]);
+  });
+
   it('cuts no error and no advice on a screen, and nothing at all in a pipe', () => {
     const flat = (screen: string) => screen.replaceAll(/\s+/g, ' ');
     const screen = statusScreen(BAD_DAY, 80, (text) => text);

@@ -98,7 +98,7 @@ describe('tagferry buffer purge on a full disk', () => {
     const { status, stdout, stderr } = await verb('buffer', 'purge', '--yes', '--tag', 'FT-101');
     expect([status, stdout]).toEqual([1, '0 values are deleted.\n']);
     expect(stderr).toContain('not everything could be deleted: the disk refuses writes (SQLITE_FULL).');
-    expect(stderr).toMatch(/12,000 values more are being deleted: the daemon tries again/);
+    expect(stderr).toMatch(/12,000 more values are being deleted: the daemon tries again/);
     expect(stderr).toContain('Free space on the file system of STATE_DIR');
     const dropped = () => agent.metric('tagferry_values_dropped_total{reason="purge"}');
     expect(await dropped()).toBe(0);

@@ -124,7 +124,7 @@ describe('the package for arm64', { timeout: PATIENCE_MS }, () => {
       { timeoutMs: PATIENCE_MS },
     );
     expect(said).not.toMatch(/^[WE]:/m);
-    expect(await gateway.machine.sh("dpkg-query -W -f '${Architecture} ${Version} ${Status}' tagferry")).toBe(
+    expect(await gateway.machine.sh(`dpkg-query -W -f '\${Architecture} \${Version} \${Status}' tagferry`)).toBe(
       'arm64 0.0.2 install ok installed',
     );
     expect(await gateway.machine.sh('od -An -tu2 -j18 -N2 /usr/lib/tagferry/bin/node.arm64')).toBe('183');

@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { appendFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { countText } from '../../src/base/amounts.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import type { SourceReport } from '../../src/sources/source-report.ts';
 import { runVerb } from '../commands/verb-run.ts';
@@ -69,7 +70,7 @@ describe('a folder of files', () => {
       sum: (ROWS * (ROWS - 1)) / 2,
     });
     expect(readFileSync(join(drop, 'done/export.csv.report.txt'), 'utf8')).toBe(
-      `export.csv: ${ROWS} values of ${ROWS} rows were taken, 0 could not be.\n`,
+      `export.csv: ${countText(ROWS)} values of ${countText(ROWS)} rows were taken, 0 could not be.\n`,
     );
     expect(below('')).toEqual(['done']);
   });

@@ -141,10 +141,10 @@ describe('the count', () => {
   it('does not come out with any of its numbers wrong', () => {
     const wrong: [Partial<Count>, RegExp][] = [
       [{ sent: 0, acknowledged: 0, atPlatform: 0 }, /no value was acknowledged/],
-      [{ acknowledged: 40 }, /20 of 60 values were not acknowledged/],
-      [{ missing: 1, atPlatform: 59 }, /1 acknowledged values are missing/],
-      [{ invented: 2, atPlatform: 62 }, /2 values at the platform were never sent/],
-      [{ different: 3 }, /3 values at the platform differ/],
+      [{ acknowledged: 40 }, /20 of 60 values not acknowledged/],
+      [{ missing: 1, atPlatform: 59 }, /1 acknowledged value is missing/],
+      [{ invented: 2, atPlatform: 62 }, /2 values at the platform never sent/],
+      [{ different: 3 }, /3 values at the platform not as sent/],
     ];
     for (const [change, words] of wrong) expect(problemsOf({ ...right, ...change }).join()).toMatch(words);
   });

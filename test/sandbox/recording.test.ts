@@ -202,7 +202,7 @@ describe('a record', () => {
     const same = await verb('replay', record);
     expect(same).toEqual({
       code: 0,
-      text: '6 requests were sent again; 0 were answered otherwise than recorded, 0 not compared.\n',
+      text: '6 requests were sent again; 0 answers differ from what was recorded, 0 not compared.\n',
     });
     expect(sandbox.values.list(882, 'flow')).toMatchObject([{ value: 8 }]);
 

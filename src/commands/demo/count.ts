@@ -1,3 +1,4 @@
+import { counted } from '../../base/amounts.ts';
 import type { Sandbox } from '../../sandbox/sandbox.ts';
 import type { Pusher } from './pusher.ts';
 
@@ -45,9 +46,10 @@ export function problemsOf(count: Count): string[] {
   const problems: string[] = [];
   const { sent, acknowledged } = count;
   if (acknowledged === 0) problems.push('no value was acknowledged');
-  else if (acknowledged !== sent) problems.push(`${sent - acknowledged} of ${sent} values were not acknowledged`);
-  if (count.missing > 0) problems.push(`${count.missing} acknowledged values are missing at the platform`);
-  if (count.invented > 0) problems.push(`${count.invented} values at the platform were never sent`);
-  if (count.different > 0) problems.push(`${count.different} values at the platform differ from what was sent`);
+  else if (acknowledged !== sent) problems.push(`${sent - acknowledged} of ${counted(sent, 'value')} not acknowledged`);
+  if (count.missing > 0)
+    problems.push(`${counted(count.missing, 'acknowledged value', 'is', 'are')} missing at the platform`);
+  if (count.invented > 0) problems.push(`${counted(count.invented, 'value')} at the platform never sent`);
+  if (count.different > 0) problems.push(`${counted(count.different, 'value')} at the platform not as sent`);
   return problems;
 }

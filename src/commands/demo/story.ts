@@ -2,7 +2,9 @@
  * The demo's story, act by act. Each act causes something, waits until it can be seen at the other end, and says so. What
  * never comes ends the story with `MissingStepError`; the count at the end is taken all the same.
  */
+
 import { existsSync, readFileSync } from 'node:fs';
+import { counted } from '../../base/amounts.ts';
 import type { Clock } from '../../base/clock.ts';
 import { TagferryError } from '../../base/errors.ts';
 import { SANDBOX_CREDENTIALS, type Sandbox } from '../../sandbox/sandbox.ts';
@@ -213,7 +215,7 @@ export class Story {
       return [];
     }
     const problems = how === 0 ? [] : [`the agent stopped with ${how} instead of exit 0`];
-    return alive === 0 ? problems : [...problems, `${alive} tokens are still alive`];
+    return alive === 0 ? problems : [...problems, `${counted(alive, 'token', 'is', 'are')} still alive`];
   }
 
   /** Acknowledged values of some pushes that the platform does not have, of all tags or some. */

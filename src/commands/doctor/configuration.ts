@@ -1,4 +1,4 @@
-import { counted, timeText } from '../../base/amounts.ts';
+import { counted, nounFor, timeText } from '../../base/amounts.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { problemLine } from '../../config/problem.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
@@ -41,7 +41,7 @@ function inForceLines({
     lines.push(failure(check, `${since}: ${why}`, 'Mend the lines, then `tagferry reload`.'));
   }
   if (names.length > 0) {
-    const what = `changed after the service started: the credential${names.length === 1 ? '' : 's'} ${names.join(', ')}`;
+    const what = `changed after the service started: the ${nounFor(names.length, 'credential')} ${names.join(', ')}`;
     lines.push(failure(check, what, 'systemd hands them over at a start alone: `systemctl restart tagferry`.'));
   }
   if (keys.length > 0) {

@@ -1,3 +1,4 @@
+import { counted } from '../../base/amounts.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { RequestLog } from '../http/request-log.ts';
 import { CONTENT_RULES } from './content-rules.ts';
@@ -71,7 +72,7 @@ export class ClientExam {
       const open = watcher.open?.(nowMs);
       const offences = open === undefined ? broken : [...broken, open];
       const state = offences.length > 0 ? 'broken' : held > 0 ? 'held' : 'unseen';
-      const seen = offences.length > 0 ? offences.join('; ') : held > 0 ? `${held} times` : '';
+      const seen = offences.length > 0 ? offences.join('; ') : held > 0 ? counted(held, 'time') : '';
       return { id: rule.id, section: rule.section, requirement: rule.requirement, state, seen };
     });
   }

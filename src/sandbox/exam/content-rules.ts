@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { counted } from '../../base/amounts.ts';
 import { deprecationOf } from '../../contract/deprecations.ts';
 import { headerOf } from '../recording/exchange.ts';
 import { jsonObject, type Observed } from './observed.ts';
@@ -130,7 +131,7 @@ export const CONTENT_RULES: readonly Rule[] = [
           }
           if (came > 0) tally.held();
         },
-        open: () => (open.size === 0 ? undefined : `${open.size} values have not come again`),
+        open: () => (open.size === 0 ? undefined : `${counted(open.size, 'value', 'has', 'have')} not come again`),
       };
     },
   },

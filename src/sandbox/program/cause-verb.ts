@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import { counted } from '../../base/amounts.ts';
 import { UsageError } from '../../base/errors.ts';
 import { table } from '../../base/table.ts';
 import { EVENT_TYPES, isEventType } from '../../contract/events.ts';
@@ -100,7 +101,7 @@ async function eventRequestOf(
 }
 
 function causedText({ event_type, object, deliveries, note }: Caused): string {
-  const whom = deliveries === 0 ? `to no webhook: ${note}` : `to ${deliveries} webhook${deliveries === 1 ? '' : 's'}`;
+  const whom = deliveries === 0 ? `to no webhook: ${note}` : `to ${counted(deliveries, 'webhook')}`;
   return `${event_type} (${nounOf(object.kind)} ${object.id}), sent ${whom}`;
 }
 

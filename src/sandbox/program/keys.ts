@@ -1,3 +1,4 @@
+import { counted } from '../../base/amounts.ts';
 import type { EventType } from '../../contract/events.ts';
 import type { Caused, EventRequest, Sandbox } from '../sandbox.ts';
 import { nounOf } from '../site/records.ts';
@@ -116,5 +117,5 @@ function fault(key: string, what: string, press: Key['press']): Key {
 }
 
 function lineOf({ event_type, object, deliveries, note }: Caused): string {
-  return `${event_type} (${nounOf(object.kind)} ${object.id}): ${deliveries > 0 ? `to ${deliveries} webhook(s)` : note}`;
+  return `${event_type} (${nounOf(object.kind)} ${object.id}): ${deliveries > 0 ? `to ${counted(deliveries, 'webhook')}` : note}`;
 }

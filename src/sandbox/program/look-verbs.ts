@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { durationText } from '../../base/amounts.ts';
+import { counted, durationText } from '../../base/amounts.ts';
 import { UsageError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { table } from '../../base/table.ts';
@@ -219,9 +219,9 @@ function statusText(now: SandboxStatus): string {
     ['address', now.url],
     ['time', `${now.time}, ${now.speed} times as fast as yours`],
     ['platform', now.outage === null ? 'there' : `away (${plain(JSON.stringify(now.outage))})`],
-    ['values', `${now.values.stored} in ${now.values.posts} posts`],
+    ['values', `${now.values.stored} in ${counted(now.values.posts, 'post')}`],
     ['tokens alive', String(now.tokens.alive)],
-    ['webhooks', `${now.webhooks}; ${delivered} deliveries done, ${pending} pending, ${failed} failed`],
+    ['webhooks', `${now.webhooks}; ${counted(delivered, 'delivery')} done, ${pending} pending, ${failed} failed`],
     ['requests', String(now.requests)],
   ]);
 }

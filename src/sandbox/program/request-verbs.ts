@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import { counted } from '../../base/amounts.ts';
 import { UsageError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { table } from '../../base/table.ts';
@@ -62,7 +63,7 @@ export function addRequestVerbs(sandbox: Command): void {
   record.action((file: string, flags: { for?: string }) =>
     asAdmin(record, async (client, show) => {
       const count = await recordInto(client, file, flags.for === undefined ? undefined : duration('--for', flags.for));
-      show(`${count} requests are in ${file}.`, { file, count });
+      show(`${counted(count, 'request', 'is', 'are')} in ${file}.`, { file, count });
     }),
   );
 
@@ -81,7 +82,7 @@ export function addRequestVerbs(sandbox: Command): void {
         recorded,
         now,
       ]);
-      const summary = `${sent} requests were sent again; ${differences.length} were answered otherwise than recorded, ${skipped} not compared.`;
+      const summary = `${counted(sent, 'request', 'was', 'were')} sent again; ${counted(differences.length, 'answer', 'differs', 'differ')} from what was recorded, ${skipped} not compared.`;
       const list = rows.length === 0 ? '' : `${table([['id', 'method', 'path', 'recorded', 'now'], ...rows])}\n`;
       show(`${list}${summary}`, { sent, skipped, differences });
       if (differences.length > 0) process.exitCode = 1;

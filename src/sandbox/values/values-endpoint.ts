@@ -1,3 +1,4 @@
+import { counted } from '../../base/amounts.ts';
 import { MAX_BODY_BYTES, type ValuesBody } from '../../contract/values.ts';
 import { type Answer, type Call, idParam, jsonBody } from '../http/call.ts';
 import { page } from '../http/paging.ts';
@@ -49,7 +50,7 @@ function storyOf(series: readonly PostedSeries[], site: SiteModel, asset: number
   const values = series.reduce((sum, one) => sum + one.points.length, 0);
   const [first] = site.holdersOf('instrumentations', asset);
   const name = first?.tag ?? site.get('assets', asset)?.serial_number ?? String(asset);
-  return `${values} value${values === 1 ? '' : 's'} for ${name} (${series
+  return `${counted(values, 'value')} for ${name} (${series
     .map((one) => one.key)
     .join(', ')
     .slice(0, 80)})`;
@@ -79,7 +80,7 @@ function listKey(call: Call, context: ValuesContext): Answer {
     .list(id, call.params.key ?? '')
     .filter((value) => value.timestampMs >= fromMs && value.timestampMs <= toMs);
   const { items, pagination } = page(call, values);
-  const story = `${items.length} values of ${call.params.key?.slice(0, 80)} of asset ${id} are read`;
+  const story = `${counted(items.length, 'value')} of ${call.params.key?.slice(0, 80)} of asset ${id} read`;
   return { status: 200, body: { data: items.map(shown), pagination }, story };
 }
 

@@ -1,3 +1,4 @@
+import { counted } from '../../base/amounts.ts';
 import type { Webhook } from '../../contract/webhooks.ts';
 import { type Answer, type Call, idParam, isObject, objectBody } from '../http/call.ts';
 import { page } from '../http/paging.ts';
@@ -81,7 +82,7 @@ function list(call: Call, context: WebhookContext): Answer {
   const application = ownApplication(call, 'application');
   const own = [...context.registry.webhooks.values()].filter((webhook) => webhook.application === application);
   const { items, pagination } = page(call, own.map(shown));
-  return { status: 200, body: { webhooks: items, pagination }, story: `${own.length} webhooks are looked at` };
+  return { status: 200, body: { webhooks: items, pagination }, story: `${counted(own.length, 'webhook')} looked at` };
 }
 
 function create(call: Call, context: WebhookContext): Answer {
@@ -102,7 +103,7 @@ function create(call: Call, context: WebhookContext): Answer {
     status: 201,
     body: { ...shown(webhook), secret: webhook.secret },
     headers: { location: `${call.path.replace(/\/$/, '')}/${webhook.id}` },
-    story: `webhook ${webhook.id} is registered for ${event_types.length} event types`,
+    story: `webhook ${webhook.id} is registered for ${counted(event_types.length, 'event type')}`,
   };
 }
 
@@ -203,5 +204,5 @@ function resend(call: Call, context: WebhookContext): Answer {
     return delivery;
   });
   const started = context.engine.resend(deliveries);
-  return { status: 204, story: `${started} event${started === 1 ? '' : 's'} asked for again` };
+  return { status: 204, story: `${counted(started, 'event')} asked for again` };
 }

@@ -1,4 +1,5 @@
 /** How far a file was read: written in the commit that carries its values, so that a crash neither doubles nor loses a row. */
+import { counted } from '../../base/amounts.ts';
 import type { FolderFile } from './folder-files.ts';
 
 export interface FileProgress {
@@ -54,7 +55,9 @@ export function noteOdd(progress: FileProgress, line: number, odd: 'twice' | 'sk
 /** What stands beside a file in `done/` or `failed/`. */
 export function reportText(name: string, progress: FileProgress, failure: string | undefined, zone: string): string {
   const { rows, values, refused, problems, twice, skipped } = progress;
-  const lines = [`${name}: ${values} values of ${rows} rows were taken, ${refused} could not be.`];
+  const lines = [
+    `${name}: ${counted(values, 'value')} of ${counted(rows, 'row', 'was', 'were')} taken, ${refused} could not be.`,
+  ];
   if (failure !== undefined) lines.push(`It could not be read on: ${failure}`);
   if (twice) {
     lines.push(`Lines ${twice.join(' to ')}: an hour that came twice in ${zone}; taken in the order of the file.`);

@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { counted } from '../../base/amounts.ts';
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
 import { answerEarly, BodyChunks, promisedBytes, readBody } from '../../base/inbound/body.ts';
@@ -275,7 +276,8 @@ export class HttpPush {
       );
     }
     // Telegraf gives up on values of InfluxDB 1 only at these words, and repeats the batch otherwise.
-    const error = form === 'influx1' && refused > 0 ? { error: `partial write: ${refused} values dropped` } : {};
+    const error =
+      form === 'influx1' && refused > 0 ? { error: `partial write: ${counted(refused, 'value')} dropped` } : {};
     const nothing = accepted === 0 && refused > 0;
     const body = { ...outcome, ...(nothing ? { error: 'no value of the request is right' } : error) };
     const text = `${JSON.stringify(body)}\n`;
