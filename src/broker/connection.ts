@@ -91,9 +91,9 @@ export class Connection {
   #lastSentMs = 0;
   #lastHeardMs = 0;
   #cancelKeepalive: () => void = () => {};
-  #end!: (reason: unknown) => void;
+  readonly #ended = Promise.withResolvers<unknown>();
   /** Resolves with the reason when the connection is over. */
-  readonly closed: Promise<unknown>;
+  readonly closed = this.#ended.promise;
   /** The broker remembered this client: its subscriptions stand, and what it sent before comes again. */
   sessionPresent = false;
 
@@ -101,9 +101,6 @@ export class Connection {
     this.#stream = stream;
     this.#options = options;
     this.#encode = encode;
-    this.closed = new Promise((resolve) => {
-      this.#end = resolve;
-    });
     stream.on('error', (error) => {
       this.#error ??= error;
     });
@@ -330,7 +327,7 @@ export class Connection {
     const reason =
       this.#error ?? new BrokerError('the broker closed the connection', { code: 'broker.hung_up', retryable: true });
     this.#exchanges.end(reason);
-    this.#end(reason);
+    this.#ended.resolve(reason);
   }
 }
 

@@ -7,7 +7,7 @@ import type { Settings } from '../config/settings.ts';
 import type { Tag } from '../config/tags.ts';
 import { bufferRoutes } from '../control/buffer-routes.ts';
 import type { ControlRoutes } from '../control/control-server.ts';
-import { BufferFlow } from '../daemon/buffer-flow.ts';
+import { ClosedBuffer } from '../daemon/buffer-flow.ts';
 import { createMetrics } from '../ops/metrics.ts';
 import { Intake } from '../sources/intake.ts';
 import { SOURCE_KINDS } from '../sources/kinds.ts';
@@ -84,7 +84,7 @@ async function openFolder(config: string | undefined, environment: NodeJS.Proces
   const metrics = createMetrics(() => {
     throw new Error('nobody scrapes a verb');
   });
-  const flow = new BufferFlow({
+  const closed = new ClosedBuffer({
     // A verb looks: what a bound drops, the daemon drops.
     settings: { ...FALLBACK, ...settings, bufferFull: 'refuse-new', bufferMaxAgeMs: 0 },
     holder: 'verb',
@@ -95,8 +95,8 @@ async function openFolder(config: string | undefined, environment: NodeJS.Proces
   });
   const byInstrumentation = namesInstrumentation(settings.valuesPath ?? '');
   const tags = tagsOf(directory);
-  await flow.start().catch(async (error: unknown) => {
-    await flow.stop().catch(() => {});
+  const flow = await closed.open().catch(async (error: unknown) => {
+    await closed.stop().catch(() => {});
     throw error;
   });
   const intake = new Intake({

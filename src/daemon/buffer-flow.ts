@@ -1,4 +1,4 @@
-/** The buffer as a whole: its thread, the door for values, the view of the uplink, and what it says in the log. */
+/** The buffer as a whole: its thread, the gate for values, the view of the uplink, and what it says in the log. */
 import type { Clock } from '../base/clock.ts';
 import { messageOf, type StoreError } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
@@ -13,7 +13,7 @@ import type { Settings } from '../config/settings.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import { Stamps } from '../sources/stamps.ts';
 import type { Holder } from '../store/state-lock.ts';
-import type { Remote } from '../store/store-api.ts';
+import type { OpenedStore, Remote } from '../store/store-api.ts';
 import { StoreClient, type StoreThread } from '../store/store-client.ts';
 import type { SetAside } from '../store/store-messages.ts';
 import { DropLog, tellDamaged, tellDropped } from './drop-log.ts';
@@ -31,28 +31,106 @@ const DISK_FULL =
 
 const REBUILT = 'all that reads of the file that was set aside stands in the new buffer';
 
+export interface BufferOptions {
+  settings: Settings;
+  clock: Clock;
+  log: Logger;
+  metrics: Metrics;
+  onDeath: (error: Error) => void;
+  /** Time as far as it can be trusted: corrects what was stamped before. Left out: times leave as they are. */
+  trustedNowMs?: () => number | undefined;
+  /** Left out: the daemon. */
+  holder?: Holder;
+  /** Where the store thread was launched before. */
+  storeThread?: StoreThread | undefined;
+}
+
+/** The stores before they are open. */
+export class ClosedBuffer {
+  readonly #options: BufferOptions;
+  readonly #client: StoreClient<AgentStoreApi>;
+  readonly #setAside: SetAsideLog;
+
+  constructor(options: BufferOptions) {
+    this.#options = options;
+    this.#setAside = new SetAsideLog(options.log);
+    this.#client = new StoreClient(
+      storeThreadOptions(options.settings, options.holder),
+      { onDeath: options.onDeath, onSetAside: (store) => this.#setAside.tell(store) },
+      options.storeThread ?? agentStoreThread(),
+    );
+  }
+
+  /**
+   * Throws `store.locked` where another daemon has the state folder, and `store.unavailable` where the disk does not take writes
+   * now: then it may be called again, and `stop` must be otherwise.
+   */
+  async open(): Promise<BufferFlow> {
+    const opened = await this.#client.start();
+    for (const store of opened.setAside) this.#setAside.tell(store);
+    if (opened.folderNarrowedFrom !== undefined) {
+      this.#options.log.warn(
+        { event: 'store.folder_narrowed', mode: opened.folderNarrowedFrom },
+        "others could write in the state folder: it is now its owner's alone (0700)",
+      );
+    }
+    const stamps = new Stamps(await readStamps(this.#client.service('values')));
+    return new BufferFlow(this.#options, { client: this.#client, setAside: this.#setAside, opened, stamps });
+  }
+
+  async stop(): Promise<void> {
+    await this.#client.stop();
+  }
+}
+
+/** Tells of stores that were found corrupt, and counts them. */
+class SetAsideLog {
+  readonly #log: Logger;
+  count = 0;
+
+  constructor(log: Logger) {
+    this.#log = log;
+  }
+
+  tell({ store, file, salvaged }: SetAside): void {
+    this.count++;
+    this.#log.error(
+      { event: 'store.corrupt', store, setAsideAs: file, ...salvaged },
+      'a corrupt store was set aside, what could be read was carried over',
+    );
+  }
+}
+
+/** What the opening of the stores gave. */
+interface OpenedParts {
+  client: StoreClient<AgentStoreApi>;
+  setAside: SetAsideLog;
+  opened: OpenedStore;
+  stamps: Stamps;
+}
+
+/** The stores, open. */
 export class BufferFlow {
   readonly client: StoreClient<AgentStoreApi>;
   readonly #clock: Clock;
   readonly #log: Logger;
   #settings: Settings;
   readonly #metrics: Metrics;
-  readonly #trustedNowMs: (() => number | undefined) | undefined;
-  #facts!: StoreFacts;
+  #facts: StoreFacts;
   #lastRefusedMs = Number.NEGATIVE_INFINITY;
   #failures = 0;
   /** The last failure was a refusal by a bound or for want of space. */
   #isRefused = false;
   readonly #drops: DropLog;
+  readonly #setAside: SetAsideLog;
   readonly #repeats = new Repeats();
-  #lastProgressMs = 0;
-  setAside = 0;
-  catalogue!: SeriesCatalogue;
+  #lastProgressMs: number;
+  readonly catalogue: SeriesCatalogue;
   /** The one gate that gives times of arrival. */
-  stamps!: Stamps;
-  committer!: Committer;
-  outgoing!: StoredValues;
-  #series!: SeriesKeeping;
+  readonly stamps: Stamps;
+  readonly committer: Committer;
+  readonly outgoing: StoredValues;
+  readonly #series: SeriesKeeping;
   /** Whether a series is kept though nothing stands of it: those that tags.yaml names. */
   isKept: (series: number) => boolean = () => true;
   readonly values: Remote<AgentStoreApi['values']>;
@@ -60,97 +138,58 @@ export class BufferFlow {
   readonly inbox: Remote<AgentStoreApi['inbox']>;
   readonly holds: Remote<AgentStoreApi['holds']>;
 
-  constructor(options: {
-    settings: Settings;
-    clock: Clock;
-    log: Logger;
-    metrics: Metrics;
-    onDeath: (error: Error) => void;
-    /** Time as far as it can be trusted: corrects what was stamped before. Left out: times leave as they are. */
-    trustedNowMs?: () => number | undefined;
-    /** Left out: the daemon. */
-    holder?: Holder;
-    /** Where the store thread was launched before. */
-    storeThread?: StoreThread | undefined;
-  }) {
-    const { settings } = options;
+  constructor(options: BufferOptions, { client, setAside, opened, stamps }: OpenedParts) {
+    const { settings, clock, log, metrics, trustedNowMs } = options;
+    this.client = client;
     this.#settings = settings;
-    this.#clock = options.clock;
-    this.#drops = new DropLog(options.clock);
-    this.#log = options.log;
-    this.#metrics = options.metrics;
-    this.#trustedNowMs = options.trustedNowMs;
-    this.client = new StoreClient(
-      storeThreadOptions(settings, options.holder),
-      { onDeath: options.onDeath, onSetAside: (store) => this.#tellSetAside(store) },
-      options.storeThread ?? agentStoreThread(),
-    );
-    this.values = this.client.service('values');
-    this.operator = this.client.service('operator');
-    this.inbox = this.client.service('inbox');
-    this.holds = this.client.service('holds');
-  }
-
-  /**
-   * Opens the stores. Throws `store.locked` where another daemon has the state folder, and `store.unavailable` where the disk
-   * does not take writes now: then it may be called again, and `stop` must be otherwise.
-   */
-  async start(): Promise<void> {
-    const opened = await this.client.start();
-    for (const store of opened.setAside) this.#tellSetAside(store);
-    if (opened.folderNarrowedFrom !== undefined) {
-      this.#log.warn(
-        { event: 'store.folder_narrowed', mode: opened.folderNarrowedFrom },
-        "others could write in the state folder: it is now its owner's alone (0700)",
-      );
-    }
+    this.#clock = clock;
+    this.#log = log;
+    this.#metrics = metrics;
+    this.#drops = new DropLog(clock);
+    this.#setAside = setAside;
+    this.#facts = opened.facts;
+    this.#lastProgressMs = clock.monotonicMs();
+    this.values = client.service('values');
+    this.operator = client.service('operator');
+    this.inbox = client.service('inbox');
+    this.holds = client.service('holds');
     this.catalogue = new SeriesCatalogue(opened.series);
-    this.stamps = new Stamps(await readStamps(this.values));
+    this.stamps = stamps;
     this.committer = new Committer(this.values, {
-      clock: this.#clock,
+      clock,
       catalogue: this.catalogue,
-      ...commitPace(this.#settings),
+      ...commitPace(settings),
       onFacts: (facts) => this.#note(facts),
       onFailure: (error) => this.#noteFailure(error),
       onCommit: (values) => this.#noteCommit(values),
-      onEarly: () => this.#metrics.earlyCommits.inc({}),
-      notesOf: stampNotes(this.stamps),
+      onEarly: () => metrics.earlyCommits.inc({}),
+      notesOf: stampNotes(stamps),
     });
     this.#series = new SeriesKeeping({
       port: this.values,
       catalogue: this.catalogue,
       committer: this.committer,
-      clock: this.#clock,
+      clock,
       isKept: (series) => this.isKept(series),
-      onForgotten: (series) => this.stamps.forget(series),
+      onForgotten: (series) => stamps.forget(series),
     });
-    this.outgoing = new StoredValues(this.values, this.#clock, (facts) => this.committer.note(facts), {
-      ...(this.#trustedNowMs && this.#settings.clockUntrusted === 'correct' ? { nowMs: this.#trustedNowMs } : {}),
+    this.outgoing = new StoredValues(this.values, clock, (facts) => this.committer.note(facts), {
+      ...(trustedNowMs && settings.clockUntrusted === 'correct' ? { nowMs: trustedNowMs } : {}),
       restamped: (corrected, doubtful) => {
-        this.#metrics.restamped.inc({ outcome: 'corrected' }, corrected);
-        this.#metrics.restamped.inc({ outcome: 'doubtful' }, doubtful);
+        metrics.restamped.inc({ outcome: 'corrected' }, corrected);
+        metrics.restamped.inc({ outcome: 'doubtful' }, doubtful);
       },
     });
-    this.#lastProgressMs = this.#clock.monotonicMs();
     this.committer.note(opened.facts);
     this.#warnOfBounds(opened.facts);
-    this.#log.info(
-      {
-        event: 'store.opened',
-        values: this.bufferedValues,
-        bytes: opened.facts.disk.bytes,
-        series: opened.series.length,
-      },
-      'the buffer is open',
-    );
+    const { bytes } = opened.facts.disk;
+    const facts = { values: this.bufferedValues, bytes, series: opened.series.length };
+    log.info({ event: 'store.opened', ...facts }, 'the buffer is open');
   }
 
-  #tellSetAside({ store, file, salvaged }: SetAside): void {
-    this.setAside++;
-    this.#log.error(
-      { event: 'store.corrupt', store, setAsideAs: file, ...salvaged },
-      'a corrupt store was set aside, what could be read was carried over',
-    );
+  /** Stores that were found corrupt. */
+  get setAside(): number {
+    return this.#setAside.count;
   }
 
   /** After a reload: the pace of commits, and the bounds. */
@@ -196,14 +235,14 @@ export class BufferFlow {
 
   #note(facts: StoreFacts): void {
     this.#lastProgressMs = this.#clock.monotonicMs();
-    if (this.#facts?.isCarrying && !facts.isCarrying) this.#log.info({ event: 'store.rebuilt' }, REBUILT);
+    if (this.#facts.isCarrying && !facts.isCarrying) this.#log.info({ event: 'store.rebuilt' }, REBUILT);
     this.#facts = facts;
     for (const { reason, values } of facts.dropped) {
       this.#metrics.dropped.inc({ reason }, values);
       this.#drops.note(`dropped ${reason}`, values, tellDropped(this.#log, reason));
     }
     for (const { what, values, file, salvaged } of facts.damaged) {
-      this.setAside++;
+      this.#setAside.count++;
       if (file === undefined) {
         this.#drops.note(`damaged ${what}`, values, tellDamaged(this.#log, what));
       } else {
@@ -212,12 +251,12 @@ export class BufferFlow {
       }
     }
     this.#drops.settle(this.#lastProgressMs);
-    this.outgoing?.update(facts.lanes);
+    this.outgoing.update(facts.lanes);
     this.#keepSeries();
   }
 
   #keepSeries(): void {
-    if (!this.catalogue || this.catalogue.size <= maxSeries(this.#settings) / 2) return;
+    if (this.catalogue.size <= maxSeries(this.#settings) / 2) return;
     this.#series.keep().then(
       (forgotten) => {
         if (forgotten === 0) return;
@@ -277,7 +316,7 @@ export class BufferFlow {
 
   /** Commits what waits, then closes the files. */
   async stop(): Promise<void> {
-    await this.committer?.close().catch((error: unknown) => {
+    await this.committer.close().catch((error: unknown) => {
       this.#log.error({ event: 'store.last_commit_failed', error: messageOf(error) }, 'the last commit failed');
     });
     this.#drops.settle(Number.POSITIVE_INFINITY);

@@ -33,7 +33,7 @@ export interface WorkOfStart {
   signal: AbortSignal;
   tell(why: TagferryError): void;
   /** Calls `open` until the disk takes it; rejects where `stop` came first, and with what another attempt cannot mend. */
-  untilOpen(open: () => Promise<void>): Promise<void>;
+  untilOpen<Opened>(open: () => Promise<Opened>): Promise<Opened>;
 }
 
 /** Between two attempts, doubling: a file system that comes back is seen soon, one that does not is left alone. */
@@ -71,35 +71,39 @@ export class DegradedStart {
   }
 
   /**
-   * Calls `open` until it succeeds. `false` where `stop` came first. Throws at once what another attempt cannot mend, and
-   * what `listen` says of an address.
+   * Calls `open` until it succeeds, and gives what it opened; `undefined` where `stop` came first. Throws at once what another
+   * attempt cannot mend, and what `listen` says of an address.
    */
-  async until(open: () => Promise<void>): Promise<boolean> {
+  async until<Opened>(open: () => Promise<Opened>): Promise<Opened | undefined> {
     const { signal } = this.#stopping;
     try {
-      await this.#tryUntilOpen(open);
+      const opened = await this.#tryUntilOpen(open);
+      return signal.aborted ? undefined : opened;
     } catch (error) {
-      if (signal.aborted) return false;
+      if (signal.aborted) return undefined;
       throw error;
     } finally {
       await this.#close();
     }
-    return !signal.aborted;
   }
 
-  async #tryUntilOpen(open: () => Promise<void>): Promise<void> {
+  async #tryUntilOpen<Opened>(open: () => Promise<Opened>): Promise<Opened> {
     const { clock, log } = this.#options;
     const startMs = clock.monotonicMs();
     this.#attempts = 0;
-    while (!(await this.#attempt(open))) {
+    let attempt = await this.#attempt(open);
+    while (!attempt) {
       const waitMs = Math.min(MAX_WAIT_MS, FIRST_WAIT_MS * 2 ** Math.min(this.#attempts - 1, 10));
       this.#nextAttemptMs = clock.monotonicMs() + waitMs;
       await this.#wait();
       await clock.sleep(Math.max(0, this.#nextAttemptMs - clock.monotonicMs()), this.#stopping.signal);
+      attempt = await this.#attempt(open);
     }
-    if (this.#attempts === 1 || this.#stopping.signal.aborted) return;
-    const fields = { attempts: this.#attempts, waitedMs: Math.round(clock.monotonicMs() - startMs) };
-    log.info({ event: 'store.available', ...fields }, 'the state folder can be written, the start goes on');
+    if (this.#attempts > 1 && !this.#stopping.signal.aborted) {
+      const fields = { attempts: this.#attempts, waitedMs: Math.round(clock.monotonicMs() - startMs) };
+      log.info({ event: 'store.available', ...fields }, 'the state folder can be written, the start goes on');
+    }
+    return attempt.opened;
   }
 
   /**
@@ -131,17 +135,16 @@ export class DegradedStart {
     return !signal.aborted;
   }
 
-  async #attempt(open: () => Promise<void>): Promise<boolean> {
+  async #attempt<Opened>(open: () => Promise<Opened>): Promise<{ opened: Opened } | undefined> {
     this.#attempts++;
     this.#lastProgressMs = this.#options.clock.monotonicMs();
     try {
-      await open();
-      return true;
+      return { opened: await open() };
     } catch (error) {
       if (codeOf(error) !== STORE_UNAVAILABLE || this.#stopping.signal.aborted) throw error;
       this.#why = error as TagferryError;
       this.#say();
-      return false;
+      return undefined;
     } finally {
       this.#lastProgressMs = this.#options.clock.monotonicMs();
     }

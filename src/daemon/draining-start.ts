@@ -14,7 +14,7 @@ import type { Settings } from '../config/settings.ts';
 import type { Tag } from '../config/tags.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import { PostAddresses } from '../uplink/post-address.ts';
-import type { BufferFlow } from './buffer-flow.ts';
+import type { BufferFlow, ClosedBuffer } from './buffer-flow.ts';
 import type { DegradedStart } from './degraded-start.ts';
 import { makeHolds } from './events-flow.ts';
 import type { PlatformFlow } from './platform-flow.ts';
@@ -31,7 +31,7 @@ export interface DrainingStartOptions {
   /** Begins the first login, however often it is asked. */
   startSession(): Promise<void>;
   /** Closes the buffer that is open, and makes another, which is to be opened. */
-  renew(): Promise<BufferFlow>;
+  renew(): Promise<Pick<ClosedBuffer, 'open'>>;
 }
 
 const LOOK_MS = 200;
@@ -43,20 +43,20 @@ const STALLED_MS = 60_000;
 /** For posts under way at the end of a round, as at a stop. */
 const STOP_UPLINK_MS = 10_000;
 
-/** `false` where the agent was stopped meanwhile. At once `true` where everything is loaded. */
-export async function drainFirst(buffer: BufferFlow, options: DrainingStartOptions): Promise<boolean> {
-  if (buffer.facts.notLoaded === 0) return true;
+/** Gives the buffer with everything loaded, at once where it is; `undefined` where the agent was stopped meanwhile. */
+export async function drainFirst(buffer: BufferFlow, options: DrainingStartOptions): Promise<BufferFlow | undefined> {
+  if (buffer.facts.notLoaded === 0) return buffer;
   const { clock, log, waiting } = options;
   const startMs = clock.monotonicMs();
   let rounds = 0;
+  let open = buffer;
   const isOver = await waiting.during(why(buffer), async ({ signal, tell, untilOpen }) => {
     await options.startSession();
     const reopen = async () => {
-      const next = await options.renew();
-      await untilOpen(() => next.start());
-      return next;
+      const closed = await options.renew();
+      return await untilOpen(() => closed.open());
     };
-    for (let open = buffer; open.facts.notLoaded > 0 && !signal.aborted; open = await reopen()) {
+    for (; open.facts.notLoaded > 0 && !signal.aborted; open = await reopen()) {
       rounds++;
       const fields = { round: rounds, series: open.catalogue.size, values: open.bufferedValues };
       log.warn(
@@ -67,10 +67,10 @@ export async function drainFirst(buffer: BufferFlow, options: DrainingStartOptio
       if (signal.aborted) return;
     }
   });
-  if (!isOver) return false;
+  if (!isOver) return undefined;
   const waitedMs = Math.round(clock.monotonicMs() - startMs);
   log.info({ event: 'store.drained', rounds, waitedMs }, 'all series fit into memory, the start goes on');
-  return true;
+  return open;
 }
 
 /**

@@ -295,17 +295,14 @@ class Batch {
   /** What this one's readings were left out because of. */
   readonly after = new Set<Promise<void>>();
   readonly underWay: UnderWay[] = [];
-  readonly done: Promise<void>;
-  resolve!: () => void;
-  reject!: (reason: unknown) => void;
+  readonly #done = Promise.withResolvers<void>();
+  readonly done = this.#done.promise;
+  readonly resolve = this.#done.resolve;
+  readonly reject = this.#done.reject;
 
   constructor(atMs: number, wallMs: number, room: number) {
     this.atMs = atMs;
     this.wallMs = wallMs;
     this.columns = new ValueColumns(room);
-    this.done = new Promise((resolve, reject) => {
-      this.resolve = resolve;
-      this.reject = reject;
-    });
   }
 }

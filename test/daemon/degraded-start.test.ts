@@ -66,13 +66,14 @@ function make(tls?: { cert: string; key: string }): DegradedStart {
   });
 }
 
-async function open(): Promise<void> {
+async function open(): Promise<string> {
   triedMs.push(clock.monotonicMs() - 1_000);
   if (failure) throw failure;
+  return 'the stores';
 }
 
 /** Begins to wait, until the doors are open and the next attempt has its time. */
-async function wait(): Promise<{ over: Promise<boolean> }> {
+async function wait(): Promise<{ over: Promise<string | undefined> }> {
   const over = room.until(open);
   over.catch(() => {});
   await vi.waitFor(() => expect(clock.waiting).toBeGreaterThanOrEqual(1));
@@ -128,7 +129,9 @@ describe('what is done before a start', () => {
 
   it('ends with a stop while it waits, and with what another attempt cannot mend', async () => {
     const during = () =>
-      room.during(new StoreError('it drains', { code: 'store.draining' }), ({ untilOpen }) => untilOpen(open));
+      room.during(new StoreError('it drains', { code: 'store.draining' }), async ({ untilOpen }) => {
+        await untilOpen(open);
+      });
     const stopped = during();
     await vi.waitFor(() => expect(triedMs.length).toBe(1));
     await room.stop();
@@ -142,7 +145,7 @@ describe('what is done before a start', () => {
 describe('the wait for the state folder', () => {
   it('opens no door and tells nobody where the first attempt succeeds', async () => {
     failure = undefined;
-    expect(await room.until(open)).toBe(true);
+    expect(await room.until(open)).toBe('the stores');
     expect([logged, told, existsSync(path('ingest'))]).toEqual([[], [], false]);
   });
 
@@ -162,7 +165,7 @@ describe('the wait for the state folder', () => {
     expect(isAlive()).toBe(true);
     failure = undefined;
     await clock.advance(30_000);
-    expect(await over).toBe(true);
+    expect(await over).toBe('the stores');
     expect(logged.at(-1)).toMatchObject({ event: 'store.available', attempts: 11, waitedMs: 181_000 });
     expect(['ingest', 'webhook', 'ops'].filter((name) => existsSync(path(name)))).toEqual([]);
     expect(room.isOpen).toBe(false);
@@ -204,7 +207,7 @@ describe('the wait for the state folder', () => {
   it('ends at once when the agent stops, without an error', async () => {
     const { over } = await wait();
     await room.stop();
-    expect(await over).toBe(false);
+    expect(await over).toBeUndefined();
     expect(existsSync(path('ingest'))).toBe(false);
   });
 
@@ -214,6 +217,7 @@ describe('the wait for the state folder', () => {
     const over = room.until(async () => {
       if (attempts++ === 0) throw unavailable();
       await stuck;
+      return 'the stores';
     });
     await vi.waitFor(() => expect(clock.waiting).toBe(1));
     await clock.advance(1_000);
@@ -221,7 +225,7 @@ describe('the wait for the state folder', () => {
     await clock.advance(300_000);
     expect(isAlive()).toBe(false);
     end();
-    expect(await over).toBe(true);
+    expect(await over).toBe('the stores');
   });
 });
 
@@ -269,7 +273,7 @@ describe('the doors meanwhile', () => {
     await new Promise((resolve) => idle.once('connect', resolve));
     const closed = new Promise((resolve) => idle.once('close', resolve));
     await room.stop();
-    expect(await over).toBe(false);
+    expect(await over).toBeUndefined();
     await closed;
   });
 });

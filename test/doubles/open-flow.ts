@@ -1,7 +1,7 @@
 import { systemClock } from '../../src/base/clock.ts';
 import { type Logger, silentLogger } from '../../src/base/logger.ts';
 import type { Settings } from '../../src/config/settings.ts';
-import { BufferFlow } from '../../src/daemon/buffer-flow.ts';
+import { type BufferFlow, type BufferOptions, ClosedBuffer } from '../../src/daemon/buffer-flow.ts';
 import { createMetrics } from '../../src/ops/metrics.ts';
 
 /** What of agent.env a buffer needs: without bounds, and what comes is committed at once. */
@@ -21,9 +21,9 @@ export const bufferSettings = (stateDir: string) =>
 export async function openFlow(
   stateDir: string,
   settings: Partial<Settings> = {},
-  more: Partial<ConstructorParameters<typeof BufferFlow>[0]> = {},
+  more: Partial<BufferOptions> = {},
 ): Promise<BufferFlow> {
-  const flow = new BufferFlow({
+  const closed = new ClosedBuffer({
     settings: { ...bufferSettings(stateDir), ...settings },
     clock: systemClock,
     log: silentLogger(),
@@ -33,8 +33,7 @@ export async function openFlow(
     },
     ...more,
   });
-  await flow.start();
-  return flow;
+  return closed.open();
 }
 
 /** A logger that hands on the fields of each line. */

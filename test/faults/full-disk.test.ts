@@ -7,7 +7,7 @@ import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { Reserve } from '../../src/buffer/space/reserve.ts';
 import type { Settings } from '../../src/config/settings.ts';
 import { bufferRoutes } from '../../src/control/buffer-routes.ts';
-import { BufferFlow } from '../../src/daemon/buffer-flow.ts';
+import { type BufferFlow, ClosedBuffer } from '../../src/daemon/buffer-flow.ts';
 import { createMetrics, type Metrics } from '../../src/ops/metrics.ts';
 import type { Intake } from '../../src/sources/intake.ts';
 import { bufferSettings } from '../doubles/open-flow.ts';
@@ -30,8 +30,8 @@ afterEach(async () => {
 async function open(bufferMinFree: Settings['bufferMinFree'] = { bytes: 0 }): Promise<BufferFlow> {
   const settings = { ...bufferSettings(disk.state), bufferMinFree };
   metrics = createMetrics(() => ({}) as never);
-  flow = new BufferFlow({ settings, clock: systemClock, log: silentLogger(), metrics, onDeath: () => {} });
-  await flow.start();
+  const closed = new ClosedBuffer({ settings, clock: systemClock, log: silentLogger(), metrics, onDeath: () => {} });
+  flow = await closed.open();
   return flow;
 }
 

@@ -1,0 +1,300 @@
+/**
+ * The agent once its stores are open: the two flows, and what operators see of them. The parts are made together and handed to each
+ * other here; daemon.ts says when they start and stop.
+ *
+ * Start: events, uplink, then the listeners: values, operations, control. Stop: in reverse, the flows first.
+ */
+import type { Clock } from '../base/clock.ts';
+import type { Logger } from '../base/logger.ts';
+import type { RecentLines } from '../base/recent-lines.ts';
+import type { Configuration } from '../config/configuration.ts';
+import { reloadedSettings } from '../config/reloaded-settings.ts';
+import type { KeyName } from '../config/setting-keys.ts';
+import { ControlServer } from '../control/control-server.ts';
+import { diagnosePlatform, objectsOfTags } from '../control/diagnosis.ts';
+import { metricFigures } from '../ops/figures.ts';
+import type { Metrics } from '../ops/metrics.ts';
+import { OpsServer, type OpsSources } from '../ops/ops-server.ts';
+import { Quota } from '../ops/quota.ts';
+import { Rates } from '../ops/rates.ts';
+import { statusLine } from '../ops/status-line.ts';
+import { overallState, statusReport } from '../ops/status-report.ts';
+import { SOURCE_KINDS } from '../sources/kinds.ts';
+import { silentNotes } from '../sources/source-report.ts';
+import { fillValuesPath, PostAddresses } from '../uplink/post-address.ts';
+import type { Uplink } from '../uplink/uplink.ts';
+import type { BufferFlow } from './buffer-flow.ts';
+import { certificateFiles } from './certificate-files.ts';
+import type { ConfigurationState } from './configuration-state.ts';
+import { EventsFlow } from './events-flow.ts';
+import { operatorRoutes } from './operator-routes.ts';
+import { uplinkPace } from './pace.ts';
+import type { PlatformFlow } from './platform-flow.ts';
+import { SourcesFlow } from './sources-flow.ts';
+import { eventNowMs } from './trusted-time.ts';
+import { makeUplink } from './uplink-making.ts';
+
+export interface RunningAgentOptions {
+  version: string;
+  configuration: Configuration;
+  buffer: BufferFlow;
+  platform: PlatformFlow;
+  files: ConfigurationState;
+  metrics: Metrics;
+  /** What `log` said last. */
+  recentLines?: RecentLines | undefined;
+  /** Where the operators' socket is. */
+  controlPath: string;
+  /** When the process began. */
+  startedMs: number;
+  startedWallMs: number;
+  clock: Clock;
+  log: Logger;
+  reload(): Promise<void>;
+  /** The state folder was marked: nothing starts with it until `setup`. */
+  onDecommissioned(): void;
+}
+
+type StopStep = (name: string, work: Promise<unknown> | undefined) => Promise<void>;
+
+/** A store that has answered nothing for so long is stuck, not slow. */
+const STORE_PATIENCE_MS = 120_000;
+
+export class RunningAgent {
+  readonly #options: RunningAgentOptions;
+  #configuration: Configuration;
+  readonly #events: EventsFlow;
+  readonly #addresses: PostAddresses;
+  readonly #uplink: Uplink;
+  readonly #sources: SourcesFlow;
+  #ops: OpsServer | undefined;
+  #control: ControlServer | undefined;
+  readonly #rates: Rates;
+  readonly #quota: Quota;
+  #ingestedValues = 0;
+  /** Everything stands, and the first login was tried. */
+  isReady = false;
+
+  constructor(options: RunningAgentOptions) {
+    const { buffer, clock, configuration, log, metrics, platform } = options;
+    const { settings, tags, reactions } = configuration;
+    const { client, session } = platform;
+    this.#options = options;
+    this.#configuration = configuration;
+    this.#rates = new Rates(options.startedMs);
+    this.#quota = new Quota(client, clock);
+    this.#events = new EventsFlow({
+      settings,
+      tags,
+      reactions,
+      buffer,
+      client,
+      sendToPublic: (url) => platform.senderTo(url),
+      clock,
+      log,
+      metrics,
+      nowMs: () => eventNowMs(clock, client.platformClock, this.isReady),
+    });
+    this.#addresses = new PostAddresses(buffer.catalogue, settings.valuesPath, tags.tags.values());
+    const flows = { settings, clock, log, platform, metrics };
+    const { outgoing } = buffer;
+    this.#uplink = makeUplink({ ...flows, buffer: outgoing, access: this.#events.holds, addresses: this.#addresses });
+    this.#uplink.onBack(() => this.#events.catchUp.readSoon());
+    session.onChange(() => {
+      if (session.snapshot().state !== 'valid') return;
+      this.#uplink.tryNow();
+      this.#events.registration.signedIn();
+    });
+    this.#sources = new SourcesFlow({
+      settings,
+      tags,
+      kinds: SOURCE_KINDS,
+      buffer,
+      countIngested: (source, values) => {
+        this.#ingestedValues += values;
+        metrics.ingested.inc({ source }, values);
+      },
+      countAhead: (source, values) => metrics.ahead.inc({ source }, values),
+      brokers: this.#events.brokers,
+      clock,
+      log,
+    });
+  }
+
+  /** The signal ends posting at once. */
+  async start(signal: AbortSignal): Promise<void> {
+    await this.#events.start();
+    await this.#uplink.start(signal);
+    await this.#sources.start();
+    await this.#openOperations();
+  }
+
+  async #openOperations(): Promise<void> {
+    const { settings } = this.#configuration;
+    const { buffer, clock, controlPath, log, metrics, onDecommissioned, platform, recentLines } = this.#options;
+    if (settings.opsListen) {
+      const sources: OpsSources = {
+        health: () => this.#health(),
+        readiness: () => this.#readiness(),
+        status: () => this.status(),
+        metrics: async () => {
+          const registry = await metrics.registry();
+          return { contentType: registry.contentType, text: await registry.metrics() };
+        },
+      };
+      const tls = certificateFiles(settings, 'ops');
+      this.#ops = new OpsServer(sources, { address: settings.opsListen, tls, access: settings, clock, log });
+      await this.#ops.start();
+      log.info({ event: 'ops.listening', address: this.#ops.address }, 'Listening for operators');
+    }
+    const routes = operatorRoutes({
+      settings,
+      buffer,
+      events: this.#events,
+      sources: this.#sources,
+      session: platform.session,
+      tags: () => this.#configuration.tags.tags,
+      tryPosting: () => this.#uplink.tryNowOnRequest(),
+      status: () => this.#quota.refresh().then(() => this.status()),
+      reload: () => this.#options.reload().then(() => this.#options.files.report()),
+      diagnose: () => this.#diagnose(),
+      leave: () => onDecommissioned(),
+      recentLines,
+      clock,
+      log,
+    });
+    this.#control = new ControlServer(routes, { path: controlPath, clock, log });
+    await this.#control.start();
+  }
+
+  /** What is in force. */
+  get configuration(): Configuration {
+    return this.#configuration;
+  }
+
+  /** Puts a configuration in force, part by part; gives the keys that wait for a restart. */
+  async apply(next: Configuration): Promise<KeyName[]> {
+    const { tags, reactions } = next;
+    const { buffer, log, platform } = this.#options;
+    const { settings, needRestart } = reloadedSettings(this.#configuration.settings, next.settings);
+    this.#configuration = { tags, reactions, settings };
+    log.level = settings.logLevel;
+    platform.reload(settings);
+    await buffer.reload(settings);
+    if (this.#addresses.replace(settings.valuesPath, tags.tags.values())) this.#uplink.addressesChanged();
+    this.#uplink.setPace(uplinkPace(settings));
+    await this.#events.reload(tags, reactions);
+    this.#ops?.setAccess(settings);
+    await this.#sources.reload(tags, settings);
+    return needRestart;
+  }
+
+  /** Nothing more is taken in; what was is committed, posts under way and reactions that run may end. */
+  async stopFlows(step: StopStep, leftMs: () => number): Promise<void> {
+    await step('sources', this.#sources.stop());
+    await Promise.all([step('uplink', this.#uplink.stop(leftMs())), step('events', this.#events.stop(leftMs()))]);
+  }
+
+  async stopOperations(step: StopStep): Promise<void> {
+    await step('control', this.#control?.stop());
+    await step('ops', this.#ops?.stop());
+  }
+
+  status() {
+    const { buffer, clock, files, platform, startedMs, startedWallMs, version } = this.#options;
+    const { settings } = this.#configuration;
+    return statusReport({
+      version,
+      clock,
+      startedWallMs,
+      startedMonotonicMs: startedMs,
+      tags: () => this.#configuration.tags,
+      stateDir: settings.stateDir,
+      platformUrl: settings.platformUrl,
+      webhookUrl: settings.webhookUrl,
+      configuration: files.report(),
+      buffer,
+      session: platform.session,
+      budget: platform.budget,
+      uplink: this.#uplink,
+      events: this.#events,
+      rates: this.#rates.at(clock.monotonicMs(), this.#counters()),
+      quota: this.#quota.known,
+      sources: this.#sources.reports(),
+      addresses: () => ({ ingest: this.#sources.listening, ops: this.#ops?.address, control: this.#control?.path }),
+    });
+  }
+
+  figures() {
+    const { buffer, files, platform, startedWallMs, version } = this.#options;
+    return metricFigures({
+      version,
+      startedWallMs,
+      settings: this.#configuration.settings,
+      filesRefusedSinceSeconds: files.refusedSinceSeconds,
+      buffer,
+      session: platform.session,
+      budget: platform.budget,
+      uplink: this.#uplink,
+      events: this.#events,
+      quota: this.#quota.known,
+      sources: this.#sources.reports(),
+    });
+  }
+
+  /** In one word. */
+  state(): string {
+    const { buffer, platform } = this.#options;
+    return overallState({ session: platform.session, uplink: this.#uplink, buffer });
+  }
+
+  /** What the service manager shows. */
+  statusLine(): string {
+    const { buffer, clock, files } = this.#options;
+    const { deliveredPerMinute } = this.#rates.at(clock.monotonicMs(), this.#counters());
+    return `${statusLine(this.state(), deliveredPerMinute, buffer.facts.segmentValues)}${files.statusWords}`;
+  }
+
+  /** For the rates that `status` shows; called now and then. */
+  sampleRates(): void {
+    this.#rates.sample(this.#options.clock.monotonicMs(), this.#counters());
+  }
+
+  /** Whether everything still turns, as the watchdog asks. */
+  isAlive(): boolean {
+    const { buffer, clock } = this.#options;
+    const nowMs = clock.monotonicMs();
+    const isStoreAlive = buffer.isAlive(nowMs, STORE_PATIENCE_MS);
+    return isStoreAlive && this.#uplink.isAlive(nowMs) && this.#events.runner.isAlive(nowMs, STORE_PATIENCE_MS);
+  }
+
+  #counters() {
+    return { ingested: this.#ingestedValues, delivered: this.#uplink.snapshot().deliveredValues };
+  }
+
+  #diagnose() {
+    const { clock, platform } = this.#options;
+    const { settings, tags } = this.#configuration;
+    const { requestsPerMinute } = settings;
+    const pathOf = (asset: number) => this.#pathOf(asset);
+    return diagnosePlatform({ client: platform.client, clock, ...objectsOfTags(tags), requestsPerMinute, pathOf });
+  }
+
+  #pathOf(asset: number): string {
+    const { settings, tags } = this.#configuration;
+    const ofAsset = [...tags.tags.values()].filter((tag) => tag.asset === asset);
+    return fillValuesPath(settings.valuesPath, asset, ofAsset.find((tag) => tag.instrumentation)?.instrumentation);
+  }
+
+  #health() {
+    const { buffer, files, platform } = this.#options;
+    const { problems } = buffer;
+    const notes = [...files.notes, ...silentNotes(this.#sources.reports())];
+    return { ok: problems.length === 0, problems, notes, session: platform.sessionReport() };
+  }
+
+  #readiness() {
+    const health = this.#health();
+    return this.isReady ? health : { ...health, ok: false, problems: [...health.problems, 'the agent is starting'] };
+  }
+}
