@@ -3,7 +3,8 @@
  *
  *   DISK_LAYER_PATH    only files whose path contains this text
  *   DISK_LAYER_ORDERS  a file that says what to do, read anew whenever it changes: "sync_delay_ms N", "fail_write N ERRNO",
- *                      "fail_sync N ERRNO" (the Nth from now, once), "kill_write N" (the process is gone before the Nth from now), "refuse_writes ERRNO" (all, until the file changes),
+ *                      "hold_syncs" (each hangs until the file changes), "fail_sync N ERRNO" (the Nth from now, once),
+ *                      "kill_write N" (the process is gone before the Nth from now), "refuse_writes ERRNO" (all, until the file changes),
  *                      "fail_read INODE FROM TO" (EIO for every read of a file that touches these bytes: a bad sector,
  *                      which stays where it is when the file is renamed)
  *   DISK_LAYER_JOURNAL a file that every write, truncation and sync is copied into, in order, so that a test can make the
@@ -31,9 +32,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct timespec read_at;
 static off_t read_size = -1;
 static long sync_delay_ms, fail_write, fail_sync, kill_write, refuse_errno;
-static int write_errno, sync_errno;
-#define MOST_SECTORS 128
-static struct sector { unsigned long inode; long from, to; } sectors[MOST_SECTORS];
+static int write_errno, sync_errno, hold_syncs;
+#define MAX_SECTORS 128
+static struct sector { unsigned long inode; long from, to; } sectors[MAX_SECTORS];
 static int sector_count;
 
 static void read_orders(void) {
@@ -43,20 +44,21 @@ static void read_orders(void) {
   if (now.st_mtim.tv_sec == read_at.tv_sec && now.st_mtim.tv_nsec == read_at.tv_nsec && now.st_size == read_size) return;
   read_at = now.st_mtim;
   read_size = now.st_size;
-  sync_delay_ms = fail_write = fail_sync = kill_write = refuse_errno = 0;
+  sync_delay_ms = fail_write = fail_sync = kill_write = refuse_errno = hold_syncs = 0;
   sector_count = 0;
   FILE *file = fopen(path, "r");
   if (!file) return;
   char word[64];
   while (fscanf(file, "%63s", word) == 1) {
     if (!strcmp(word, "sync_delay_ms")) { if (fscanf(file, "%ld", &sync_delay_ms) != 1) break; }
+    else if (!strcmp(word, "hold_syncs")) hold_syncs = 1;
     else if (!strcmp(word, "fail_write")) { if (fscanf(file, "%ld %d", &fail_write, &write_errno) != 2) break; }
     else if (!strcmp(word, "fail_sync")) { if (fscanf(file, "%ld %d", &fail_sync, &sync_errno) != 2) break; }
     else if (!strcmp(word, "kill_write")) { if (fscanf(file, "%ld", &kill_write) != 1) break; }
     else if (!strcmp(word, "fail_read")) {
-      struct sector *next = &sectors[sector_count % MOST_SECTORS];
+      struct sector *next = &sectors[sector_count % MAX_SECTORS];
       if (fscanf(file, "%lu %ld %ld", &next->inode, &next->from, &next->to) != 3) break;
-      if (sector_count < MOST_SECTORS) sector_count++;
+      if (sector_count < MAX_SECTORS) sector_count++;
     }
     else if (!strcmp(word, "refuse_writes")) { if (fscanf(file, "%ld", &refuse_errno) != 1) break; }
   }
@@ -133,6 +135,14 @@ static int before_sync(int fd) {
     return 0;
   }
   read_orders();
+  while (hold_syncs) {
+    struct timespec moment = {0, 5000000};
+    pthread_mutex_unlock(&lock);
+    nanosleep(&moment, NULL);
+    pthread_mutex_lock(&lock);
+    ours(fd);
+    read_orders();
+  }
   delay = sync_delay_ms;
   if (fail_sync && --fail_sync == 0) result = sync_errno;
   if (result) counts->failures++;
