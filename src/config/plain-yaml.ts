@@ -3,7 +3,7 @@ import { CORE_SCHEMA, load, realMapTag } from 'js-yaml';
 /**
  * The short way through a YAML file that has no mistake and nothing rare in it: mappings, lists, numbers and texts, which is what these files are made of.
  * It takes a fifth of the time of the parser that knows where everything stands, which matters where thousands of tags are read
- * while values wait at the door. What is declined here goes the long way, and its faults are explained there. A test holds
+ * while values wait to be taken in. What is declined here goes the long way, and its faults are explained there. A test holds
  * both against each other.
  */
 const SCHEMA = CORE_SCHEMA.withTags(realMapTag);

@@ -1,5 +1,5 @@
 /**
- * An operator's work on the buffer, a step at a time: between steps the store takes in, posts and folds as ever. What a
+ * An operator's work on the buffer, a step at a time: between steps the store takes in, posts and flushes as ever. What a
  * step did stands in memory at once and on disk with a commit, and counts only then.
  */
 

@@ -44,9 +44,9 @@ const OPENING_PATIENCE_MS = 300_000;
 
 /**
  * Where the daemon waits at its start for a state folder whose disk does not take writes, or for a backlog that is too large
- * for its memory. The doors stand open meanwhile and
+ * for its memory. The listeners stand meanwhile and
  * answer 503, so that senders keep what they have, and health says why; systemd is told READY, for it would end a start
- * that takes minutes. States: made, waiting (doors open), over. A crash leaves nothing behind: nothing was taken in.
+ * that takes minutes. States: made, waiting (listeners open), over. A crash leaves nothing behind: nothing was taken in.
  */
 export class DegradedStart {
   readonly #options: DegradedStartOptions;
@@ -107,7 +107,7 @@ export class DegradedStart {
   }
 
   /**
-   * Does what must be done before anything is taken in, the doors open meanwhile as while it is waited for a disk. `work` tells
+   * Does what must be done before anything is taken in, the listeners open meanwhile as while it is waited for a disk. `work` tells
    * now and then why, and that it is not stuck; what it opens it may wait for, as `until` does. `false` where `stop` came first.
    */
   async during(why: TagferryError, work: (doing: WorkOfStart) => Promise<void>): Promise<boolean> {
@@ -160,7 +160,7 @@ export class DegradedStart {
     );
   }
 
-  /** At first opens the doors and tells the service manager; later only what is new. */
+  /** At first opens the listeners and tells the service manager; later only what is new. */
   async #wait(): Promise<void> {
     if (this.#isListening) return this.#options.service.status(this.#statusLine());
     await this.#openAndTell();

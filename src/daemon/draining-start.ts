@@ -1,7 +1,7 @@
 /**
  * A start whose backlog names more series than the memory allows. A daemon that loaded them all would be killed for it, and
  * again at each start, so that what was acknowledged could never leave. So the store loads as many as fit, the oldest
- * values' first, and the uplink posts them while the doors answer 503; then the store opens anew with the next, until one
+ * values' first, and the uplink posts them while the listeners answer 503; then the store opens anew with the next, until one
  * opening finds room for all that is left.
  *
  * What cannot leave now (an asset that is held, a series that waits) stays loaded, and the next opening takes in what fits

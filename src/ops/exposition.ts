@@ -162,9 +162,9 @@ export function createRegistry(counts: readonly Count[], figures: () => MetricFi
     (now) => now.seriesWaiting,
   );
   gauge(
-    'tagferry_platform_away_seconds',
-    'How long the platform has been away; 0 while it answers.',
-    (now) => now.awaySeconds,
+    'tagferry_platform_unavailable_seconds',
+    'How long the platform has been unavailable; 0 while it answers.',
+    (now) => now.unavailableSeconds,
   );
   gauge(
     'tagferry_post_interval_seconds',

@@ -33,7 +33,7 @@ export interface MetricFigures {
   assetsHeld: number;
   session: SessionSnapshot;
   /** 0 while the platform answers. */
-  awaySeconds: number;
+  unavailableSeconds: number;
   postIntervalSeconds: number;
   seriesWaiting: number;
   requestsToday: number;
@@ -84,7 +84,7 @@ export function metricFigures(parts: FiguresParts): MetricFigures {
     isRefusing: buffer.problems.length > 0,
     assetsHeld: events.holds.heldCount(),
     session: parts.session.snapshot(),
-    awaySeconds: (uplink.away?.forMs ?? 0) / 1000,
+    unavailableSeconds: (uplink.outage?.forMs ?? 0) / 1000,
     postIntervalSeconds: uplink.intervalMs / 1000,
     seriesWaiting: uplink.waitingSeries.length,
     requestsToday: requests.dayUsed,

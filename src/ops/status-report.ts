@@ -42,12 +42,12 @@ const REFUSALS: ReadonlySet<string> = new Set(['400', '401', '403', '404', '413'
 export function overallState(parts: Pick<StatusParts, 'session' | 'uplink' | 'buffer'>): string {
   if (parts.buffer.problems.length > 0) return 'refusing values';
   if (!parts.session.snapshot().usable) return 'signed out';
-  const { away, restsForMs } = parts.uplink.snapshot();
-  if (away && !away.isForeign) {
-    if (away.code === '402') return 'quota spent';
-    if (REFUSALS.has(away.code)) return 'posts refused';
+  const { outage, restsForMs } = parts.uplink.snapshot();
+  if (outage && !outage.isForeign) {
+    if (outage.code === '402') return 'quota spent';
+    if (REFUSALS.has(outage.code)) return 'posts refused';
   }
-  if (away) return 'platform away';
+  if (outage) return 'platform away';
   return restsForMs === undefined ? 'online' : 'resting';
 }
 
@@ -122,7 +122,7 @@ export type StatusReport = Awaited<ReturnType<typeof statusReport>>;
 /** What a reload or `session renew` ends early. */
 const QUOTA_SPENT = 'the quota of API calls is spent, all posts pause';
 
-function awayMessage({ code, words, isForeign }: { code: string; words: string; isForeign: boolean }): string {
+function outageMessage({ code, words, isForeign }: { code: string; words: string; isForeign: boolean }): string {
   if (isForeign) return `something answers in the platform's place: ${words}`;
   return code === '402' ? `${QUOTA_SPENT}: ${words}` : words;
 }
@@ -158,15 +158,15 @@ function uplinkReport(uplink: Uplink, clock: Clock, name: (series: number) => Na
   const until = (forMs: number) => new Date(clock.wallMs() + forMs).toISOString();
   return {
     state: now.state,
-    away: now.away
+    away: now.outage
       ? {
-          since_seconds: seconds(now.away.forMs),
-          code: now.away.code,
-          message: awayMessage(now.away),
-          foreign_answer: now.away.isForeign,
-          attempts: now.away.attempts,
-          next_try_in_seconds: Math.round(now.away.nextTryInMs / 100) / 10,
-          next_try_at: until(now.away.nextTryInMs),
+          since_seconds: seconds(now.outage.forMs),
+          code: now.outage.code,
+          message: outageMessage(now.outage),
+          foreign_answer: now.outage.isForeign,
+          attempts: now.outage.attempts,
+          next_try_in_seconds: Math.round(now.outage.nextTryInMs / 100) / 10,
+          next_try_at: until(now.outage.nextTryInMs),
         }
       : null,
     resting:

@@ -52,7 +52,7 @@ const HOUR_MS = 3_600_000;
 const DAY_MS = 86_400_000;
 /**
  * A request reaches the platform some time after it was taken: a connection, a token, a slow disk lie between. The
- * pace is so much slower than the budget that the count at the platform's door holds although these times vary.
+ * pace is so much slower than the budget that the platform's own count holds although these times vary.
  */
 const WAY_MS = 1_750;
 /** How far a request may come before its even place: what lets a late timer be caught up. */

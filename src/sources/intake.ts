@@ -24,7 +24,7 @@ export interface IntakeOptions {
 }
 
 /**
- * The door that every value comes through: a draft takes values in and says what is wrong with them, `submit` puts them on
+ * What every value comes through: a draft takes values in and says what is wrong with them, `submit` puts them on
  * disk. All of a draft or nothing of it.
  */
 export class Intake {

@@ -71,7 +71,7 @@ export interface PlanInput {
   /** Values of the backlog that may be taken now, and when so many could be. */
   backfill: { available: number; limited: boolean; atMs(values: number): number };
   /** While the platform is unavailable. */
-  away: { nextTryAtMs: number; trialUnderWay: boolean } | undefined;
+  outage: { nextTryAtMs: number; trialUnderWay: boolean } | undefined;
   /** Backlog posts that are owed because live ones went before them. */
   backlogCredit: number;
   /** Other posts since the last probe. */
@@ -116,7 +116,7 @@ export function liveDueAtMs(lane: AssetLanes, options: PlanOptions): number {
 export function plan(input: PlanInput): Decision {
   const { nowMs, options, underWay } = input;
   if (underWay.all >= options.concurrency || input.unpaid) return { do: 'wait', untilMs: Number.POSITIVE_INFINITY };
-  if (input.away) return planTrial(input, input.away);
+  if (input.outage) return planTrial(input, input.outage);
   const wake = new WakeTime();
   const live = chooseLive(input, wake);
   const backlog = chooseBacklog(input, wake);
@@ -133,11 +133,11 @@ export function plan(input: PlanInput): Decision {
   return { ...chosen, competed };
 }
 
-function planTrial(input: PlanInput, away: NonNullable<PlanInput['away']>): Decision {
+function planTrial(input: PlanInput, outage: NonNullable<PlanInput['outage']>): Decision {
   const { nowMs } = input;
   const slice = input.ready.find((delivery) => delivery.trial);
-  if (away.trialUnderWay && !slice) return { do: 'wait', untilMs: Number.POSITIVE_INFINITY };
-  const earliestMs = Math.max(input.freeAtMs, slice ? Number.NEGATIVE_INFINITY : away.nextTryAtMs);
+  if (outage.trialUnderWay && !slice) return { do: 'wait', untilMs: Number.POSITIVE_INFINITY };
+  const earliestMs = Math.max(input.freeAtMs, slice ? Number.NEGATIVE_INFINITY : outage.nextTryAtMs);
   if (earliestMs > nowMs) return { do: 'wait', untilMs: earliestMs };
   if (slice) return { do: 'slice', delivery: slice, competed: false };
   const lane = servedLongestAgo(input);

@@ -9,7 +9,7 @@ export class PostLag {
   #windowStartMs = Number.NEGATIVE_INFINITY;
   #now = 0;
   #before = 0;
-  #stretched = false;
+  #isLengthened = false;
 
   constructor(postIntervalMs: number) {
     this.#intervalMs = postIntervalMs;
@@ -31,13 +31,13 @@ export class PostLag {
     return Math.round(this.#intervalMs + Math.max(this.#now, this.#before));
   }
 
-  /** Gives the interval when it begins or ends to be stretched by half or more, for one line in the log. */
-  change(nowMs: number): { stretched: boolean; intervalMs: number } | undefined {
+  /** Gives the interval when it begins or ends to be longer by half or more, for one line in the log. */
+  change(nowMs: number): { isLengthened: boolean; intervalMs: number } | undefined {
     const intervalMs = this.intervalMs(nowMs);
-    const stretched = intervalMs >= this.#intervalMs * 1.5 && intervalMs >= this.#intervalMs + 1_000;
-    if (stretched === this.#stretched) return undefined;
-    this.#stretched = stretched;
-    return { stretched, intervalMs };
+    const isLengthened = intervalMs >= this.#intervalMs * 1.5 && intervalMs >= this.#intervalMs + 1_000;
+    if (isLengthened === this.#isLengthened) return undefined;
+    this.#isLengthened = isLengthened;
+    return { isLengthened, intervalMs };
   }
 
   #turn(nowMs: number): void {

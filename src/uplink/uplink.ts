@@ -46,8 +46,8 @@ export interface UplinkParts {
 /** What `status` shows of the uplink. Times are wall clock, for people; durations in milliseconds. */
 export interface UplinkSnapshot {
   state: 'online' | 'away';
-  /** While away. */
-  away:
+  /** While the platform is unavailable. */
+  outage:
     | { forMs: number; code: string; words: string; isForeign: boolean; attempts: number; nextTryInMs: number }
     | undefined;
   /** How long all posts still wait after a 429. */
@@ -309,7 +309,7 @@ export class Uplink {
         limited: this.#backfill.isLimited,
         atMs: (values) => this.#backfill.availableAtMs(values, nowMs),
       },
-      away: outage && { nextTryAtMs: outage.nextTryAtMs, trialUnderWay: schedule.hasTrial },
+      outage: outage && { nextTryAtMs: outage.nextTryAtMs, trialUnderWay: schedule.hasTrial },
       backlogCredit: this.#credit,
       postsSinceProbe: this.#postsSinceProbe,
     };
@@ -335,9 +335,9 @@ export class Uplink {
     const change = this.#lag.change(nowMs);
     if (!change) return;
     const facts = { intervalMs: change.intervalMs, configuredMs: this.#options.postIntervalMs };
-    if (change.stretched) {
-      const words = 'more assets are due than the request budget allows: the post interval is stretched';
-      this.#parts.log.warn({ event: 'uplink.interval_stretched', ...facts }, words);
+    if (change.isLengthened) {
+      const words = 'more assets are due than the request budget allows: the post interval is longer';
+      this.#parts.log.warn({ event: 'uplink.interval_lengthened', ...facts }, words);
     } else
       this.#parts.log.info({ event: 'uplink.interval_normal', ...facts }, 'the post interval is as configured again');
   }
@@ -348,7 +348,7 @@ export class Uplink {
     const { restingUntilMs } = this.#parts.budget;
     return {
       state: outage ? 'away' : 'online',
-      away: outage && {
+      outage: outage && {
         forMs: nowMs - outage.sinceMs,
         code: outage.code,
         words: outage.words,

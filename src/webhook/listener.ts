@@ -17,7 +17,7 @@ import { SELF_TEST_HEADER } from './self-test.ts';
 import { type SignatureHeaders, signaturePresent, verifySignature } from './signature.ts';
 
 /**
- * The door for the platform's deliveries (docs/interface.md, "Webhook listener"; platform 6.1). A delivery is answered 204 only after the
+ * Takes the platform's deliveries (docs/interface.md, "Webhook listener"; platform 6.1). A delivery is answered 204 only after the
  * inbox has committed it, and before any reaction. The listener keeps nothing: after a crash at any point the platform
  * either has its 204 and the event is on disk, or has none and sends again.
  *
@@ -215,7 +215,7 @@ export class WebhookListener {
     return typeof mark === 'string' && this.#parts.isSelfTest?.(mark) === true;
   }
 
-  /** Counts a refusal; in the rhythm of all repeats: whoever floods the door does not fill the log. */
+  /** Counts a refusal; in the rhythm of all repeats: whoever floods it does not fill the log. */
   #count(reason: RejectReason, why?: string): void {
     this.#parts.rejected?.(reason);
     if (reason === 'self_test') {

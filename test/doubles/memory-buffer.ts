@@ -13,7 +13,7 @@ export interface MemoryValue {
 interface Waiting {
   live: MemoryValue[];
   backlog: MemoryValue[];
-  /** To be folded: their time does not lie after the backlog of their series. */
+  /** To be flushed: their time does not lie after the backlog of their series. */
   late: MemoryValue[];
 }
 
@@ -51,8 +51,8 @@ export class MemoryBuffer implements OutgoingBuffer {
     return underWay || backlog.some(bars) || late.some(bars);
   }
 
-  /** What was accepted before becomes backlog, as the fold of the store does it. */
-  fold(acceptedBeforeMs: number): void {
+  /** What was accepted before becomes backlog, as the flush of the store does it. */
+  flush(acceptedBeforeMs: number): void {
     const place = this.#nextPlace++;
     for (const waiting of this.#assets.values()) {
       const old = [...waiting.live, ...waiting.late].filter((value) => value.acceptedMs < acceptedBeforeMs);

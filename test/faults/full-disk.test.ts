@@ -68,7 +68,7 @@ describe('what SQLite maps', () => {
   });
 });
 
-async function foldAll(opened: BufferFlow): Promise<void> {
+async function flushAll(opened: BufferFlow): Promise<void> {
   opened.committer.note(await opened.values.maintain({ monotonicMs: systemClock.monotonicMs() + 1e9 }));
   await opened.committer.flush();
 }
@@ -76,7 +76,7 @@ async function foldAll(opened: BufferFlow): Promise<void> {
 /** So much in the buffer, and somebody else has the rest of the disk. Gives what is stored. */
 async function fillUp(opened: BufferFlow, thousands = 300): Promise<number> {
   for (let i = 0; i < thousands / 5; i++) await append(opened, 5000);
-  await foldAll(opened);
+  await flushAll(opened);
   expect(existsSync(reserve())).toBe(true);
   disk.fill();
   // The room of the WAL may bring the reserve back once or twice.

@@ -88,7 +88,7 @@ async function outage(clock: ManualClock): Promise<Returned> {
   await plant.uplink.start();
   for (const asset of ASSETS) plant.accept(asset, asset, VALUES_OF_ASSET);
   await clock.advance(OUTAGE_MS);
-  plant.buffer.fold(clock.monotonicMs());
+  plant.buffer.flush(clock.monotonicMs());
   await clock.advance(AFTER_MS);
   seen.left = plant.buffer.waiting;
   const stopped = Promise.all([plant.uplink.stop(0), session.stop(0)]);

@@ -88,7 +88,7 @@ describe('something in the platform’s place', () => {
     platform.manners = manners;
     const numbers = acceptAll();
     await turnUntil(() => plant.uplink.snapshot().state === 'away', 600_000);
-    expect(plant.uplink.snapshot().away).toMatchObject({ isForeign: true, words: expect.stringMatching(/./) });
+    expect(plant.uplink.snapshot().outage).toMatchObject({ isForeign: true, words: expect.stringMatching(/./) });
     expect(plant.buffer.waiting).toBe(VALUES);
     expect(plant.counts).toMatchObject({ delivered: 0, quarantined: 0 });
     expect(plant.access.refusals).toEqual([]);
@@ -245,7 +245,7 @@ describe('a server that', () => {
       const numbers = acceptAll();
       await turnUntil(() => plant.uplink.snapshot().state === 'away', 60_000);
       expect(plant.buffer.waiting).toBe(VALUES);
-      expect(plant.uplink.snapshot().away?.code).toBe(String(code));
+      expect(plant.uplink.snapshot().outage?.code).toBe(String(code));
       expect(elsewhere.connections).toBe(0);
       expect(new Set(platform.heads.map((head) => head.slice(0, 7)))).toEqual(new Set(['POST /v']));
       platform.bodies.length = 0;

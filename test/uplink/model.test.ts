@@ -39,7 +39,7 @@ function memoryFeed(clock: ManualClock): Feed {
   return {
     outgoing: buffer,
     accept: (values) => buffer.accept(values.map((value) => ({ ...value, acceptedMs: clock.monotonicMs() }))),
-    tick: () => buffer.fold(clock.monotonicMs() - 4_000),
+    tick: () => buffer.flush(clock.monotonicMs() - 4_000),
     waiting: () => buffer.waiting,
     quarantined: () => buffer.quarantined.length,
     close: () => expect(buffer.underWay.size).toBe(0),

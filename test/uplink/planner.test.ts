@@ -42,7 +42,7 @@ function input(
     freeAtMs: Number.NEGATIVE_INFINITY,
     probeFreeAtMs: Number.NEGATIVE_INFINITY,
     backfill: { available: NEVER, limited: false, atMs: () => NOW },
-    away: undefined,
+    outage: undefined,
     backlogCredit: 0,
     postsSinceProbe: 9,
     ...facts,
@@ -178,12 +178,12 @@ describe('the planner', () => {
     ],
     [
       'tries nothing before its time while the platform is unavailable',
-      input([lane(1, 3, 10_000)], { away: { nextTryAtMs: NOW + 3_000, trialUnderWay: false } }),
+      input([lane(1, 3, 10_000)], { outage: { nextTryAtMs: NOW + 3_000, trialUnderWay: false } }),
       'wait 3000',
     ],
     [
       'tries one post then, of the asset that was posted longest ago',
-      input([lane(1, 3, 0), lane(2, 0, 0, 5, 1)], { away: { nextTryAtMs: NOW, trialUnderWay: false } }, [
+      input([lane(1, 3, 0), lane(2, 0, 0, 5, 1)], { outage: { nextTryAtMs: NOW, trialUnderWay: false } }, [
         [1, { lastPostAtMs: NOW - 10 }],
         [2, { lastPostAtMs: NOW - 20 }],
       ]),
@@ -191,7 +191,7 @@ describe('the planner', () => {
     ],
     [
       'tries no second one beside it',
-      input([lane(1, 3, 10_000)], { away: { nextTryAtMs: NOW, trialUnderWay: true } }),
+      input([lane(1, 3, 10_000)], { outage: { nextTryAtMs: NOW, trialUnderWay: true } }),
       `wait ${NEVER}`,
     ],
   ];

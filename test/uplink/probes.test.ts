@@ -52,7 +52,7 @@ describe('while there is more to post than the budget allows', () => {
   const flow = async (seconds: number, assets: readonly number[]) => {
     for (let second = 0; second < seconds; second++) {
       for (const asset of assets) plant.accept(asset, asset);
-      if (second % 5 === 0) plant.buffer.fold(clock.monotonicMs() - 20_000);
+      if (second % 5 === 0) plant.buffer.flush(clock.monotonicMs() - 20_000);
       await clock.advance(1_000);
     }
   };

@@ -20,7 +20,7 @@ describe('after a rest, a spent quota, or bodies that were too large, the uplink
   const flow = async (seconds: number, assets: readonly number[]) => {
     for (let second = 0; second < seconds; second++) {
       for (const asset of assets) plant.accept(asset, asset);
-      if (second % 5 === 0) plant.buffer.fold(clock.monotonicMs() - 20_000);
+      if (second % 5 === 0) plant.buffer.flush(clock.monotonicMs() - 20_000);
       await clock.advance(1_000);
     }
   };
@@ -55,7 +55,7 @@ describe('after a rest, a spent quota, or bodies that were too large, the uplink
 
     reply = { status: 402 };
     await flow(3_600, [1]);
-    expect(plant.uplink.snapshot().away?.nextTryInMs).toBeGreaterThan(60_000);
+    expect(plant.uplink.snapshot().outage?.nextTryInMs).toBeGreaterThan(60_000);
     const before = posts().length;
     plant.uplink.tryNow();
     await clock.advance(1_000);
@@ -64,7 +64,7 @@ describe('after a rest, a spent quota, or bodies that were too large, the uplink
     plant.uplink.tryNowOnRequest();
     await clock.advance(5_000);
     expect(posts()).toHaveLength(before + 1);
-    expect(plant.uplink.snapshot().away).toMatchObject({ code: '402' });
+    expect(plant.uplink.snapshot().outage).toMatchObject({ code: '402' });
     reply = TAKEN;
     plant.uplink.setPace(OPTIONS);
     await clock.advance(5_000);

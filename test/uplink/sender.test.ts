@@ -41,7 +41,7 @@ describe('over HTTP, the uplink', () => {
     plant.accept(7, 1, 100);
     plant.accept(8, 2, 100);
     await until(() => plant.uplink.snapshot().state === 'away');
-    expect(plant.uplink.snapshot().away?.code).toBe('platform.connection_refused');
+    expect(plant.uplink.snapshot().outage?.code).toBe('platform.connection_refused');
     expect(plant.buffer.waiting).toBe(200);
     await platform.open();
     await until(() => plant.buffer.waiting === 0);
@@ -54,7 +54,7 @@ describe('over HTTP, the uplink', () => {
     await platform.close();
     await begin({}, 600);
     plant.accept(7, 1, 1);
-    await until(() => (plant.uplink.snapshot().away?.attempts ?? 0) >= 3);
+    await until(() => (plant.uplink.snapshot().outage?.attempts ?? 0) >= 3);
     // One that is under way counts until it is refused.
     await until(() => plant.budget.stats().minuteUsed === 0);
   });

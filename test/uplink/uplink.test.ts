@@ -24,7 +24,7 @@ describe('over minutes and hours, the uplink', () => {
   const flow = async (seconds: number, assets: readonly number[], postIntervalMs = 10_000) => {
     for (let second = 0; second < seconds; second++) {
       for (const asset of assets) plant.accept(asset, asset);
-      if (second % 5 === 0) plant.buffer.fold(clock.monotonicMs() - 2 * postIntervalMs);
+      if (second % 5 === 0) plant.buffer.flush(clock.monotonicMs() - 2 * postIntervalMs);
       await clock.advance(1_000);
     }
   };
@@ -111,7 +111,7 @@ describe('over minutes and hours, the uplink', () => {
     let broken = true;
     await begin(() => (broken ? { status: 500 } : TAKEN));
     await flow(300, range(20));
-    expect(plant.uplink.snapshot()).toMatchObject({ state: 'away', away: { code: '500' } });
+    expect(plant.uplink.snapshot()).toMatchObject({ state: 'away', outage: { code: '500' } });
     expect(posts().length).toBeLessThan(60);
     broken = false;
     await flow(120, range(20));
@@ -124,7 +124,7 @@ describe('over minutes and hours, the uplink', () => {
     await begin(() => (broken ? { status: 400, body: '<html>Bad request</html>' } : TAKEN));
     await flow(600, range(count));
     expect(plant.buffer.quarantined).toEqual([]);
-    expect(plant.uplink.snapshot()).toMatchObject({ state: 'away', away: { code: '400', words: 'Bad request' } });
+    expect(plant.uplink.snapshot()).toMatchObject({ state: 'away', outage: { code: '400', words: 'Bad request' } });
     broken = false;
     await flow(600, range(count));
     expect(plant.uplink.snapshot().state).toBe('online');
@@ -227,14 +227,14 @@ describe('over minutes and hours, the uplink', () => {
     expect(posts()[first]!.atMs - posts()[0]!.atMs).toBeLessThanOrEqual(206_000);
   });
 
-  it('does not call an interval stretched because an asset had no values for a while', async () => {
+  it('does not call an interval longer because an asset had no values for a while', async () => {
     await begin();
     // Its values become backlog before they are posted: their turn was the live lane's, and never came.
     platform.latencyMs = 30_000;
     for (const asset of range(4)) plant.accept(asset, asset);
     plant.accept(7, 7, 3);
     await clock.advance(25_000);
-    plant.buffer.fold(clock.monotonicMs());
+    plant.buffer.flush(clock.monotonicMs());
     platform.latencyMs = 20;
     await clock.advance(60_000);
     expect(plant.buffer.waiting).toBe(0);
@@ -251,7 +251,7 @@ describe('over minutes and hours, the uplink', () => {
     const times = posts().map((post) => post.atMs);
     expect(times.length).toBeLessThan(20);
     expect(times.at(-1)! - times.at(-2)!).toBeGreaterThanOrEqual(1_800_000);
-    expect(plant.uplink.snapshot().away?.code).toBe('402');
+    expect(plant.uplink.snapshot().outage?.code).toBe('402');
     expect(plant.buffer.waiting).toBe(plant.accepted);
   });
 
@@ -285,7 +285,7 @@ describe('over minutes and hours, the uplink', () => {
   it('posts live values in their interval while a backlog drains beside them, oldest first', async () => {
     await begin(undefined, { postMaxValues: 500 }, 60);
     for (const asset of [1, 2, 3, 4]) plant.accept(asset, asset, 5_000, () => clock.wallMs() - 3_600_000);
-    plant.buffer.fold(clock.monotonicMs() + 1);
+    plant.buffer.flush(clock.monotonicMs() + 1);
     const backlogEnd = plant.accepted;
     const monotonicOfWallMs = clock.monotonicMs() - clock.wallMs();
     const toMonotonic = ({ timeMs }: { timeMs: number }) => timeMs + monotonicOfWallMs;
@@ -320,7 +320,7 @@ describe('over minutes and hours, the uplink', () => {
     await begin(undefined, { postMaxValues: 100 }, 60);
     // Assets 51 to 60 have nothing but a backlog; the live ones alone could use every request.
     for (let asset = 51; asset <= 60; asset++) plant.accept(asset, asset, 2_000);
-    plant.buffer.fold(clock.monotonicMs() + 1);
+    plant.buffer.flush(clock.monotonicMs() + 1);
     await flow(300, range(50));
     const backlog = posts((post) => post.asset > 50).length;
     expect(backlog / posts().length).toBeGreaterThan(0.15);
@@ -330,7 +330,7 @@ describe('over minutes and hours, the uplink', () => {
   it('drains an asset before it posts fresh values of it where the order is oldest-first', async () => {
     await begin(undefined, { postMaxValues: 500, drainOrder: 'oldest-first' }, 60);
     plant.accept(1, 1, 20_000, () => clock.wallMs() - 3_600_000);
-    plant.buffer.fold(clock.monotonicMs() + 1);
+    plant.buffer.flush(clock.monotonicMs() + 1);
     await flow(120, [1, 2]);
     const numbers = platform.ledger.taken.filter((value) => value.asset === 1).map((value) => value.number);
     expect(numbers.length).toBeGreaterThan(20_000);
@@ -340,7 +340,7 @@ describe('over minutes and hours, the uplink', () => {
   it('drains the backlog no faster than BACKFILL_VALUES_PER_SECOND', async () => {
     await begin(undefined, { backfillValuesPerSecond: 50 });
     plant.accept(1, 1, 20_000, () => clock.wallMs() - 3_600_000);
-    plant.buffer.fold(clock.monotonicMs() + 1);
+    plant.buffer.flush(clock.monotonicMs() + 1);
     await flow(200, [1, 2]);
     const old = platform.ledger.taken.filter((value) => value.number < 20_000).length;
     expect(old).toBeGreaterThan(8_000);
@@ -352,7 +352,7 @@ describe('over minutes and hours, the uplink', () => {
     const perSecond = 100;
     await begin(undefined, { backfillValuesPerSecond: perSecond, concurrency: 8 }, 0);
     for (const asset of range(20)) plant.accept(asset, asset, 2_000, () => clock.wallMs() - 3_600_000);
-    plant.buffer.fold(clock.monotonicMs() + 1);
+    plant.buffer.flush(clock.monotonicMs() + 1);
     const startMs = clock.monotonicMs();
     for (let step = 0; step < 300; step++) {
       await clock.advance(100);

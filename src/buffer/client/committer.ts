@@ -1,5 +1,5 @@
 /**
- * The door of the buffer, in the main thread: who brings values waits until a commit has them on disk, and those who
+ * The way into the buffer, in the main thread: who brings values waits until a commit has them on disk, and those who
  * come while one is under way, or sooner than `COMMIT_INTERVAL` after the last, share the next.
  *
  * One commit at a time. A commit that fails is told to everyone in it; their values are forgotten here, because they
@@ -45,7 +45,7 @@ interface Waiter {
   reject(error: unknown): void;
 }
 
-/** Values that wait while the disk stalls: some tens of megabytes, then the door says 503. */
+/** Values that wait while the disk stalls: some tens of megabytes, then intake answers 503. */
 const MAX_WAITING = 500_000;
 /** Between two commits of which the second comes early. */
 const EARLY_COMMIT_MS = 100;
