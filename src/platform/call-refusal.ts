@@ -1,10 +1,6 @@
 import { PlatformError } from '../base/errors.ts';
-import { plain } from '../base/foreign-text.ts';
-import type { ErrorBody } from '../contract/errors.ts';
+import { type Problem, problemsOf } from './answer-words.ts';
 import type { PlatformAnswer } from './http-boundary.ts';
-
-/** One of the platform's own complaints. */
-export type Problem = ErrorBody['errors'][number];
 
 /** An API call that was answered, but not with 2xx. */
 export class CallRefusal extends PlatformError {
@@ -103,32 +99,7 @@ export function meaningOf(status: number): StatusMeaning {
   return { code: 'platform.unexpected', what: 'unexpected', retryable: false };
 }
 
-const MAX_PROBLEMS = 20;
-const MAX_WORDS = 200;
-
-/** The platform's words in an answer: of its error body, each bounded and on one line; none where it has another shape. */
-export function problemsOf(answer: Pick<PlatformAnswer, 'text'>): Problem[] {
-  let body: unknown;
-  try {
-    body = JSON.parse(answer.text);
-  } catch {
-    return [];
-  }
-  const errors = (body as { errors?: unknown } | null)?.errors;
-  if (!Array.isArray(errors)) return [];
-  return errors.slice(0, MAX_PROBLEMS).flatMap((error: unknown) => {
-    const { type, message, attribute } = (error ?? {}) as Record<string, unknown>;
-    if (typeof message !== 'string' && typeof type !== 'string') return [];
-    const problem: Problem = { type: oneLine(type ?? ''), message: oneLine(message ?? type) };
-    return typeof attribute === 'string' ? [{ ...problem, attribute: oneLine(attribute) }] : [problem];
-  });
-}
-
 /** A non-2xx answer as an error. `call` names it: `POST /v1/assets/1/values`. */
 export function problemOf(answer: PlatformAnswer, call: string): CallRefusal {
   return new CallRefusal(answer.status, problemsOf(answer), call);
-}
-
-function oneLine(text: unknown): string {
-  return plain(String(text).slice(0, 2 * MAX_WORDS)).slice(0, MAX_WORDS);
 }

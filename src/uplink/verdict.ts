@@ -1,7 +1,7 @@
 /** What an answer means for a batch: one table, mirrored in docs/verdicts.md (a test compares them). */
 import { codeOf, messageOf } from '../base/errors.ts';
-import { hasNoBody, isPage, isReadable } from '../platform/answer-body.ts';
-import { problemsOf } from '../platform/call-refusal.ts';
+import { hasNoBody, isPage } from '../platform/answer-body.ts';
+import { answerWords, foreignWords } from '../platform/answer-words.ts';
 import type { ValuesAnswer } from './ports.ts';
 
 export type Meaning =
@@ -101,39 +101,20 @@ function meaningOfAnswer(answer: ValuesAnswer, success: readonly number[]): Mean
 export function verdictOfError(error: unknown): Verdict {
   const code = codeOf(error) ?? 'unknown';
   const meaning = MEANINGS.get(code) ?? MEANINGS.get('other error')!;
-  return { meaning, code, status: 0, words: messageOf(error).slice(0, MAX_WORDS) };
+  return { meaning, code, status: 0, words: foreignWords(messageOf(error)) };
 }
 
-const MAX_WORDS = 300;
-
-/** The messages of an error body (platform 10.3: `{"errors":[{"type","message","attribute"?}]}`), else its beginning. */
+/** What a person reads of an answer: its words, or what stands for them. */
 export function platformWords(answer: ValuesAnswer): string {
   const { status } = answer;
-  if (status >= 300 && status < 400) return plain(`status ${status}, a redirect to ${placeOf(answer)}`);
-  const words = isReadable(answer) ? wordsOf(answer.text) : '';
+  if (status >= 300 && status < 400) return foreignWords(`status ${status}, a redirect to ${placeOf(answer)}`);
+  const words = answerWords(answer);
   if (status < 200 || status >= 300) return words || `status ${status}`;
   if (hasNoBody(answer)) return `status ${status}`;
-  return plain(`status ${status} with a body${words && `: ${words}`}`);
+  return foreignWords(`status ${status} with a body${words && `: ${words}`}`);
 }
 
 /** Without its query, which may carry anything. */
 function placeOf(answer: ValuesAnswer): string {
   return answer.header('location')?.replace(/[?#].*$/s, '') ?? 'nowhere';
-}
-
-function wordsOf(text: string): string {
-  const lines = problemsOf({ text }).map(({ type, message, attribute }) =>
-    [...new Set([type, message, attribute])].filter((part) => part).join(': '),
-  );
-  // No error body: a proxy's page, or nothing.
-  return plain(lines.join('; ')) || plain(text);
-}
-
-function plain(text: string): string {
-  return text
-    .slice(0, 4_000)
-    .replaceAll(/<[^>]*>/g, ' ')
-    .replaceAll(/[\s\p{Cc}]+/gu, ' ')
-    .trim()
-    .slice(0, MAX_WORDS);
 }

@@ -1,6 +1,7 @@
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { PlatformError } from '../../base/errors.ts';
 import { IDENTITY_REVOKE_PATH, IDENTITY_TOKEN_PATH, SIGN_IN_PATH } from '../../contract/tokens.ts';
+import { foreignWords } from '../answer-words.ts';
 import type { PlatformAnswer } from '../http-boundary.ts';
 import { addressOf, type FormRequest, formRequest } from './form-request.ts';
 import { processRevokeAnswer, processTokenAnswer, type Tokens } from './token-answer.ts';
@@ -73,11 +74,10 @@ export function codeOfRedirect(redirect: URL, signIn: SignIn): string {
   const error = searchParams.get('error');
   if (error !== null) {
     const words = searchParams.get('error_description') ?? '';
-    const said = `${error} ${words}`
-      .replaceAll(/[\s\p{Cc}]+/gu, ' ')
-      .trim()
-      .slice(0, 200);
-    throw fail(`the sign-in was refused: ${said}`, 'Sign in again, with an account that may use this application.');
+    throw fail(
+      `the sign-in was refused: ${foreignWords(`${error} ${words}`, 200)}`,
+      'Sign in again, with an account that may use this application.',
+    );
   }
   const code = searchParams.get('code');
   if (!code) throw fail('the redirect carries no code', 'Paste the whole address that the browser was sent to.');

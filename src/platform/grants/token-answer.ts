@@ -1,6 +1,7 @@
 import { retryAfterMs } from '../../base/retry.ts';
 import { ACCESS_TOKEN_LIFE_S } from '../../contract/tokens.ts';
 import { hasNoBody, isPage, jsonObjectOf } from '../answer-body.ts';
+import { foreignWords, problemsOf } from '../answer-words.ts';
 import type { PlatformAnswer } from '../http-boundary.ts';
 import { codeOfGrantFailure, type GrantAsked, GrantError, type GrantFailure, hintOf } from './grant-error.ts';
 
@@ -78,7 +79,9 @@ function refusalOf(answer: PlatformAnswer, body: Record<string, unknown> | undef
   const { status } = answer;
   const oauthError = typeof body?.error === 'string' ? cleaned(body.error, context.sent) : undefined;
   const words = typeof body?.error_description === 'string' ? cleaned(body.error_description, context.sent) : undefined;
-  const said = [oauthError, words].filter((part) => part !== undefined).join(': ');
+  // The API's own error body instead of OAuth's: its words are cleaned of secrets too.
+  const api = problemsOf(answer).map((problem) => cleaned(problem.message, context.sent));
+  const said = [oauthError, words].filter((part) => part !== undefined).join(': ') || api.join('; ');
   const message = `the token endpoint answered ${status}${said ? ` (${said})` : ''} to the ${context.grant} grant`;
   const kind = isPage(answer) && status < 429 ? 'unreadable' : failureOf(status, body, oauthError);
   return failure(kind, message, answer, context, oauthError);
@@ -91,7 +94,7 @@ function failureOf(status: number, body: unknown, oauthError: string | undefined
   if (status === 401) return 'refused';
   if (oauthError === 'temporarily_unavailable' || oauthError === 'server_error') return 'unavailable';
   if (status >= 400 && oauthError !== undefined) return 'refused';
-  // The API's own error body instead of OAuth's: still the platform that speaks.
+  // The API's own error body: still the platform that speaks.
   if ((status === 400 || status === 403) && body !== undefined) return 'refused';
   return 'unreadable';
 }
@@ -115,12 +118,9 @@ function failure(
   });
 }
 
-/** The platform's words on one line, bounded, without anything that was sent as a secret. */
+/** The platform's words, without anything that was sent as a secret. */
 function cleaned(words: string, sent: readonly string[]): string {
   let text = words;
   for (const secret of sent) if (secret !== '') text = text.replaceAll(secret, '[…]');
-  return text
-    .replaceAll(/[\s\p{Cc}]+/gu, ' ')
-    .trim()
-    .slice(0, MAX_WORDS);
+  return foreignWords(text, MAX_WORDS);
 }
