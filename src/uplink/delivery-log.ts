@@ -179,10 +179,10 @@ export class DeliveryLog {
   }
 
   storeTrouble(error: unknown): void {
-    const words = messageOf(error);
-    const count = this.#store.note(`store:${words}`, this.#clock.monotonicMs());
+    const text = messageOf(error);
+    const count = this.#store.note(`store:${text}`, this.#clock.monotonicMs());
     if (count === undefined) return;
-    this.#log.error({ event: 'uplink.store_trouble', words, count }, 'the store did not answer as it should');
+    this.#log.error({ event: 'uplink.store_trouble', error: text, count }, 'the store did not answer as it should');
   }
 }
 
