@@ -47,8 +47,7 @@ async function serveBare(): Promise<void> {
 }
 
 async function serveTagferry(path: string): Promise<void> {
-  const inbox = new Inbox(openDatabase(join(path, 'inbox.db')), systemClock);
-  inbox.open('bench');
+  const inbox = Inbox.open(openDatabase(join(path, 'inbox.db')), systemClock, 'bench');
   const listener = new WebhookListener(
     {
       listen: { host: '127.0.0.1', port: 0 },

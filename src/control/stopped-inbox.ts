@@ -42,8 +42,7 @@ export async function replayInStoppedInbox<Result>(
   try {
     const database = openDatabase(path);
     try {
-      const inbox = new Inbox(database, systemClock);
-      inbox.open('');
+      const inbox = Inbox.open(database, systemClock, '');
       return await work((id) => inbox.replay(id));
     } finally {
       database.close();

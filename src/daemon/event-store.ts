@@ -18,8 +18,7 @@ export interface EventServices {
 type EventStore = OpenedEvents<EventServices>;
 
 function open(database: Database, boot: string): EventStore {
-  const inbox = new Inbox(database, systemClock);
-  inbox.open(boot);
+  const inbox = Inbox.open(database, systemClock, boot);
   const holds = new HoldTable(database);
   holds.open();
   return { database, services: { inbox, holds } };

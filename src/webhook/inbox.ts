@@ -1,7 +1,7 @@
 import type { Clock } from '../base/clock.ts';
 import type { Database } from '../base/database.ts';
 import { StoreError } from '../base/errors.ts';
-import { AskedMemory } from './asked-memory.ts';
+import type { AskedMemory } from './asked-memory.ts';
 import { inboxFull, translateStoreError } from './inbox-errors.ts';
 import type {
   ActionProgress,
@@ -14,12 +14,11 @@ import type {
 } from './inbox-event.ts';
 import { INBOX_LIMITS, type InboxLimits } from './inbox-limits.ts';
 import { listEvents, showEvent } from './inbox-listing.ts';
-import { InboxNotes } from './inbox-notes.ts';
+import type { InboxNotes } from './inbox-notes.ts';
+import { type OpenedTables, openTables } from './inbox-opening.ts';
 import {
   costOf,
   type EventRow,
-  prepareStatements,
-  prepareTables,
   progressSum,
   type Statements,
   sumFits,
@@ -28,8 +27,8 @@ import {
   toProgress,
 } from './inbox-tables.ts';
 import type { ArrivedEvent } from './received-event.ts';
-import { parseAge, RunningAge, SAVE_AGE_EVERY_MS } from './running-age.ts';
-import { SeenMemory } from './seen-memory.ts';
+import { type RunningAge, SAVE_AGE_EVERY_MS } from './running-age.ts';
+import type { SeenMemory } from './seen-memory.ts';
 import { WATERMARK_NOTE } from './watermark.ts';
 
 /** Rows that one step of retention touches: a commit of the buffer in the same thread waits for it. */
@@ -59,40 +58,40 @@ export class Inbox {
   readonly #database: Database;
   readonly #clock: Clock;
   readonly #limits: InboxLimits;
-  #statements!: Statements;
-  #seen!: SeenMemory;
-  #asked!: AskedMemory;
-  #notes!: InboxNotes;
-  #age!: RunningAge;
+  readonly #statements: Statements;
+  readonly #seen: SeenMemory;
+  readonly #asked: AskedMemory;
+  readonly #notes: InboxNotes;
+  readonly #age: RunningAge;
   #ageSavedAtMs = 0;
-  #bytes = 0;
-  #events = 0;
+  #bytes: number;
+  #events: number;
   #damaged = 0;
-  #lastId = 0;
+  #lastId: number;
 
-  constructor(database: Database, clock: Clock, limits: Partial<InboxLimits> = {}) {
+  private constructor(database: Database, clock: Clock, limits: InboxLimits, tables: OpenedTables) {
     this.#database = database;
     this.#clock = clock;
-    this.#limits = { ...INBOX_LIMITS, ...limits };
+    this.#limits = limits;
+    this.#statements = tables.statements;
+    this.#seen = tables.seen;
+    this.#asked = tables.asked;
+    this.#notes = tables.notes;
+    this.#age = tables.age;
+    const { bytes, events } = tables.statements.totals.get()!;
+    this.#bytes = bytes;
+    this.#events = events;
+    this.#lastId = tables.statements.lastId.get() ?? 0;
   }
 
   /** Makes the tables, takes up what a crash left running. `boot` is the machine's boot id; any text that changes with it. */
-  open(boot: string): void {
-    this.#guard(() => {
-      prepareTables(this.#database);
-      this.#statements = prepareStatements(this.#database);
-      this.#seen = new SeenMemory(this.#database);
-      this.#asked = new AskedMemory(this.#database);
-      this.#notes = new InboxNotes(this.#database);
-      // Where the note is lost, nothing is younger than it was: else what was forgotten would be remembered anew, and the reverse.
-      const lowestMs = Math.max(this.#statements.newestAge.get() ?? 0, this.#seen.newestAgeMs);
-      this.#age = new RunningAge(parseAge(this.#notes.get('age')), boot, this.#clock.monotonicMs(), lowestMs);
-      this.#saveAge();
-      this.#statements.releaseRunning.run();
-      const { bytes, events } = this.#statements.totals.get()!;
-      this.#bytes = bytes;
-      this.#events = events;
-      this.#lastId = this.#statements.lastId.get() ?? 0;
+  static open(database: Database, clock: Clock, boot: string, limits: Partial<InboxLimits> = {}): Inbox {
+    return guarded(() => {
+      const tables = openTables(database, clock, boot);
+      const inbox = new Inbox(database, clock, { ...INBOX_LIMITS, ...limits }, tables);
+      inbox.#saveAge();
+      tables.statements.releaseRunning.run();
+      return inbox;
     });
   }
 
@@ -103,7 +102,7 @@ export class Inbox {
 
   /** Numbers up to this one are never given: events of an inbox whose place this one takes may still be under way. */
   startAfter(id: number): void {
-    this.#guard(() => {
+    guarded(() => {
       if (id <= this.#lastId) return;
       this.#statements.dropLastId.run();
       this.#statements.setLastId.run(id);
@@ -116,7 +115,7 @@ export class Inbox {
    * Throws `StoreError` (`inbox.full`, `inbox.disk_full`, `inbox.corrupt`, `inbox.unavailable`); then nothing was taken.
    */
   insertMany(events: readonly ArrivedEvent[]): ('new' | 'seen')[] {
-    return this.#guard(() => {
+    return guarded(() => {
       let bytes = 0;
       for (const event of events) bytes += costOf(event);
       if (this.#bytes + bytes > this.#limits.maxBytes && !this.#makeRoom(bytes)) throw inboxFull(this.#limits.maxBytes);
@@ -159,7 +158,7 @@ export class Inbox {
 
   /** Events whose reactions may run now, oldest first: received, or failed and due. Only ids above `afterId`. */
   runnable(limit: number, afterId = 0): RunnableEvent[] {
-    return this.#guard(() => {
+    return guarded(() => {
       const ageMs = this.#ageMs();
       return this.#withProgress(this.#statements.due.all(afterId, ageMs, ageMs + MAX_RETRY_MS, limit));
     });
@@ -167,7 +166,7 @@ export class Inbox {
 
   /** Events that are to be tried again, due or not: oldest first, only ids above `afterId`. */
   retried(limit: number, afterId = 0): RunnableEvent[] {
-    return this.#guard(() => this.#withProgress(this.#statements.failed.all(afterId, limit)));
+    return guarded(() => this.#withProgress(this.#statements.failed.all(afterId, limit)));
   }
 
   #withProgress(rows: EventRow[]): RunnableEvent[] {
@@ -177,16 +176,16 @@ export class Inbox {
 
   /** Events that concern access, oldest first, whatever became of their reactions. Only ids above `afterId`. */
   ofAccess(limit: number, afterId = 0): InboxEvent[] {
-    return this.#guard(() => this.#whole(this.#statements.ofAccess.all(afterId, limit)).map(toEvent));
+    return guarded(() => this.#whole(this.#statements.ofAccess.all(afterId, limit)).map(toEvent));
   }
 
   markRunning(id: number): void {
-    this.#guard(() => this.#statements.start.run(id));
+    guarded(() => this.#statements.start.run(id));
   }
 
   /** Writes down how far an action has come, and a line of the journal where something ended; one transaction. */
   record(id: number, progress: ActionProgress | undefined, attempt?: Attempt): void {
-    this.#bytes += this.#guard(() =>
+    this.#bytes += guarded(() =>
       this.#database.transaction(() => {
         if (progress) {
           const { reaction, action, state, tries, detail } = progress;
@@ -200,7 +199,7 @@ export class Inbox {
 
   /** `failed` runs again after `retryInMs` of running time, after a minute where none is given. */
   finish(id: number, state: 'done' | 'failed' | 'dead', retryInMs = DEFAULT_RETRY_MS): void {
-    this.#guard(() =>
+    guarded(() =>
       this.#database.transaction(() => {
         if (state === 'failed') this.#saveAge();
         const retryAgeMs = state === 'failed' ? Math.ceil(this.#ageMs() + Math.min(retryInMs, MAX_RETRY_MS)) : null;
@@ -211,7 +210,7 @@ export class Inbox {
 
   /** Runs an event's reactions again, from the beginning. `unknown`: no such event; `refused`: it runs now, or is unrecognised. */
   replay(id: number): 'queued' | 'unknown' | 'refused' {
-    return this.#guard(() => {
+    return guarded(() => {
       const row = this.#statements.get.get(id);
       if (!row) return 'unknown';
       if (row.unrecognised === 1 || row.state === 'running') return 'refused';
@@ -227,14 +226,14 @@ export class Inbox {
 
   /** For how much more running time a reaction rests for an object; `undefined` where it never ran. */
   cooldown(reaction: string, object: string): number | undefined {
-    return this.#guard(() => {
+    return guarded(() => {
       const untilAgeMs = this.#statements.cooldown.get(reaction, object);
       return untilAgeMs === undefined ? undefined : untilAgeMs - this.#ageMs();
     });
   }
 
   setCooldown(reaction: string, object: string, restMs: number): void {
-    this.#guard(() =>
+    guarded(() =>
       this.#database.transaction(() => {
         this.#saveAge();
         this.#statements.setCooldown.run(reaction, object, Math.ceil(this.#ageMs() + restMs));
@@ -244,39 +243,39 @@ export class Inbox {
 
   /** Newest first. */
   list(query: ListQuery = {}): InboxEvent[] {
-    return this.#guard(() => listEvents(this.#statements, query));
+    return guarded(() => listEvents(this.#statements, query));
   }
 
   show(id: number): ShownEvent | undefined {
-    return this.#guard(() => showEvent(this.#statements, id));
+    return guarded(() => showEvent(this.#statements, id));
   }
 
   /** Which of these identities (of events or deliveries) were seen. */
   seen(digests: readonly Uint8Array[]): boolean[] {
-    return this.#guard(() => digests.map((digest) => this.#seen.has(digest)));
+    return guarded(() => digests.map((digest) => this.#seen.has(digest)));
   }
 
   /** How often a delivery was asked for again, and how long ago in running time. */
   asked(deliveries: readonly Uint8Array[]): { times: number; agoMs: number }[] {
-    return this.#guard(() => this.#asked.find(deliveries, this.#ageMs()));
+    return guarded(() => this.#asked.find(deliveries, this.#ageMs()));
   }
 
   markAsked(deliveries: readonly Uint8Array[]): void {
-    this.#guard(() => this.#asked.mark(deliveries, this.#ageMs()));
+    guarded(() => this.#asked.mark(deliveries, this.#ageMs()));
   }
 
   /** Small things that have to outlive a crash: the watermark of the catch-up. */
   note(name: string): string | undefined {
-    return this.#guard(() => this.#notes.get(name));
+    return guarded(() => this.#notes.get(name));
   }
 
   setNote(name: string, value: string): void {
-    this.#guard(() => this.#notes.set(name, value));
+    guarded(() => this.#notes.set(name, value));
   }
 
   /** One small step of retention; `true`: there may be more to do. Call every minute, and again at once while true. */
   prune(): boolean {
-    return this.#guard(() => {
+    return guarded(() => {
       const ageMs = this.#ageMs();
       if (this.#clock.monotonicMs() - this.#ageSavedAtMs >= SAVE_AGE_EVERY_MS) this.#saveAge();
       const dropped = this.#dropSettled(this.#limits.keepBytes, ageMs - this.#limits.keepMs);
@@ -290,7 +289,7 @@ export class Inbox {
   }
 
   stats(): InboxStats {
-    return this.#guard(() => ({
+    return guarded(() => ({
       events: this.#events,
       waiting: this.#statements.countOpen.get() ?? 0,
       bytes: this.#bytes,
@@ -380,12 +379,13 @@ export class Inbox {
     this.#notes.set('age', JSON.stringify(this.#age.save(monotonicMs)));
     this.#ageSavedAtMs = monotonicMs;
   }
+}
 
-  #guard<Result>(work: () => Result): Result {
-    try {
-      return work();
-    } catch (error) {
-      throw error instanceof StoreError ? error : translateStoreError(error);
-    }
+/** What SQLite throws arrives as a `StoreError`. */
+function guarded<Result>(work: () => Result): Result {
+  try {
+    return work();
+  } catch (error) {
+    throw error instanceof StoreError ? error : translateStoreError(error);
   }
 }

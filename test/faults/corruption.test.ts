@@ -258,8 +258,7 @@ describe('an inbox whose WAL has lost commits', () => {
   it('is noticed, its WAL is kept, and everything that the platform still has is read again', async () => {
     const path = join(folder, 'inbox.db');
     const database = openDatabase(join(folder, 'first.db'));
-    const inbox = new Inbox(database, systemClock);
-    inbox.open('boot');
+    const inbox = Inbox.open(database, systemClock, 'boot');
     inbox.setNote(WATERMARK_NOTE, '{"scope":"1","upToMs":5}');
     for (let i = 0; i < 50; i++) inbox.setNote(`n${i}`, 'x'.repeat(500));
     // As a kill leaves them, but for the index, which a power cut takes.

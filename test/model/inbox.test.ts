@@ -29,8 +29,7 @@ afterEach(() => {
 
 function open(boot: string): void {
   database = openDatabase(join(folder, 'inbox.db'));
-  inbox = new Inbox(database, clock);
-  inbox.open(boot);
+  inbox = Inbox.open(database, clock, boot);
 }
 
 /** The same event in another order of its members, as a resend may have it. */

@@ -73,8 +73,7 @@ async function deliver(value: number, agoMs = 0, instrumentation = 4711): Promis
 function withInbox<Result>(work: (inbox: Inbox, database: ReturnType<typeof openDatabase>) => Result): Result {
   const database = openDatabase(join(agent.state, 'inbox.db'));
   try {
-    const inbox = new Inbox(database, systemClock);
-    inbox.open('of the test');
+    const inbox = Inbox.open(database, systemClock, 'of the test');
     return work(inbox, database);
   } finally {
     database.close();

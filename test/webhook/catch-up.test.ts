@@ -87,8 +87,7 @@ describe('catch-up reads the deliveries list', () => {
     folder = mkdtempSync(join(tmpdir(), 'catch-up-'));
     database = openDatabase(join(folder, 'inbox.db'));
     clock = new ManualClock(NOW);
-    inbox = new Inbox(database, clock);
-    inbox.open('boot');
+    inbox = Inbox.open(database, clock, 'boot');
     logged = new LogCapture();
     entries = [];
     scope = 'scope-1';

@@ -65,8 +65,7 @@ describe('kill -9 at any moment', () => {
       const gone = once(child, 'exit');
       await Promise.all([...senders, gone]);
     }
-    const inbox = new Inbox(openDatabase(database()), systemClock);
-    inbox.open('boot');
+    const inbox = Inbox.open(openDatabase(database()), systemClock, 'boot');
     const kept = inbox.list({ limit: 1_000 }).map((event) => event.payload);
     expect(acknowledged.size).toBeGreaterThan(100);
     expect([...acknowledged].filter((body) => !kept.includes(body))).toEqual([]);

@@ -20,8 +20,7 @@ let inbox: Inbox;
 
 function open(limits: Partial<InboxLimits> = {}, boot = 'boot-1'): void {
   database = openDatabase(join(folder, 'inbox.db'));
-  inbox = new Inbox(database, clock, limits);
-  inbox.open(boot);
+  inbox = Inbox.open(database, clock, boot, limits);
 }
 
 function reopen(limits: Partial<InboxLimits> = {}, boot = 'boot-1'): void {

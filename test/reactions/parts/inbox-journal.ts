@@ -8,8 +8,7 @@ import { readEvent } from '../../../src/webhook/received-event.ts';
 /** The real inbox on a real file, reached as the main thread reaches it: every method answered later. */
 export function openJournal(file: string, clock: Clock): { inbox: Inbox; journal: Journal; close: () => void } {
   const database = openDatabase(file);
-  const inbox = new Inbox(database, clock);
-  inbox.open('boot');
+  const inbox = Inbox.open(database, clock, 'boot');
   const answering = new Proxy({} as Journal & FeedInbox, {
     get:
       (_, method: keyof Inbox) =>

@@ -6,8 +6,7 @@ import { WebhookListener } from '../../../src/webhook/listener.ts';
 
 /** Inbox and listener as a process of its own, to be killed. Arguments: database, secret. Prints its port. */
 const [path, secret] = process.argv.slice(2) as [string, string];
-const inbox = new Inbox(openDatabase(path), systemClock);
-inbox.open('boot');
+const inbox = Inbox.open(openDatabase(path), systemClock, 'boot');
 const listener = new WebhookListener(
   { listen: { host: '127.0.0.1', port: 0 }, path: '/webhook', acceptSha1: false },
   {

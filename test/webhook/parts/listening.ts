@@ -31,7 +31,7 @@ export class LogCapture {
 export class Listening {
   readonly folder = mkdtempSync(join(tmpdir(), 'listener-'));
   readonly database = openDatabase(join(this.folder, 'inbox.db'));
-  readonly inbox = new Inbox(this.database, systemClock);
+  readonly inbox = Inbox.open(this.database, systemClock, 'boot');
   readonly logged = new LogCapture();
   readonly received: string[] = [];
   readonly rejected: string[] = [];
@@ -42,7 +42,6 @@ export class Listening {
   before: () => Promise<void> | void = () => {};
 
   async start(options: Partial<ListenerOptions> = {}, parts: Partial<ListenerParts> = {}): Promise<this> {
-    this.inbox.open('boot');
     this.listener = new WebhookListener(
       { listen: { host: '127.0.0.1', port: 0 }, path: '/webhook', acceptSha1: false, ...options },
       {
