@@ -21,15 +21,17 @@ describe('an answer that nobody asked for', () => {
     server = createServer((socket) => {
       sockets.push(socket);
       let read = '';
-      socket.on('error', () => {}).on('data', (chunk) => {
-        read += chunk.toString('latin1');
-        for (let end = read.indexOf('BODY'); end >= 0; end = read.indexOf('BODY')) {
-          read = read.slice(end + 4);
-          const said = script[requests++];
-          if (typeof said === 'string') socket.write(said);
-          else said?.(socket);
-        }
-      });
+      socket
+        .on('error', () => {})
+        .on('data', (chunk) => {
+          read += chunk.toString('latin1');
+          for (let end = read.indexOf('BODY'); end >= 0; end = read.indexOf('BODY')) {
+            read = read.slice(end + 4);
+            const said = script[requests++];
+            if (typeof said === 'string') socket.write(said);
+            else said?.(socket);
+          }
+        });
     });
     server.listen(0, '127.0.0.1');
     await once(server, 'listening');
@@ -106,7 +108,11 @@ describe('an answer that nobody asked for', () => {
   it.each([
     ['byte by byte', NO_CONTENT, 204],
     ['behind early hints, byte by byte', `HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n${NO_CONTENT}`, 204],
-    ['with trailers', 'HTTP/1.1 400 Bad\r\ntransfer-encoding: chunked\r\ntrailer: x-a\r\n\r\n2\r\nno\r\n0\r\nx-a: 1\r\n\r\n', 400],
+    [
+      'with trailers',
+      'HTTP/1.1 400 Bad\r\ntransfer-encoding: chunked\r\ntrailer: x-a\r\n\r\n2\r\nno\r\n0\r\nx-a: 1\r\n\r\n',
+      400,
+    ],
     ['with obsolete line folding', 'HTTP/1.1 204 No Content\r\nx-a: 1\r\n 2\r\n\r\n', /204|platform\./],
   ])('or one that comes %s, is read for what it is', async (_name, said, status) => {
     script = [
@@ -119,16 +125,34 @@ describe('an answer that nobody asked for', () => {
       },
       BUSY,
     ];
-    expect(String(await statusOf(post()))).toMatch(new RegExp(status instanceof RegExp ? status.source : String(status)));
+    expect(String(await statusOf(post()))).toMatch(
+      new RegExp(status instanceof RegExp ? status.source : String(status)),
+    );
     expect(await statusOf(post())).toBe(503);
   });
 
   it.each([
-    ['more headers than can be read', (socket: Socket) => void socket.write(`HTTP/1.1 204 No Content\r\n${'x-a: 1\r\n'.repeat(20_000)}\r\n`)],
-    ['one header of a megabyte', (socket: Socket) => void socket.write(`HTTP/1.1 204 No Content\r\nx-a: ${'a'.repeat(1_000_000)}\r\n\r\n`)],
-    ['two lengths', (socket: Socket) => void socket.write('HTTP/1.1 200 OK\r\ncontent-length: 0\r\ncontent-length: 4\r\n\r\n')],
-    ['a length and chunks', (socket: Socket) => void socket.write('HTTP/1.1 200 OK\r\ncontent-length: 0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n')],
-    ['a bare line feed for each end of a line', (socket: Socket) => void socket.write('HTTP/1.1 204 No Content\nx: y\n\n')],
+    [
+      'more headers than can be read',
+      (socket: Socket) => void socket.write(`HTTP/1.1 204 No Content\r\n${'x-a: 1\r\n'.repeat(20_000)}\r\n`),
+    ],
+    [
+      'one header of a megabyte',
+      (socket: Socket) => void socket.write(`HTTP/1.1 204 No Content\r\nx-a: ${'a'.repeat(1_000_000)}\r\n\r\n`),
+    ],
+    [
+      'two lengths',
+      (socket: Socket) => void socket.write('HTTP/1.1 200 OK\r\ncontent-length: 0\r\ncontent-length: 4\r\n\r\n'),
+    ],
+    [
+      'a length and chunks',
+      (socket: Socket) =>
+        void socket.write('HTTP/1.1 200 OK\r\ncontent-length: 0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n'),
+    ],
+    [
+      'a bare line feed for each end of a line',
+      (socket: Socket) => void socket.write('HTTP/1.1 204 No Content\nx: y\n\n'),
+    ],
   ])('or one with %s, is no success, and the next post is answered for itself', async (_name, said) => {
     script = [said, BUSY];
     expect(await statusOf(post())).toMatch(/^platform\./);
