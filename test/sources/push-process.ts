@@ -1,10 +1,11 @@
 import { systemClock } from '../../src/base/clock.ts';
 import { ingestBudgetBytes } from '../../src/base/inbound/memory-budget.ts';
 import { silentLogger } from '../../src/base/logger.ts';
+import { memoryLimitBytes } from '../../src/base/memory-limit.ts';
 import { HttpPush } from '../../src/sources/push/http-push.ts';
 import { makeDoor } from './sink-double.ts';
 
-/** An ingest listener as a process of its own, bounded as under a unit of 256 MB, to be looked at from outside. Prints its port. */
+/** An ingest listener as a process of its own, bounded by the memory that it may take, to be looked at from outside. Prints its port. */
 const door = makeDoor();
 door.sink.append = async () => {};
 const push = new HttpPush({
@@ -13,7 +14,7 @@ const push = new HttpPush({
   intake: door.intake,
   clock: systemClock,
   log: silentLogger(),
-  limits: { bytesUnderWay: ingestBudgetBytes(256e6) },
+  limits: { bytesUnderWay: ingestBudgetBytes(memoryLimitBytes()) },
 });
 const at = await push.start();
 process.stdout.write(`${'port' in at ? at.port : 0}\n`);
