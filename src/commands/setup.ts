@@ -1,178 +1,207 @@
-import { join, resolve } from 'node:path';
+import { randomBytes } from 'node:crypto';
+import { accessSync, constants, existsSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
 import type { Command } from 'commander';
-import { systemClock } from '../base/clock.ts';
-import { messageOf, TagferryError, UsageError } from '../base/errors.ts';
-import { version } from '../base/installation.ts';
-import { configurationDirectory, readSettingsLeniently } from '../config/configuration.ts';
-import { problemLine, sortProblems } from '../config/problem.ts';
-import type { KeyName } from '../config/setting-keys.ts';
-import type { Settings } from '../config/settings.ts';
-import { diagnosePlatform } from '../control/diagnosis.ts';
-import { ClientApplications } from '../platform/resources/client-applications.ts';
-import { clearDecommissionMark } from '../store/decommission-mark.ts';
-import { fillValuesPath } from '../uplink/post-address.ts';
-import { judgeConfiguration } from './configuration-verdict.ts';
+import { ConfigurationError, codeOf, TagferryError, UsageError } from '../base/errors.ts';
+import { configurationDirectory } from '../config/configuration.ts';
+import { KEY_NAMES, settingKey } from '../config/setting-keys.ts';
+import { clearDecommissionMark, decommissioned, decommissionedWords } from '../store/decommission-mark.ts';
 import { daemonPlace } from './control-client.ts';
-import { logIn, type OwnLogin } from './doctor/own-login.ts';
 import { isServiceFolder } from './service-folder.ts';
+import { type Answers, refused } from './setup/answers.ts';
+import { readAnswersFile } from './setup/answers-file.ts';
 import { addShippedFiles, readText, shippedText, writeWhole } from './setup/configuration-files.ts';
 import { Dialogue } from './setup/dialogue.ts';
 import { envValue, setEnvLines } from './setup/env-lines.ts';
-import { type FirstTag, isAsShipped, putFirstTag, withoutExample } from './setup/first-tag.ts';
-import { askFirstTag, askSecret, askSetting } from './setup/questions.ts';
-import { keepSecrets, type Secrets } from './setup/secret-keeping.ts';
-import { serviceStart } from './setup/service-start.ts';
+import { tryFirstSource } from './setup/first-source.ts';
+import { isAsShipped, putFirstTag, sourceNameFor, withoutExample } from './setup/first-tag.ts';
+import { Interview, type Surroundings } from './setup/interview.ts';
+import { tellNextSteps } from './setup/next-steps.ts';
+import { keepSecrets } from './setup/secret-keeping.ts';
+import { storedSecrets } from './setup/stored-secrets.ts';
+import { summaryOf } from './setup/summary.ts';
+import { isTrouble, tryApplication, tryLogin, tryTag } from './setup/trials.ts';
 
 interface Flags {
   login: boolean;
-  secrets: string;
+  secrets?: string;
+  answers?: string;
+  keepSecrets?: boolean;
 }
 
-interface Answers {
-  env: Map<string, string>;
-  secrets: Secrets;
-}
+type Way = 'auto' | 'systemd' | 'files';
+const WAYS: readonly string[] = ['auto', 'systemd', 'files'];
 
 /** Adds `tagferry setup`: from nothing to a configuration that works. Nothing is written before everything is answered. */
 export function define(program: Command): void {
   program
     .command('setup')
     .description('ask for what is needed, try the login, write the configuration with its comments kept')
-    .option('--no-login', 'do not try the credentials: the platform cannot be reached from here')
-    .option('--secrets <auto|systemd|files>', 'encrypted by systemd-creds, or files of 0600', 'auto')
-    .addHelpText('after', '\nIn a pipe, the lines of standard input are the answers, in the order of the questions.')
+    .option('--answers <file>', 'ask nothing: lines of agent.env, and the first tag (- is standard input)')
+    .option('--keep-secrets', 'do not ask for secrets that are there')
+    .option('--no-login', 'do not ask the platform: it cannot be reached from here')
+    .option('--secrets <auto|systemd|files>', 'encrypted by systemd-creds, or files of 0600; auto unless told')
+    .addHelpText(
+      'after',
+      '\nIn a pipe, the lines of standard input are the answers, in the order of the questions; what the platform refuses ends it.\n' +
+        'In --answers, secrets come from files (CLIENT_SECRET_FILE=path; - is the next line of standard input), from systemd\n' +
+        'credentials of the same names, or stand in the file itself where it is 0600. FIRST_TAG, FIRST_TAG_ASSET, _INSTRUMENTATION,\n' +
+        '_KEY, _UNIT, _SOURCE and _ADDRESS are the first tag. Exit status 78 where an answer is wrong, 1 where the platform refuses it.',
+    )
     .action(async (flags: Flags) => {
-      if (!['auto', 'systemd', 'files'].includes(flags.secrets))
+      if (flags.secrets !== undefined && !WAYS.includes(flags.secrets))
         throw new UsageError('--secrets is auto, systemd or files');
       const directory = configurationDirectory(program.opts<{ config?: string }>().config, process.env);
+      demandWritable(directory);
+      if (flags.answers !== undefined) return setUpUnattended(directory, flags.answers, flags);
       const dialogue = new Dialogue();
       try {
-        await setUp(dialogue, directory, flags);
+        await setUpByPerson(dialogue, directory, flags);
       } finally {
         dialogue.close();
       }
     });
 }
 
-async function setUp(dialogue: Dialogue, directory: string, flags: Flags): Promise<void> {
-  const envPath = join(directory, 'agent.env');
-  const envText = readText(envPath) ?? shippedText('agent.env');
-  dialogue.say(`This writes the configuration in ${resolve(directory)}. Enter takes what stands in [brackets].\n`);
-  const { answers, login } = await credentials(dialogue, directory, envText, flags);
-  let tag: FirstTag | undefined;
-  try {
-    if (login) await askApplication(dialogue, login, answers, envText);
-    const question = 'Public https address for webhook events (empty: no events, or later)';
-    answers.env.set(
-      'WEBHOOK_URL',
-      await askSetting(dialogue, 'WEBHOOK_URL', question, envValue(envText, 'WEBHOOK_URL')),
-    );
-    tag = await askFirstTag(dialogue);
-    if (tag && login) await tryAsset(dialogue, login, tag);
-  } finally {
-    await login?.revoke().catch(() => {});
-    await login?.close();
-  }
-  const kept = await keepSecrets(directory, answers.secrets, flags.secrets as 'auto' | 'systemd' | 'files');
-  writeWhole(envPath, setEnvLines(envText, new Map([...answers.env, ...kept.env])), 0o640);
-  const tagsPath = join(directory, 'tags.yaml');
-  const tagsText = readText(tagsPath) ?? shippedText('tags.yaml');
-  if (tag) writeWhole(tagsPath, putFirstTag(tagsText, tag), 0o644);
-  else if (isAsShipped(tagsText) || tagsText === '') writeWhole(tagsPath, withoutExample(tagsText), 0o644);
-  addShippedFiles(directory);
-  dialogue.say(`\nWritten. The secrets are ${kept.where}.`);
-  if (await clearDecommissionMark(daemonPlace(directory, process.env).stateDir))
-    dialogue.say('This gateway had been decommissioned: it is in service again.');
-  await conclude(dialogue, directory);
-}
-
-/** Address and credentials, asked again on a terminal as long as the platform refuses them. */
-async function credentials(
-  dialogue: Dialogue,
-  directory: string,
-  envText: string,
-  flags: Flags,
-): Promise<{ answers: Answers; login: OwnLogin | undefined }> {
-  const env = new Map<string, string>();
-  const setting = async (key: KeyName, question: string) => {
-    env.set(key, await askSetting(dialogue, key, question, env.get(key) ?? envValue(envText, key)));
-  };
-  for (;;) {
-    await setting('PLATFORM_URL', 'Address of the API, for example https://api.example.com');
-    await setting('IDENTITY_URL', 'Address of the identity application (empty: the same)');
-    await setting('CLIENT_ID', 'API key of the connect subscription');
-    const clientSecret = await askSecret(dialogue, 'API secret (not shown)');
-    await setting('TECHNICAL_USERNAME', 'Name of the technical user');
-    const password = await askSecret(dialogue, 'Its password (not shown)');
-    const answers: Answers = { env, secrets: { client_secret: clientSecret, technical_password: password } };
-    if (!flags.login) return { answers, login: undefined };
+/** Said before the first question, not after the last. */
+function demandWritable(directory: string): void {
+  const hint = isServiceFolder(directory)
+    ? 'Run `sudo tagferry setup`.'
+    : 'Run it as the owner of the folder, or name another with --config.';
+  const places = [directory, join(directory, 'agent.env'), join(directory, 'credentials')];
+  for (const place of places.filter((one, i) => i === 0 || existsSync(one))) {
+    let nearest = resolve(place);
+    while (!existsSync(nearest)) nearest = dirname(nearest);
     try {
-      const login = await logIn(settingsOf(directory, answers), { clock: systemClock, version: version() });
-      dialogue.say('  The platform takes these credentials.\n');
-      return { answers, login };
-    } catch (error) {
-      const hint = error instanceof TagferryError && error.hint ? error.hint : 'Check the answers.';
-      if (!dialogue.isTerminal) throw error;
-      dialogue.say(`\n  ${messageOf(error)}\n  ${hint}\n`);
-      if (!(await dialogue.confirm('Answer again? (no: write it as it is)'))) return { answers, login: undefined };
+      accessSync(nearest, constants.R_OK | constants.W_OK);
+    } catch (cause) {
+      throw new TagferryError(`${place} cannot be written by this user (${codeOf(cause)})`, {
+        code: 'setup.unwritable',
+        hint,
+        cause,
+      });
     }
   }
+  if (isServiceFolder(directory) && process.getuid?.() !== 0) {
+    throw new TagferryError('the service and its secrets are not for this user', { code: 'setup.unwritable', hint });
+  }
+  const { stateDir } = daemonPlace(directory, process.env);
+  if (decommissioned(stateDir)?.restoring) throw refused(decommissionedWords(stateDir)!);
 }
 
-/** What a login needs: what was answered, over what the folder says of the rest (proxy, authority, CLIENT_AUTH). */
-function settingsOf(directory: string, { env, secrets }: Answers): Settings {
-  const { settings } = readSettingsLeniently({ directory, environment: process.env });
-  const bare = (text: string) => text.replace(/\/+$/, '');
-  const platformUrl = bare(env.get('PLATFORM_URL') ?? '');
+async function surroundings(directory: string, { keepSecrets: keep = false, login }: Flags): Promise<Surroundings> {
   return {
-    ...settings,
-    platformUrl,
-    identityUrl: bare(env.get('IDENTITY_URL') || platformUrl),
-    clientId: env.get('CLIENT_ID') ?? '',
-    technicalUsername: env.get('TECHNICAL_USERNAME') ?? '',
-    clientSecret: secrets.client_secret,
-    technicalPassword: secrets.technical_password,
-    clientAuth: settings.clientAuth ?? 'basic',
-  } as Settings;
+    directory,
+    envText: readText(join(directory, 'agent.env')) ?? shippedText('agent.env'),
+    tagsText: readText(join(directory, 'tags.yaml')) ?? shippedText('tags.yaml'),
+    stored: await storedSecrets(directory),
+    keepSecrets: keep,
+    login,
+  };
 }
 
-async function askApplication(dialogue: Dialogue, login: OwnLogin, answers: Answers, envText: string): Promise<void> {
-  const applications = new ClientApplications(login.client);
-  const current = await applications.current(AbortSignal.timeout(20_000)).catch(() => undefined);
-  const shown = current ? `empty: the current one, ${current.name}` : 'empty: the current one';
-  const before = envValue(envText, 'CLIENT_APPLICATION');
-  const name = await askSetting(dialogue, 'CLIENT_APPLICATION', `Name of the client application (${shown})`, before);
-  answers.env.set('CLIENT_APPLICATION', name);
-  if (name === '') return;
-  await applications.find(name, AbortSignal.timeout(20_000)).catch((error: unknown) => {
-    dialogue.say(`  ${messageOf(error)}: mend CLIENT_APPLICATION later.`);
+async function setUpByPerson(dialogue: Dialogue, directory: string, flags: Flags): Promise<void> {
+  const around = await surroundings(directory, flags);
+  dialogue.say(
+    `This writes the configuration in ${resolve(directory)}. Enter takes what stands in [brackets], - takes it away.\n`,
+  );
+  const interview = new Interview(dialogue, around);
+  for (;;) {
+    const answers = await interview.ask();
+    addOpsToken(answers);
+    dialogue.say(summaryOf(answers, around));
+    const choice = dialogue.isTerminal
+      ? await dialogue.choose('Write this?', { y: 'yes', a: 'answer again', n: 'no' })
+      : 'y';
+    if (choice === 'n') {
+      dialogue.say('Nothing was written.');
+      process.exitCode = 1;
+      return;
+    }
+    if (choice === 'y') return write(answers, around, flags, (text) => dialogue.say(text));
+  }
+}
+
+/** Judges as a person would be judged; the first answer that the platform refuses ends it. */
+async function setUpUnattended(directory: string, file: string, flags: Flags): Promise<void> {
+  const say = (text: string) => void process.stderr.write(`${text}\n`);
+  const around = await surroundings(directory, flags);
+  const given = await readAnswersFile(file, directory, process.env);
+  const answers: Answers = { ...given, secrets: new Map([...around.stored, ...given.secrets]) };
+  demandRequired(file, answers, around.envText);
+  if (answers.source) answers.source.name = sourceNameFor(around.tagsText, answers.source);
+  addOpsToken(answers);
+  if (flags.login) await tryAnswers(directory, answers);
+  if (answers.tag && answers.source) await tryFirstSource(answers.tag, answers.source, say);
+  say(summaryOf(answers, around));
+  await write(answers, around, flags, say);
+}
+
+/** Throws `ConfigurationError` with every key that neither the answers nor the folder have. */
+function demandRequired(file: string, { env, secrets }: Answers, envText: string): void {
+  const missing = KEY_NAMES.filter((key) => {
+    if (!settingKey(key).required) return false;
+    if (settingKey(key).secret) return !secrets.has(key.toLowerCase());
+    return (env.get(key) ?? envValue(envText, key)) === '';
   });
+  if (missing.length === 0) return;
+  throw new ConfigurationError(
+    missing.map((key) => `${file}: ${key} is missing, write ${key}${settingKey(key).secret ? '_FILE' : ''}=`),
+  );
 }
 
-async function tryAsset(dialogue: Dialogue, { client }: OwnLogin, tag: FirstTag): Promise<void> {
-  const path = '/v1/assets/{asset_id}/values';
-  const { assets, instrumentations } = await diagnosePlatform({
-    client,
-    clock: systemClock,
-    assets: [tag.asset],
-    instrumentations: tag.instrumentation === undefined ? [] : [tag.instrumentation],
-    requestsPerMinute: 0,
-    pathOf: (asset) => fillValuesPath(path, asset, tag.instrumentation),
-  });
-  for (const { message, next } of [...assets, ...instrumentations])
-    dialogue.say(`  ${message}${next ? `. ${next}` : ''}`);
-  if (tag.unit !== '')
-    dialogue.say(
-      '  Whether the platform knows the unit it tells with the first value alone: see tagferry status then.',
-    );
+async function tryAnswers(directory: string, answers: Answers): Promise<void> {
+  const login = await tryLogin(directory, answers);
+  if (isTrouble(login)) throw refused(login.message, login.hint);
+  try {
+    const application = answers.env.get('CLIENT_APPLICATION');
+    const trouble = application ? await tryApplication(login, application) : undefined;
+    const { troubles } = answers.tag ? await tryTag(directory, answers, login, answers.tag) : { troubles: [] };
+    const first = trouble ?? troubles[0];
+    if (first) throw refused(first.message, first.hint);
+  } finally {
+    await login.revoke().catch(() => {});
+    await login.close();
+  }
 }
 
-/** What `check` thinks of it, and what comes next: on a service that runs, a restart, which loads new credentials too. */
-async function conclude(dialogue: Dialogue, directory: string): Promise<void> {
-  const { problems, warnings } = await judgeConfiguration(directory, process.env);
-  for (const problem of sortProblems([...problems, ...warnings])) dialogue.say(problemLine(problem));
-  const config = isServiceFolder(directory) ? '' : ` --config ${directory}`;
-  const start = isServiceFolder(directory) ? await serviceStart() : `tagferry run${config}`;
-  dialogue.say(`\nNext:\n  ${start}\n  tagferry doctor${config}\n  tagferry status${config}`);
-  if (problems.length > 0) process.exitCode = 78;
+/** Page and status want one from now on: who is on the machine need not be one who may look. */
+function addOpsToken({ secrets }: Answers): void {
+  if (!secrets.has('ops_token')) secrets.set('ops_token', randomBytes(24).toString('base64url'));
+}
+
+async function write(
+  { env, secrets, tag, source }: Answers,
+  { directory, envText, tagsText, stored }: Surroundings,
+  flags: Flags,
+  say: (text: string) => void,
+): Promise<void> {
+  // Where nobody said how, what is kept already stays where it is.
+  const toKeep = [...secrets].filter(([name, value]) => flags.secrets !== undefined || stored.get(name) !== value);
+  const kept =
+    toKeep.length === 0
+      ? undefined
+      : await keepSecrets(directory, Object.fromEntries(toKeep), (flags.secrets ?? 'auto') as Way);
+  const path = join(directory, 'agent.env');
+  const text = setEnvLines(envText, new Map<string, string>([...env, ...(kept?.env ?? [])]));
+  if (text !== readText(path)) writeWhole(path, text, 0o640);
+  const tagsPath = join(directory, 'tags.yaml');
+  if (tag) {
+    const tags = putFirstTag(tagsText, tag, source);
+    if (tags !== readText(tagsPath)) writeWhole(tagsPath, tags, 0o644);
+  } else if (isAsShipped(tagsText) || tagsText === '') writeWhole(tagsPath, withoutExample(tagsText), 0o644);
+  addShippedFiles(directory);
+  say(`\nWritten. ${kept ? `The secrets are ${kept.where}.` : 'The secrets stay where they are.'}`);
+  if (kept && toKeep.some(([name]) => name === 'ops_token')) say(tokenWords(directory, kept.isEncrypted));
+  if (await clearDecommissionMark(daemonPlace(directory, process.env).stateDir))
+    say('This gateway had been decommissioned: it is in service again.');
+  await tellNextSteps(directory, say);
+}
+
+/** How a person gets at the token that was made. */
+function tokenWords(directory: string, isEncrypted: boolean): string {
+  const file = join(directory, 'credentials/ops_token');
+  const sudo = isServiceFolder(directory) ? 'sudo ' : '';
+  const command = isEncrypted ? `${sudo}systemd-creds decrypt --name=ops_token ${file}.cred -` : `${sudo}cat ${file}`;
+  return `The live page and /status want a token (OPS_TOKEN) from now on. It shows with:\n  ${command}`;
 }

@@ -1,8 +1,8 @@
 import { spawn } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { loadConfiguration } from '../../src/config/configuration.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
 import { SOURCE_KINDS } from '../../src/sources/kinds.ts';
@@ -154,5 +154,106 @@ describe('setup', () => {
     const { settings, tags } = loadConfiguration({ directory: config, environment: {}, kinds: SOURCE_KINDS });
     expect(settings.postIntervalMs).toBe(3000);
     expect([...tags.tags.keys()]).toEqual(['A-1', 'B-2']);
+  });
+});
+
+describe('setup --answers', () => {
+  const answersFile = () => join(folder, 'answers.env');
+  /** Runs it with this as the file, and lines for standard input. */
+  function withAnswers(lines: readonly string[], input: readonly string[] = [], ...flags: string[]) {
+    writeFileSync(answersFile(), `${lines.join('\n')}\n`, { mode: 0o644 });
+    return setUp(input, '--answers', answersFile(), ...flags);
+  }
+  const PUBLIC = () => [
+    `PLATFORM_URL=${sandbox.url}`,
+    `CLIENT_ID=${SANDBOX_CREDENTIALS.clientId}`,
+    `TECHNICAL_USERNAME=${SANDBOX_CREDENTIALS.technicalUsername}`,
+  ];
+  const FROM_INPUT = ['CLIENT_SECRET_FILE=-', 'TECHNICAL_PASSWORD_FILE=-'];
+  const SECRETS = [SANDBOX_CREDENTIALS.clientSecret, SANDBOX_CREDENTIALS.technicalPassword];
+  const TAG = ['FIRST_TAG=PT-7', 'FIRST_TAG_ASSET=882', 'FIRST_TAG_INSTRUMENTATION=4712', 'FIRST_TAG_UNIT=bar'];
+
+  it('asks nothing, takes any key of agent.env, secrets from standard input, and changes nothing the second time', async () => {
+    const lines = [...PUBLIC(), ...FROM_INPUT, 'POST_INTERVAL=3s', ...TAG];
+    const { status, output } = await withAnswers(lines, SECRETS);
+    expect(`${status} ${output}`).toMatch(/^0 /);
+    for (const secret of SECRETS) expect(output).not.toContain(secret);
+    const { settings, tags } = loadConfiguration({ directory: config, environment: {}, kinds: SOURCE_KINDS });
+    expect(settings).toMatchObject({ postIntervalMs: 3000, clientSecret: SECRETS[0], technicalPassword: SECRETS[1] });
+    expect(settings.opsToken).toBeDefined();
+    expect(tags.tags.get('PT-7')).toMatchObject({ asset: 882, instrumentation: 4712 });
+    const files = ['agent.env', 'tags.yaml', 'credentials/client_secret', 'credentials/ops_token'];
+    const read = () =>
+      files.map((file) => [readFileSync(join(config, file), 'utf8'), statSync(join(config, file)).mtimeMs]);
+    const before = read();
+    const again = await withAnswers(lines, SECRETS);
+    expect(`${again.status} ${again.output}`).toMatch(/^0 [\s\S]*stay where they are/);
+    expect(read()).toEqual(before);
+  });
+
+  it('takes secrets from files, from systemd credentials, and from the file itself where it is for its owner alone', async () => {
+    writeFileSync(join(folder, 'secret'), `${SECRETS[0]}\n`);
+    const credentialsFolder = join(folder, 'given');
+    mkdirSync(credentialsFolder);
+    writeFileSync(join(credentialsFolder, 'technical_password'), SECRETS[1]!);
+    vi.stubEnv('CREDENTIALS_DIRECTORY', credentialsFolder);
+    try {
+      const { status, output } = await withAnswers([...PUBLIC(), 'CLIENT_SECRET_FILE=secret']);
+      expect(`${status} ${output}`).toMatch(/^0 /);
+    } finally {
+      vi.unstubAllEnvs();
+    }
+    expect(sandbox.tokens.counts()).toEqual({ issued: 1, revoked: 1, alive: 0 });
+    const open = await withAnswers([...PUBLIC(), `CLIENT_SECRET=${SECRETS[0]}`, `TECHNICAL_PASSWORD=${SECRETS[1]}`]);
+    expect(`${open.status} ${open.output}`).toMatch(
+      /^78 .*CLIENT_SECRET stands in a file that others may read[\s\S]*chmod 600/,
+    );
+    expect(open.output).not.toContain(SECRETS[0]);
+    chmodSync(answersFile(), 0o600);
+    const closed = await withAnswers([...PUBLIC(), `CLIENT_SECRET=${SECRETS[0]}`, `TECHNICAL_PASSWORD=${SECRETS[1]}`]);
+    expect(closed.status).toBe(0);
+  });
+
+  it('names every wrong answer with its line and writes nothing: 78', async () => {
+    const lines = [
+      'PLATFORM_URL=no',
+      'WEBHOOK_URL=http://gw.example.com/x',
+      'FIRST_TAG=A',
+      'FIRST_TAG_ASSET=x',
+      'NO_SUCH=1',
+    ];
+    const { status, output } = await withAnswers(lines);
+    expect(status).toBe(78);
+    for (const [i, words] of ['PLATFORM_URL', 'is not https', '', 'FIRST_TAG_ASSET', 'NO_SUCH'].entries()) {
+      if (words !== '') expect(output).toMatch(new RegExp(`answers\\.env:${i + 1}:\\d+: .*${words}`));
+    }
+    expect(existsSync(config)).toBe(false);
+  });
+
+  it('adds a value to a tag that is there, and names what is missing', async () => {
+    mkdirSync(config);
+    writeFileSync(join(config, 'tags.yaml'), 'tags:\n  PT-7: { asset: 882, values: { flow: { unit: 12 } } } # ours\n');
+    const named = await withAnswers(['FIRST_TAG=PT-7', 'FIRST_TAG_ASSET=882'], []);
+    expect(`${named.status} ${named.output}`).toMatch(
+      /^78 [\s\S]*PLATFORM_URL is missing[\s\S]*CLIENT_SECRET is missing/,
+    );
+    expect(existsSync(join(config, 'agent.env'))).toBe(false);
+    const lines = [...PUBLIC(), ...FROM_INPUT, 'FIRST_TAG=PT-7', 'FIRST_TAG_ASSET=882', 'FIRST_TAG_KEY=level'];
+    expect((await withAnswers(lines, SECRETS)).status).toBe(0);
+    const { tags } = loadConfiguration({ directory: config, environment: {}, kinds: SOURCE_KINDS });
+    expect([...tags.tags.get('PT-7')!.values.keys()]).toEqual(['flow', 'level']);
+    expect(readFileSync(join(config, 'tags.yaml'), 'utf8')).toContain('# ours');
+  });
+
+  it('writes nothing where the platform refuses an answer: 1', async () => {
+    const { status, output } = await withAnswers(
+      [...PUBLIC(), ...FROM_INPUT, 'FIRST_TAG=A', 'FIRST_TAG_ASSET=99999'],
+      SECRETS,
+    );
+    expect(`${status} ${output}`).toMatch(/^1 .*asset 99999 is not there[\s\S]*nothing was written/);
+    const wrong = await withAnswers([...PUBLIC(), ...FROM_INPUT], [SECRETS[0]!, 'wrong']);
+    expect(`${wrong.status} ${wrong.output}`).toMatch(/^1 .*invalid_grant/s);
+    expect(existsSync(config)).toBe(false);
+    expect(sandbox.tokens.counts().alive).toBe(0);
   });
 });

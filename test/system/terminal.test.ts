@@ -65,6 +65,8 @@ describe('setup on a terminal', { timeout: PATIENCE_MS }, () => {
     await terminal.answer(/instrumentation number[\s\S]*: $/, '4711');
     await terminal.answer(/Key of its value[\s\S]*: $/, '');
     await terminal.answer(/Unit[\s\S]*: $/, '12');
+    await terminal.answer(/does its value come from[\s\S]*: $/, '');
+    await terminal.answer(/Write this[\s\S]*: $/, 'y');
     expect(await terminal.ended(), terminal.text).toBe(0);
     expect(terminal.text).toContain('The platform takes these credentials');
     expect(terminal.text).toMatch(/Next:\n {2}sudo systemctl start tagferry\n {2}tagferry doctor\n {2}tagferry status/);
@@ -75,7 +77,9 @@ describe('setup on a terminal', { timeout: PATIENCE_MS }, () => {
     const encrypted = (await systemdVersion()) >= 250;
     const kept = await gateway.machine.sh(`cd ${CREDENTIALS}; stat -c '%n %a %U' *`);
     const ending = encrypted ? '.cred' : '';
-    expect(kept.split('\n')).toEqual([`client_secret${ending} 600 root`, `technical_password${ending} 600 root`]);
+    expect(kept.split('\n')).toEqual(
+      ['client_secret', 'ops_token', 'technical_password'].map((name) => `${name}${ending} 600 root`),
+    );
     const open = await gateway.machine.run(['grep', '-rlE', SECRETS.join('|'), '/etc/tagferry', '/etc/systemd/system']);
     const readable = open.stdout.split('\n').filter(Boolean).sort();
     expect(readable).toEqual(encrypted ? [] : [`${CREDENTIALS}/client_secret`, `${CREDENTIALS}/technical_password`]);
@@ -99,6 +103,7 @@ describe('setup on a terminal', { timeout: PATIENCE_MS }, () => {
     await answerCredentials(other, 'gateway-password');
     await other.answer(/webhook events[\s\S]*: $/, '');
     await other.answer(/first tag[\s\S]*: $/, '');
+    await other.answer(/Write this[\s\S]*: $/, 'y');
     expect(await other.ended(), other.text).toBe(0);
     expect(gateway.machine.read('/root/other/agent.env')).toContain('# How long a fresh value may wait for company');
     for (const file of ['tags.yaml', 'reactions.yaml', 'schema/tags.schema.json']) {

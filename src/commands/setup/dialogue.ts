@@ -5,6 +5,8 @@ import { fitted } from '../../base/table.ts';
 
 /** Columns that a question leaves on its last line: an address, a number. */
 const ROOM_FOR_ANSWER = 30;
+/** Fewer leave no such room beside a question. */
+const MIN_COLUMNS_BESIDE = 70;
 
 /**
  * Questions and answers on one terminal. What is typed as a secret is not shown. In a pipe the answers are the lines of standard
@@ -47,6 +49,22 @@ export class Dialogue {
     return line === '' ? fallback : line;
   }
 
+  /** The same for a question that a script of before does not know: where its answers have ended, it is the default. */
+  async askOptional(question: string, fallback = ''): Promise<string> {
+    return this.#isOver && this.#early.length === 0 ? fallback : this.ask(question, fallback).catch(() => fallback);
+  }
+
+  /** One of some letters; the first unless told. */
+  async choose<Letter extends string>(question: string, choices: Readonly<Record<Letter, string>>): Promise<Letter> {
+    const letters = Object.keys(choices) as Letter[];
+    const shown = letters.map((letter) => `${letter} ${choices[letter]}`).join(', ');
+    for (;;) {
+      const answer = (await this.ask(`${question} (${shown})`, letters[0])).toLowerCase();
+      const found = letters.find((letter) => answer === letter || answer === choices[letter]);
+      if (found !== undefined) return found;
+    }
+  }
+
   async askSecret(question: string): Promise<string> {
     this.#put(question);
     this.#isSecret = true;
@@ -71,9 +89,12 @@ export class Dialogue {
     this.#lines.close();
   }
 
+  /** On a narrow terminal the answer has a line of its own. */
   #put(question: string): void {
     const { isTTY, columns = 80 } = process.stderr;
-    process.stderr.write(`${fitted(`${question}:`, { isTTY, columns: columns - ROOM_FOR_ANSWER })} `);
+    const isNarrow = isTTY && columns < MIN_COLUMNS_BESIDE;
+    const width = isNarrow ? columns : columns - ROOM_FOR_ANSWER;
+    process.stderr.write(`${fitted(`${question}:`, { isTTY, columns: width })}${isNarrow ? '\n> ' : ' '}`);
   }
 
   #next(): Promise<string> {

@@ -1,4 +1,6 @@
-import { parseDocument } from 'yaml';
+import { isDeepStrictEqual } from 'node:util';
+import { type Document, isMap, parseDocument } from 'yaml';
+import type { SourceAddress } from './source-address.ts';
 
 export interface FirstTag {
   name: string;
@@ -7,6 +9,11 @@ export interface FirstTag {
   key: string;
   /** A number, or a code; `''` is none. */
   unit: string;
+}
+
+/** Where its value comes from: the source, and the value's place there. */
+export interface FirstSource extends SourceAddress {
+  value: Record<string, unknown>;
 }
 
 /** The example of the shipped tags.yaml, which the first tag takes the place of. */
@@ -29,11 +36,52 @@ export function withoutExample(shipped: string): string {
   return `${shipped.slice(0, at)}\ntags: {}\n# Examples; with the first of your own, write "tags:" in place of "tags: {}".\n${example}`;
 }
 
+/** Whether the text names the tag, as more than the shipped example. */
+export function hasTag(text: string, name: string): boolean {
+  const { tags } = (parseDocument(text).toJS() ?? {}) as { tags?: Record<string, unknown> };
+  return !isAsShipped(text) && Object.hasOwn(tags ?? {}, name);
+}
+
+/** The name of the source there that has this address, else one that no other has: the wanted one, or with a number behind it. */
+export function sourceNameFor(text: string, { kind, name: wanted, members }: SourceAddress): string {
+  const { sources = {} } = (parseDocument(text).toJS() ?? {}) as { sources?: Record<string, Record<string, unknown>> };
+  const same = Object.entries(sources ?? {}).find(([, source]) => source?.[kind] === members[kind]);
+  if (same) return same[0];
+  const base = wanted.replace(/\d+$/, '');
+  for (let number = 1; ; number++) {
+    const name = number === 1 ? wanted : `${base}${number}`;
+    if (!Object.hasOwn(sources ?? {}, name)) return name;
+  }
+}
+
 /**
- * Puts a tag into the text of tags.yaml. In the file as it is shipped it takes the place of the example, and every comment stays;
- * in any other file it is added to what is there.
+ * Puts a tag, and the source that its value comes from, into the text of tags.yaml. In the file as it is shipped the tag takes the place of the
+ * example, and every comment stays; in any other file it is added to what is there, and a tag of that name keeps its other values. A file that
+ * says all of it already stays as it is.
  */
-export function putFirstTag(text: string, tag: FirstTag): string {
+export function putFirstTag(text: string, tag: FirstTag, source?: FirstSource): string {
+  const put = source ? putSource(putTag(text, tag), tag, source) : putTag(text, tag);
+  return isDeepStrictEqual(parseDocument(put).toJS(), parseDocument(text).toJS()) ? text : put;
+}
+
+function putSource(text: string, tag: FirstTag, source: FirstSource): string {
+  const document = parseDocument(text);
+  const flow = (members: Record<string, unknown>) => document.createNode(members, { flow: true });
+  // The shipped `sources: {}` would keep everything on one line.
+  const sources = document.get('sources');
+  if (isMap(sources) && sources.items.length === 0) sources.flow = false;
+  if (!document.hasIn(['sources', source.name])) document.setIn(['sources', source.name], flow(source.members));
+  const path = ['tags', tag.name, 'values', tag.key];
+  document.setIn(path, flow({ ...kept(document, path), from: source.name, ...source.value }));
+  return document.toString({ lineWidth: 0 });
+}
+
+/** The lines that `putFirstTag` adds, for who is asked whether to write them. */
+export function firstTagLines(tag: FirstTag, source: FirstSource | undefined): string {
+  return putFirstTag('tags: {}\n', tag, source).replace(/^tags: \{\}\n/, '');
+}
+
+function putTag(text: string, tag: FirstTag): string {
   const unit =
     tag.unit === '' ? '' : `unit: ${/^\d+$/.test(tag.unit) ? tag.unit : `{ code: ${JSON.stringify(tag.unit)} }`}`;
   if (isAsShipped(text)) {
@@ -43,12 +91,26 @@ export function putFirstTag(text: string, tag: FirstTag): string {
       .replace(EXAMPLE_VALUE, () => `      ${JSON.stringify(tag.key)}: ${unit === '' ? '{}' : `{ ${unit} }`}`);
   }
   const document = parseDocument(text === '' ? 'tags: {}\n' : text);
+  const tags = document.get('tags');
+  if (isMap(tags) && tags.items.length === 0) tags.flow = false;
   const value = tag.unit === '' ? {} : { unit: /^\d+$/.test(tag.unit) ? Number(tag.unit) : { code: tag.unit } };
-  const node = {
+  const objects = {
     asset: tag.asset,
     ...(tag.instrumentation === undefined ? {} : { instrumentation: tag.instrumentation }),
-    values: { [tag.key]: value },
   };
-  document.setIn(['tags', tag.name], document.createNode(node));
-  return document.toString();
+  if (!document.hasIn(['tags', tag.name])) {
+    document.setIn(['tags', tag.name], document.createNode({ ...objects, values: { [tag.key]: value } }));
+  } else {
+    for (const [member, number] of Object.entries(objects)) document.setIn(['tags', tag.name, member], number);
+    const path = ['tags', tag.name, 'values', tag.key];
+    if (!document.hasIn(path) || tag.unit !== '')
+      document.setIn(path, document.createNode({ ...kept(document, path), ...value }));
+  }
+  return document.toString({ lineWidth: 0 });
+}
+
+/** What a value says already. */
+function kept(document: Document, path: readonly string[]): Record<string, unknown> {
+  const node = document.getIn(path);
+  return isMap(node) ? (node.toJSON() as Record<string, unknown>) : {};
 }

@@ -1,6 +1,7 @@
 import { problemLine, sortProblems } from '../../config/problem.ts';
 import { judgeConfiguration } from '../configuration-verdict.ts';
 import { isServiceFolder } from '../service-folder.ts';
+import { withoutCredentials } from './answers.ts';
 import { serviceStart } from './service-start.ts';
 
 /**
@@ -8,7 +9,7 @@ import { serviceStart } from './service-start.ts';
  * the exit status 78 where there are problems.
  */
 export async function tellNextSteps(directory: string, say: (text: string) => void): Promise<boolean> {
-  const { problems, warnings } = await judgeConfiguration(directory, process.env);
+  const { problems, warnings } = await judgeConfiguration(directory, withoutCredentials(process.env));
   for (const problem of sortProblems([...problems, ...warnings])) say(problemLine(problem));
   const config = isServiceFolder(directory) ? '' : ` --config ${directory}`;
   const start = isServiceFolder(directory) ? await serviceStart() : `tagferry run${config}`;

@@ -1,60 +1,58 @@
 import { TagferryError } from '../../base/errors.ts';
-import { readForm } from '../../config/setting-forms.ts';
 import { type KeyName, settingKey } from '../../config/setting-keys.ts';
-import { KEY_PATTERN } from '../../contract/values.ts';
+import { answerWords, judgeAnswer, NO_NUMBER, readObjectNumber } from './answers.ts';
 import type { Dialogue } from './dialogue.ts';
-import type { FirstTag } from './first-tag.ts';
 
 /** Wrong answers to one question before a script is told to stop. */
 const MAX_TRIES = 5;
 
-/** Asks until the answer can be read as the setting; an empty one only where the setting may be empty. */
+/** Asks until the answer passes `check` would say of it; an empty one only where the setting may be empty. What is only doubtful is said. */
 export async function askSetting(
   dialogue: Dialogue,
+  directory: string,
   key: KeyName,
   question: string,
   fallback: string,
 ): Promise<string> {
-  const { required, form } = settingKey(key);
+  const { required } = settingKey(key);
   return until(dialogue, async () => {
     const answer = await dialogue.ask(question, fallback);
     if (answer === '') return required ? 'this is needed' : { answer };
-    const reading = readForm(form, answer);
-    return 'reason' in reading ? `"${answer}" ${reading.reason}: ${reading.instead}` : { answer };
+    // A single "-" takes away what Enter would keep.
+    if (answer === '-' && !required) return { answer: '' };
+    const problem = judgeAnswer(directory, key, answer);
+    if (problem?.severity === 'error') return answerWords(problem);
+    if (problem) dialogue.say(`  ${answerWords(problem)}`);
+    return { answer };
   });
 }
 
-export function askSecret(dialogue: Dialogue, question: string): Promise<string> {
+/** Enter keeps what is known. */
+export function askSecret(dialogue: Dialogue, question: string, known: string | undefined): Promise<string> {
+  const shown =
+    known === undefined ? `${question} (not shown)` : `${question} (not shown; Enter keeps the one that is there)`;
   return until(dialogue, async () => {
-    const answer = await dialogue.askSecret(question);
+    const answer = (await dialogue.askSecret(shown)) || known || '';
     return answer === '' ? 'this is needed' : { answer };
   });
 }
 
-/** The first measuring point; `undefined` where there shall be none yet. */
-export async function askFirstTag(dialogue: Dialogue): Promise<FirstTag | undefined> {
-  const name = await dialogue.ask('Name of the first tag, for example FT-101 (empty: later)');
-  if (name === '') return undefined;
-  const asset = await askNumber(dialogue, 'Its asset number on the platform', true);
-  const instrumentation = await askNumber(dialogue, 'Its instrumentation number (empty: none)', false);
-  const key = await until(dialogue, async () => {
-    const answer = (await dialogue.ask('Key of its value', 'flow')).toLowerCase();
-    return KEY_PATTERN.test(answer) ? { answer } : 'a key is letters, digits, ".", "-" and "_"';
-  });
-  const unit = await dialogue.ask('Unit: its number or its code on the platform (empty: none)');
-  return { name, asset: asset!, instrumentation, key, unit };
-}
-
-async function askNumber(dialogue: Dialogue, question: string, isNeeded: boolean): Promise<number | undefined> {
+export async function askNumber(
+  dialogue: Dialogue,
+  question: string,
+  isNeeded: boolean,
+  fallback = '',
+): Promise<number | undefined> {
   const text = await until(dialogue, async () => {
-    const answer = await dialogue.ask(question);
+    const answer = await dialogue.ask(question, fallback);
     if (answer === '' && !isNeeded) return { answer };
-    return /^[1-9]\d{0,14}$/.test(answer) ? { answer } : 'write a whole number above 0';
+    return readObjectNumber(answer) === undefined ? NO_NUMBER : { answer };
   });
-  return text === '' ? undefined : Number(text);
+  return readObjectNumber(text);
 }
 
-async function until(dialogue: Dialogue, ask: () => Promise<string | { answer: string }>): Promise<string> {
+/** Asks until there is an answer; a text in its place says what was wrong. */
+export async function until(dialogue: Dialogue, ask: () => Promise<string | { answer: string }>): Promise<string> {
   for (let tries = 0; tries < MAX_TRIES; tries++) {
     const outcome = await ask();
     if (typeof outcome !== 'string') return outcome.answer;

@@ -68,7 +68,8 @@ async function writeDropIn(folder: string): Promise<void> {
     const path = join(folder, name);
     if (name.endsWith('.cred')) return [`LoadCredentialEncrypted=${name.slice(0, -'.cred'.length)}:${path}`];
     const isOther = isSecretKey(name.toUpperCase()) && name === name.toLowerCase() && !OF_THE_UNIT.includes(name);
-    return isOther ? [`LoadCredential=${name}:${path}`] : [];
+    // The second is what the unit gets where the file is gone: without it such a unit does not start.
+    return isOther ? [`LoadCredential=${name}:${path}`, `SetCredential=${name}:\\n`] : [];
   });
   const text = `# Written by tagferry setup.\n[Service]\n${lines.join('\n')}\n`;
   if (readText(DROP_IN) === (lines.length === 0 ? undefined : text)) return;

@@ -1,0 +1,154 @@
+/** The questions, in order; each answer is judged before the next question. What was answered before is what Enter takes. */
+import type { KeyName } from '../../config/setting-keys.ts';
+import type { OwnLogin } from '../doctor/own-login.ts';
+import { type Answers, NO_KEY, readValueKey, refused } from './answers.ts';
+import type { Dialogue } from './dialogue.ts';
+import { envValue } from './env-lines.ts';
+import { askFirstSource } from './first-source.ts';
+import { type FirstTag, hasTag } from './first-tag.ts';
+import { askNumber, askSecret, askSetting, until } from './questions.ts';
+import { currentApplication, isTrouble, type Trouble, tryApplication, tryLogin, tryTag } from './trials.ts';
+
+export interface Surroundings {
+  directory: string;
+  envText: string;
+  tagsText: string;
+  /** Secrets that are kept already, by their keys in lower case. */
+  stored: ReadonlyMap<string, string>;
+  /** Known secrets are not asked for. */
+  keepSecrets: boolean;
+  /** Whether the platform is asked. */
+  login: boolean;
+}
+
+export class Interview {
+  readonly #dialogue: Dialogue;
+  readonly #around: Surroundings;
+  #answers: Answers;
+  #login: OwnLogin | undefined;
+
+  constructor(dialogue: Dialogue, around: Surroundings) {
+    this.#dialogue = dialogue;
+    this.#around = around;
+    this.#answers = { env: new Map(), secrets: new Map(around.stored) };
+  }
+
+  /** May be called again: what was answered is then what Enter takes. Tokens are revoked at the end. */
+  async ask(): Promise<Answers> {
+    try {
+      await this.#askCredentials();
+      if (this.#login) await this.#askApplication(this.#login);
+      const question = 'Public https address for webhook events (empty: no events, or later)';
+      await this.#setting('WEBHOOK_URL', question);
+      await this.#askTag();
+      return this.#answers;
+    } finally {
+      await this.#login?.revoke().catch(() => {});
+      await this.#login?.close();
+      this.#login = undefined;
+    }
+  }
+
+  /** Address and credentials, asked again on a terminal as long as the platform refuses them. */
+  async #askCredentials(): Promise<void> {
+    const dialogue = this.#dialogue;
+    for (;;) {
+      await this.#setting('PLATFORM_URL', 'Address of the API, for example https://api.example.com');
+      await this.#setting('IDENTITY_URL', 'Address of the identity application (empty: the same)');
+      await this.#setting('CLIENT_ID', 'API key of the connect subscription');
+      await this.#secret('client_secret', 'API secret');
+      await this.#setting('TECHNICAL_USERNAME', 'Name of the technical user');
+      await this.#secret('technical_password', 'Its password');
+      if (!this.#around.login) return;
+      const outcome = await tryLogin(this.#around.directory, this.#answers);
+      if (!isTrouble(outcome)) {
+        dialogue.say('  The platform takes these credentials.\n');
+        this.#login = outcome;
+        return;
+      }
+      if (!dialogue.isTerminal) throw refused(outcome.message, outcome.hint);
+      dialogue.say(`\n  ${outcome.message}\n  ${outcome.hint}\n`);
+      if (!(await dialogue.confirm('Answer again? (no: write it as it is)'))) return;
+    }
+  }
+
+  async #askApplication(login: OwnLogin): Promise<void> {
+    const current = await currentApplication(login);
+    const shown = current === undefined ? 'empty: the current one' : `empty: the current one, ${current}`;
+    for (;;) {
+      await this.#setting('CLIENT_APPLICATION', `Name of the client application (${shown})`);
+      const name = this.#answers.env.get('CLIENT_APPLICATION') ?? '';
+      const trouble = name === '' ? undefined : await tryApplication(login, name);
+      if (!trouble || (await this.#isTaken(trouble))) return;
+    }
+  }
+
+  /** The first measuring point; none where there shall be none yet. */
+  async #askTag(): Promise<void> {
+    const dialogue = this.#dialogue;
+    const { tag: before, source } = this.#answers;
+    this.#answers.tag = undefined;
+    this.#answers.source = undefined;
+    const name = await dialogue.ask('Name of the first tag, for example FT-101 (empty: later)', before?.name);
+    if (name === '' || name === '-') return;
+    if (hasTag(this.#around.tagsText, name))
+      dialogue.say(`  tags.yaml has ${name}: its other values stay as they are.`);
+    const objects = await this.#askObjects(before);
+    const key = await until(dialogue, async () => {
+      const answer = readValueKey(await dialogue.ask('Key of its value', before?.key ?? 'flow'));
+      return answer === undefined ? NO_KEY : { answer };
+    });
+    const unit = await dialogue.ask('Unit: its number or its code on the platform (empty: none)', before?.unit);
+    if (unit !== '' && this.#login) {
+      dialogue.say(
+        '  Whether the platform knows the unit it tells with the first value alone: see tagferry status then.',
+      );
+    }
+    const tag: FirstTag = { name, ...objects, key, unit };
+    this.#answers.tag = tag;
+    this.#answers.source = await askFirstSource(dialogue, tag, this.#around.tagsText, source);
+  }
+
+  async #askObjects(before: FirstTag | undefined): Promise<Pick<FirstTag, 'asset' | 'instrumentation'>> {
+    const dialogue = this.#dialogue;
+    const text = (number: number | undefined) => (number === undefined ? '' : String(number));
+    let known = { asset: before?.asset, instrumentation: before?.instrumentation };
+    for (;;) {
+      const asset = (await askNumber(dialogue, 'Its asset number on the platform', true, text(known.asset)))!;
+      const instrumentation = await askNumber(
+        dialogue,
+        'Its instrumentation number (empty: none)',
+        false,
+        text(known.instrumentation),
+      );
+      if (!this.#login) return { asset, instrumentation };
+      const { said, troubles } = await tryTag(this.#around.directory, this.#answers, this.#login, {
+        asset,
+        instrumentation,
+      });
+      for (const line of said) dialogue.say(`  ${line}`);
+      const trouble = troubles[0];
+      if (!trouble || (await this.#isTaken(trouble))) return { asset, instrumentation };
+      known = { asset, instrumentation };
+    }
+  }
+
+  /** Says what the platform has against an answer; only a person may take it all the same. */
+  async #isTaken({ message, hint }: Trouble): Promise<boolean> {
+    if (!this.#dialogue.isTerminal) throw refused(message, hint);
+    this.#dialogue.say(`\n  ${message}\n  ${hint}\n`);
+    return !(await this.#dialogue.confirm('Answer again? (no: take it as it is)'));
+  }
+
+  async #setting(key: KeyName, question: string): Promise<void> {
+    const { directory, envText } = this.#around;
+    const before = this.#answers.env.get(key) ?? envValue(envText, key);
+    this.#answers.env.set(key, await askSetting(this.#dialogue, directory, key, question, before));
+  }
+
+  async #secret(name: string, question: string): Promise<void> {
+    const known = this.#answers.secrets.get(name);
+    if (known !== undefined && this.#around.keepSecrets) return;
+    this.#answers.secrets.set(name, await askSecret(this.#dialogue, question, known));
+  }
+}

@@ -1,0 +1,67 @@
+/** What only the platform can say of an answer. Each gives what is wrong, or nothing. */
+import { systemClock } from '../../base/clock.ts';
+import { messageOf, TagferryError } from '../../base/errors.ts';
+import { version } from '../../base/installation.ts';
+import { diagnosePlatform } from '../../control/diagnosis.ts';
+import { ClientApplications } from '../../platform/resources/client-applications.ts';
+import { fillValuesPath } from '../../uplink/post-address.ts';
+import { logIn, type OwnLogin } from '../doctor/own-login.ts';
+import { type Answers, settingsOf } from './answers.ts';
+import type { FirstTag } from './first-tag.ts';
+
+export interface Trouble {
+  message: string;
+  hint: string;
+}
+
+const PATIENCE_MS = 20_000;
+
+export async function tryLogin(directory: string, answers: Answers): Promise<OwnLogin | Trouble> {
+  try {
+    return await logIn(settingsOf(directory, answers), { clock: systemClock, version: version() });
+  } catch (error) {
+    const hint = error instanceof TagferryError && error.hint ? error.hint : 'Check the answers.';
+    return { message: messageOf(error), hint };
+  }
+}
+
+export const isTrouble = (outcome: object): outcome is Trouble => 'hint' in outcome && 'message' in outcome;
+
+/** The name of the application that the API key belongs to, where the platform tells. */
+export async function currentApplication({ client }: OwnLogin): Promise<string | undefined> {
+  const applications = new ClientApplications(client);
+  return applications.current(AbortSignal.timeout(PATIENCE_MS)).then(
+    ({ name }) => name,
+    () => undefined,
+  );
+}
+
+export async function tryApplication({ client }: OwnLogin, name: string): Promise<Trouble | undefined> {
+  try {
+    await new ClientApplications(client).find(name, AbortSignal.timeout(PATIENCE_MS));
+    return undefined;
+  } catch (error) {
+    return { message: messageOf(error), hint: error instanceof TagferryError ? (error.hint ?? '') : '' };
+  }
+}
+
+/** What the platform says of the tag's asset and instrumentation; `troubles` of them that nobody would want to post to. */
+export async function tryTag(
+  directory: string,
+  answers: Answers,
+  { client }: OwnLogin,
+  tag: Pick<FirstTag, 'asset' | 'instrumentation'>,
+): Promise<{ said: string[]; troubles: Trouble[] }> {
+  const path = settingsOf(directory, answers).valuesPath ?? '/v1/assets/{asset_id}/values';
+  const { assets, instrumentations } = await diagnosePlatform({
+    client,
+    clock: systemClock,
+    assets: [tag.asset],
+    instrumentations: tag.instrumentation === undefined ? [] : [tag.instrumentation],
+    requestsPerMinute: 0,
+    pathOf: (asset) => fillValuesPath(path, asset, tag.instrumentation),
+  });
+  const all = [...assets, ...instrumentations];
+  const troubles = all.filter(({ ok }) => !ok).map(({ message, next }) => ({ message, hint: next }));
+  return { said: all.filter(({ ok }) => ok).map(({ message }) => message), troubles };
+}
