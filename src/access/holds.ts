@@ -1,5 +1,6 @@
 import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf } from '../base/errors.ts';
+import { GatheredLines, MAX_NAMED } from '../base/gathered-lines.ts';
 import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 import type { Tag } from '../config/tags.ts';
@@ -79,11 +80,13 @@ export class Holds {
   /** Where an instrumentation's probe goes next: its tags in turn. */
   readonly #nextChoice = new Map<string, number>();
   readonly #repeats = new Repeats();
+  readonly #gathered: GatheredLines<number>;
   #saving: Promise<unknown> = Promise.resolve();
   #cursor = 0;
 
   constructor(options: HoldsOptions) {
     this.#options = options;
+    this.#gathered = new GatheredLines(options.clock);
     this.#state = new AccessState(options.tags, options.series);
   }
 
@@ -328,11 +331,16 @@ export class Holds {
     for (const key of difference.held) {
       const { kind, id } = this.#state.parse(key);
       const cause = this.#state.causeOf(key);
-      logger.warn({ event: 'access.held', [kind]: id, cause, hint: HELD_HINT }, 'values wait: access was lost');
+      this.#gathered.note(`held ${kind} ${cause}`, id, (ids) => {
+        const facts = { event: 'access.held', ...named(kind, ids), cause, hint: HELD_HINT };
+        logger.warn(facts, 'values wait: access was lost');
+      });
     }
     for (const key of difference.released) {
       const { kind, id } = this.#state.parse(key);
-      logger.info({ event: 'access.released', [kind]: id }, 'values flow again: access is back');
+      this.#gathered.note(`released ${kind}`, id, (ids) => {
+        logger.info({ event: 'access.released', ...named(kind, ids) }, 'values flow again: access is back');
+      });
     }
     if (difference.held.length + difference.released.length === 0) return;
     for (const listener of this.#listeners) listener(difference);
@@ -356,6 +364,12 @@ export class Holds {
     this.#saving = done.catch(() => {});
     return done;
   }
+}
+
+/** One object as it is, several by their first numbers and how many they are. */
+function named(kind: 'asset' | 'instrumentation', ids: readonly number[]): Record<string, unknown> {
+  if (ids.length === 1) return { [kind]: ids[0] };
+  return { [`${kind}s`]: ids.slice(0, MAX_NAMED), objects: ids.length };
 }
 
 function assetKey(asset: number): string {

@@ -4,8 +4,9 @@ import { UsageError } from '../base/errors.ts';
 import { jsonText } from '../base/foreign-text.ts';
 import { readDuration } from '../base/quantity.ts';
 import { fitted, painter } from '../base/table.ts';
-import { configurationDirectory } from '../config/configuration.ts';
+import { configurationDirectory, readTagsLeniently } from '../config/configuration.ts';
 import { parseIsoTime } from '../sources/iso-time.ts';
+import { SOURCE_KINDS } from '../sources/kinds.ts';
 import { daemonPlace } from './control-client.ts';
 import type { Reading } from './logs/journal.ts';
 import { type Choice, chooser, LEVELS, lineText } from './logs/log-line.ts';
@@ -33,7 +34,7 @@ export function define(program: Command): void {
     .description("the service's journal, pretty, followed; by level, event, tag, asset, since")
     .option('--level <level>', `only this level and above: ${LEVELS.join(', ')}`)
     .option('--event <name>', 'only events of this name, `*` for anything (`uplink.*`); may be repeated', gather, [])
-    .option('--tag <tag>', 'only lines that name this tag (or --asset); may be repeated', gather, [])
+    .option('--tag <tag>', 'only lines about this tag, or its asset (or --asset); may be repeated', gather, [])
     .option('--asset <number>', 'only lines that name this asset (or --tag); may be repeated', gather, [])
     .option('--since <time>', 'from then on: a duration like 30m or 2h ago, or a date')
     .option('--lines <n>', `the last so many that fit (default: ${LINES}; with --since all)`)
@@ -47,7 +48,8 @@ export function define(program: Command): void {
 }
 
 async function showLogs(config: string | undefined, flags: Flags): Promise<void> {
-  const choice = choiceOf(flags);
+  const directory = configurationDirectory(config, process.env);
+  const choice = { ...choiceOf(flags), ofTags: objectsOf(flags.tag, directory) };
   const stop = new AbortController();
   process.once('SIGINT', () => stop.abort()).once('SIGTERM', () => stop.abort());
   const { stdout } = process;
@@ -62,8 +64,15 @@ async function showLogs(config: string | undefined, flags: Flags): Promise<void>
     signal: stop.signal,
   };
   // The journal is the service's; a daemon that somebody started by hand writes to its own terminal.
-  const isService = isServiceFolder(configurationDirectory(config, process.env));
+  const isService = isServiceFolder(directory);
   await readLog(daemonPlace(config, process.env), isService, reading);
+}
+
+/** Of tags.yaml as it is now, where this user may read it. */
+function objectsOf(names: readonly string[], directory: string) {
+  if (names.length === 0) return [];
+  const { tags } = readTagsLeniently({ directory, environment: process.env, kinds: SOURCE_KINDS });
+  return names.flatMap((name) => tags.get(name) ?? []);
 }
 
 function choiceOf(flags: Flags): Choice {

@@ -2,6 +2,7 @@
 
 import type { Clock } from '../base/clock.ts';
 import { UsageError } from '../base/errors.ts';
+import type { InboundServer } from '../base/inbound/inbound-server.ts';
 import { ingestBudgetBytes } from '../base/inbound/memory-budget.ts';
 import type { ListenAddress } from '../base/listen.ts';
 import { formatListenAddress } from '../base/listen-address.ts';
@@ -28,6 +29,7 @@ import { listenTo, type TestedReport, testedReport } from '../sources/source-tes
 import { gatewayName } from '../store/gateway-identity.ts';
 import type { BufferFlow } from './buffer-flow.ts';
 import { certificateFiles } from './certificate-files.ts';
+import { closedDoor } from './closed-door.ts';
 import { maxSeries } from './pace.ts';
 
 export interface SourcesFlowOptions {
@@ -60,6 +62,7 @@ export class SourcesFlow {
   #settings: Settings;
   #byInstrumentation: boolean;
   #push: HttpPush | undefined;
+  #closedDoor: InboundServer | undefined;
   #listening: ListenAddress | undefined;
   readonly #saidAhead = new Set<string>();
   readonly #running = new Map<string, Running>();
@@ -260,12 +263,19 @@ export class SourcesFlow {
     if (this.#state !== 'open') return;
     this.#state = 'paused';
     await this.#close();
+    const door = closedDoor(this.#settings, this.#options);
+    if (!door || this.#state !== 'paused') return;
+    this.#closedDoor = door;
+    // Where another took the address in between there is no door; that is no reason not to go on.
+    await door.start().catch(() => {});
   }
 
   /** As the configuration of now has it. Nothing after `stop`. */
   async resume(): Promise<void> {
     if (this.#state !== 'paused') return;
     this.#state = 'open';
+    await this.#closedDoor?.stop();
+    this.#closedDoor = undefined;
     await this.start();
   }
 
@@ -276,9 +286,13 @@ export class SourcesFlow {
   }
 
   async #close(): Promise<void> {
-    await Promise.all([this.#push?.stop(), ...[...this.#running.values()].map((running) => end(running, false))]);
+    await Promise.all([
+      this.#push?.stop(),
+      this.#closedDoor?.stop(),
+      ...[...this.#running.values()].map((running) => end(running, false)),
+    ]);
     this.#running.clear();
-    this.#push = this.#listening = undefined;
+    this.#push = this.#listening = this.#closedDoor = undefined;
   }
 }
 

@@ -19,12 +19,21 @@ interface Named {
 
 /** Why nothing is posted. Only where nobody answers for the platform, or it fails itself, is it said to be away. */
 const UNAVAILABLE = {
-  away: 'the platform is away: values stay in the buffer',
-  foreign: "something answers in the platform's place: values stay in the buffer",
-  'signed-out': 'there is no session that the platform takes: values stay in the buffer',
-  'no-access': 'the platform shows this user no asset of those posted: values stay in the buffer',
-  refused: 'the platform refuses whatever is posted: values stay in the buffer',
-  quota: 'the quota of API calls is spent: all posts pause',
+  away: { event: 'uplink.away', message: 'the platform is away: values stay in the buffer' },
+  foreign: { event: 'uplink.away', message: "something answers in the platform's place: values stay in the buffer" },
+  'signed-out': {
+    event: 'uplink.signed_out',
+    message: 'there is no session that the platform takes: values stay in the buffer',
+  },
+  'no-access': {
+    event: 'uplink.none_visible',
+    message: 'the platform shows this user no asset of those posted: values stay in the buffer',
+  },
+  refused: {
+    event: 'uplink.all_refused',
+    message: 'the platform refuses whatever is posted: values stay in the buffer',
+  },
+  quota: { event: 'uplink.quota', message: 'the quota of API calls is spent: all posts pause' },
 };
 export type UnavailableWhy = keyof typeof UNAVAILABLE;
 
@@ -166,9 +175,9 @@ export class DeliveryLog {
     const count = this.#failures.note(`away:${code}`, nowMs);
     const nextTryMs = Math.max(0, Math.round(outage.nextTryAtMs - nowMs));
     const facts = { batch, code, words, attempts, nextTryMs, count };
-    if (why === 'quota') {
-      this.#log[levelOf(count, 'error')]({ event: 'uplink.quota', ...facts, hint: QUOTA_HINT }, UNAVAILABLE.quota);
-    } else this.#log[levelOf(count)]({ event: 'uplink.away', ...facts }, UNAVAILABLE[why]);
+    const { event, message } = UNAVAILABLE[why];
+    if (why === 'quota') this.#log[levelOf(count, 'error')]({ event, ...facts, hint: QUOTA_HINT }, message);
+    else this.#log[levelOf(count)]({ event, ...facts }, message);
   }
 
   available(ended: Outage): void {

@@ -1,3 +1,4 @@
+import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
 import { type AssetProbe, Holds } from '../../src/access/holds.ts';
 import { silentLogger } from '../../src/base/logger.ts';
@@ -35,6 +36,20 @@ describe('an asset that is refused', () => {
     expect(holds.list()).toMatchObject([
       { kind: 'asset', id: 881, cause: `answered_${status}`, tags: ['FT-101', 'FT-102'] },
     ]);
+  });
+
+  it('is said once for all that are refused for the same reason, with their numbers', async () => {
+    const said: Record<string, unknown>[] = [];
+    const logger = pino({ base: null, level: 'info' }, { write: (line: string) => void said.push(JSON.parse(line)) });
+    const tags = Array.from({ length: 60 }, (_, i) => tag(`T-${i}`, 1000 + i, undefined, 'flow'));
+    const { holds, clock } = await buildPlant({ logger, tags });
+    for (const { asset } of tags) await holds.refused(asset, 403);
+    await clock.advance(20_000);
+    const held = said.filter(({ event }) => event === 'access.held');
+    expect(held).toHaveLength(2);
+    expect(held[0]).toMatchObject({ asset: 1000, cause: 'answered_403' });
+    expect(held[1]).toMatchObject({ assets: expect.arrayContaining([1001, 1020]), objects: 59, cause: 'answered_403' });
+    expect(held[1]!.assets).toHaveLength(20);
   });
 
   it('is released by a probe that is answered 2xx, on disk as well', async () => {

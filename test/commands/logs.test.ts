@@ -124,6 +124,33 @@ describe('the journal of the service', () => {
     expect(await events({}, 0)).toEqual([]);
   });
 
+  it('is chosen by a tag also where a line knows its asset or its instrumentation alone, unless it names another', () => {
+    const ofTags = [{ asset: 881, instrumentation: 4711 }];
+    const isChosen = chooser({ ...ALL, tags: ['FT-101'], ofTags });
+    const about = (members: object) => isChosen({ level: 'info', ...members });
+    for (const members of [
+      { tag: 'FT-101' },
+      { asset: 881 },
+      { assets: [1, 881], objects: 2 },
+      { kind: 'asset', id: 881 },
+      { instrumentation: 4711 },
+      { instrumentations: [4711, 4712] },
+    ]) {
+      expect(about(members), JSON.stringify(members)).toBe(true);
+    }
+    for (const members of [
+      { asset: 882 },
+      { asset: 881, tag: 'FT-102' },
+      { asset: 881, value: 'FT-102 level' },
+      { asset: 881, instrumentation: 4712 },
+      { assets: [1, 2] },
+      {},
+    ]) {
+      expect(about(members), JSON.stringify(members)).toBe(false);
+    }
+    expect(chooser({ ...ALL, tags: ['FT-101'] })({ level: 'info', asset: 881 })).toBe(false);
+  });
+
   it('is followed from where it was read to, without a line lost or twice', async () => {
     const calls = withJournal(ENTRIES, [own(107, 'info', 'uplink.back'), own(108, 'debug', 'uplink.taken')]);
     const { shown } = await shownOf({ level: 'info', events: ['uplink.*'] }, { limit: 1, enough: 2 });
@@ -141,6 +168,18 @@ describe('the journal of the service', () => {
   it('has what the journal gives only as bytes, and what is no entry is passed over', () => {
     expect(readEntry('no json')).toBeUndefined();
     expect(readEntry('{"MESSAGE":null,"PRIORITY":"3"}')?.line).toMatchObject({ level: 'error', msg: '' });
+  });
+});
+
+describe('--tag', () => {
+  it('finds by tags.yaml what the daemon says of an asset', async () => {
+    sandbox.faults.add({ method: 'POST', path: '/v1/assets/881/values', status: 403 });
+    expect((await agent.push([{ tag: 'FT-101', key: 'flow', value: 1 }])).status).toBe(204);
+    await agent.until(() => agent.logged('access.held').length === 1, 'its asset is held');
+    const { status, stdout } = await verb('--no-follow', '--tag', 'FT-101', '--event', 'access.*', '--json');
+    expect(status).toBe(0);
+    expect(JSON.parse(stdout.trim().split('\n').at(-1)!)).toMatchObject({ event: 'access.held', asset: 881 });
+    expect((await verb('--no-follow', '--tag', 'NO-1', '--event', 'access.*')).stdout).toBe('');
   });
 });
 

@@ -93,6 +93,27 @@ describe('tagferry decommission on a running daemon', () => {
     expect(sandbox.webhooks()).toEqual([]);
   });
 
+  it('answers 503 to programs that push while it drains, and takes values in again where it is given up', async () => {
+    await agent.start();
+    goAway();
+    expect(await push()).toBe(204);
+    const asked = request({ socketPath: join(agent.state, 'control.sock'), path: '/decommission/run', method: 'POST' });
+    asked.on('error', () => {}).end('{"timeout_ms":600000}');
+    await agent.until(() => agent.logged('decommission.started').length === 1, 'it has begun');
+    let answer: Awaited<ReturnType<AgentProcess['push']>> | undefined;
+    const isRefused = async () => {
+      answer = await agent.push([{ tag: 'FT-101', key: 'flow', value: 2 }]).catch(() => undefined);
+      return answer?.status === 503;
+    };
+    await agent.until(isRefused, 'the door says 503');
+    expect(Number(answer!.headers['retry-after'])).toBeGreaterThan(0);
+    expect(answer!.text).toContain('being decommissioned');
+    asked.destroy();
+    await agent.until(async () => (await push().catch(() => 0)) === 204, 'values are taken in');
+    // What was answered 503 is not here.
+    expect(await agent.metric('tagferry_buffer_values')).toBe(2);
+  });
+
   it('counts quarantine as values that would be lost', async () => {
     await agent.start();
     sandbox.faults.poison({ asset: 882, value: 666 });
@@ -149,6 +170,18 @@ describe('tagferry decommission without a daemon', () => {
     expect(sandbox.webhooks()).toEqual([]);
     agent.launch();
     expect(await agent.ended()).toBe(78);
+  });
+
+  it('revokes the tokens that a daemon left which was killed', async () => {
+    await agent.start();
+    await registered();
+    await agent.end('SIGKILL');
+    expect(sandbox.tokens.counts().alive).toBe(1);
+    const { status, stdout, stderr } = await decommission('--yes');
+    expect(`${status} ${stderr}`).toMatch(/^0 /);
+    expect(stdout).toContain('Revoked what a daemon that was killed left: 1 token.');
+    expect(sandbox.tokens.counts().alive).toBe(0);
+    expect(existsSync(join(agent.state, 'session.json'))).toBe(false);
   });
 
   it('needs no daemon with --lose-values, nor a platform', async () => {

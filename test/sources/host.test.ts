@@ -106,13 +106,17 @@ describe('a host source', () => {
 
   it('says what cannot be read, in the rhythm of all repeats, and reads the rest', async () => {
     const { root, write } = machine({ 'proc/loadavg': '1 2 3 1/1 1\n' });
-    const { values, warnings } = readerOf(['load5', 'uptime', 'temperature', 'disk_free:/no/such/folder'], root);
+    const readings = ['load5', 'uptime', 'temperature', 'disk_free:/no/such/folder'];
+    const { values, warnings, clock } = readerOf(readings, root);
     for (let round = 0; round < 5; round++) expect(await values()).toEqual({ load5: 2 });
-    // Each of three at once, the second and the fourth time.
-    expect(warnings).toHaveLength(9);
+    // The first at once; the others, the second and the fourth time of each together.
+    expect(warnings).toHaveLength(1);
+    await clock.advance(10_000);
+    expect(warnings).toHaveLength(2);
+    expect(warnings[1]).toMatchObject({ event: 'host.unreadable', objects: 8 });
     write({ 'proc/uptime': '7 7\n' });
     expect(await values()).toEqual({ load5: 2, uptime: 7 });
-    expect(warnings).toHaveLength(9);
+    expect(warnings).toHaveLength(2);
   });
 
   it('reads this very machine by every name that the contract lists, but for sensors it may lack', async () => {

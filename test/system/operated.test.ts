@@ -118,6 +118,112 @@ describe('secrets', { timeout: PATIENCE_MS }, () => {
   });
 });
 
+describe('tagferry logs of the journal', { timeout: PATIENCE_MS }, () => {
+  const lines = (text: string) =>
+    text
+      .split('\n')
+      .filter(Boolean)
+      .map((line) => JSON.parse(line) as Record<string, unknown>);
+
+  it('follows it from where it was read to, through a restart, and misses nothing', async () => {
+    await gateway.machine.sh(
+      `systemd-run --quiet --unit=reader sh -c 'exec tagferry logs --lines 1 --json >/root/followed'`,
+    );
+    await until(
+      'it reads',
+      () => gateway.machine.exists('/root/followed') && gateway.machine.read('/root/followed') !== '',
+    );
+    await gateway.machine.sh(`systemctl restart ${UNIT}; systemctl restart ${UNIT}`);
+    const ready = () => lines(gateway.machine.read('/root/followed')).filter(({ event }) => event === 'agent.ready');
+    await until('both starts stand there', () => ready().length === 2);
+    await gateway.machine.sh('systemctl stop reader');
+    const followed = lines(gateway.machine.read('/root/followed'));
+    const all = lines((await tagferry('logs', '--no-follow', '--since', '1h', '--json')).stdout);
+    const from = all.findIndex((line) => line.time === followed[0]!.time && line.msg === followed[0]!.msg);
+    expect(from).toBeGreaterThanOrEqual(0);
+    expect(followed).toEqual(all.slice(from, from + followed.length));
+    // What systemd says of the service is in it.
+    expect(followed.some(({ from: who }) => who === 'systemd')).toBe(true);
+  });
+
+  it('chooses by level, event, and the asset of a tag, and from a time on', async () => {
+    await gateway.sandbox('POST', 'faults', { method: 'POST', path: '/v1/assets/881/values', status: 403 });
+    expect((await gateway.push([{ tag: 'FT-101', key: 'flow', value: 1 }])).status).toBe(204);
+    const held = () => tagferry('logs', '--no-follow', '--tag', 'FT-101', '--event', 'access.*', '--json');
+    await until('it is held', async () => lines((await held()).stdout).some(({ event }) => event === 'access.held'));
+    await gateway.sandbox('DELETE', 'faults');
+    const none = await tagferry('logs', '--no-follow', '--since', '2999-01-01', '--json');
+    expect(none).toMatchObject({ status: 0, stdout: '' });
+    const levels = lines((await tagferry('logs', '--no-follow', '--level', 'warn', '--since', '1h', '--json')).stdout);
+    expect(new Set(levels.map(({ level }) => level)).has('info')).toBe(false);
+    await gateway.machine.sh(`systemctl restart ${UNIT}`);
+  });
+});
+
+describe('a gateway that is replaced', { timeout: PATIENCE_MS }, () => {
+  it('goes by backup and restore, with credentials that are encrypted to the machine, owners and drop-ins', async () => {
+    expect(await setup('systemd')).toMatchObject({ status: 0 });
+    write('/etc/systemd/system/tagferry.service.d/site.conf', '[Service]\nEnvironment=SITE=here\n');
+    await systemctl('daemon-reload');
+    await systemctl('restart', UNIT);
+    await gateway.sandbox('POST', 'offline', { mode: 503 });
+    expect((await gateway.push([{ tag: 'FT-101', key: 'flow', value: 42.5 }])).status).toBe(204);
+    const made = await tagferry('backup', '/root/gateway.tar');
+    expect(made, made.stderr).toMatchObject({ status: 0 });
+    expect(await gateway.machine.sh('stat -c "%a %U" /root/gateway.tar')).toBe('600 root');
+    // The box dies; what comes from the factory knows nothing.
+    await gateway.machine.sh(`
+      systemctl kill -s KILL ${UNIT}; systemctl stop ${UNIT}
+      rm -rf /var/lib/tagferry /etc/tagferry /etc/systemd/system/tagferry.service.d /var/lib/systemd/credential.secret
+      mkdir /etc/tagferry; systemctl daemon-reload`);
+    const refused = await gateway.machine.run([
+      'setpriv',
+      '--reuid=nobody',
+      '--clear-groups',
+      'tagferry',
+      'restore',
+      '/root/gateway.tar',
+    ]);
+    expect(refused.status).toBe(1);
+    const restored = await tagferry('restore', '--yes', '/root/gateway.tar');
+    expect(restored, restored.stdout + restored.stderr).toMatchObject({ status: 0 });
+    expect(await gateway.machine.sh('stat -c "%a %U:%G" /etc/tagferry/agent.env')).toBe('640 root:tagferry');
+    expect(await gateway.machine.sh('stat -c "%a %U" /var/lib/tagferry /var/lib/tagferry/buffer.db')).toBe(
+      '700 tagferry\n600 tagferry',
+    );
+    expect(gateway.machine.read('/etc/systemd/system/tagferry.service.d/site.conf')).toContain('SITE=here');
+    await gateway.sandbox('POST', 'online');
+    await systemctl('daemon-reload');
+    expect(await systemctl('start', UNIT)).toMatchObject({ status: 0 });
+    await until('the value arrives', async () => {
+      const asked = { asset: 881, key: 'flow', sent: [] };
+      const { invented } = await gateway.sandbox<{ invented: number[] }>('POST', 'values/compare', asked);
+      return invented.length > 0;
+    });
+    const { status, lines: checks } = await doctor();
+    expect(failures(checks)).toEqual([]);
+    expect(status).toBe(0);
+  });
+
+  it('is decommissioned without a daemon by the same encrypted credentials', async () => {
+    write(
+      ENV,
+      `${gateway.machine.read(ENV)}WEBHOOK_URL=http://127.0.0.1:8471/hook\n`.replace(/^WEBHOOK_URL=''?$\n/gm, ''),
+    );
+    await systemctl('restart', UNIT);
+    const webhooks = () => gateway.sandbox<{ webhooks: unknown[] }>('GET', 'webhooks');
+    await until('the webhook is registered', async () => (await webhooks()).webhooks.length === 1);
+    await systemctl('stop', UNIT);
+    const done = await tagferry('decommission', '--yes', '--lose-values');
+    expect(done, done.stdout + done.stderr).toMatchObject({ status: 0 });
+    expect((await webhooks()).webhooks).toEqual([]);
+    // Back in service, as the tests behind this one found it.
+    expect(await setup('files')).toMatchObject({ status: 0 });
+    write(ENV, good);
+    await systemctl('restart', UNIT);
+  });
+});
+
 describe('check and doctor', { timeout: PATIENCE_MS }, () => {
   it.for([
     [

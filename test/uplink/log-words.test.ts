@@ -20,23 +20,27 @@ describe('the log of the uplink', () => {
     await stopped;
   });
 
-  it.each<[string, Answering, RegExp]>([
-    ['the platform is away', () => ({ status: 503 }), /^the platform is away:/],
-    ['the connection breaks', () => undefined, /^the platform is away:/],
+  it.each<[string, Answering, RegExp, string]>([
+    ['the platform is away', () => ({ status: 503 }), /^the platform is away:/, 'away'],
+    ['the connection breaks', () => undefined, /^the platform is away:/, 'away'],
     [
       'a portal answers',
       () => ({ status: 200, body: '<html>sign in</html>' }),
       /^something answers in the platform's place/,
+      'away',
     ],
-    ['there is no session', () => ({ status: 401 }), /^there is no session/],
-    ['no asset is to be seen', () => ({ status: 404 }), /^the platform shows this user no asset/],
-    ['everything is refused', () => refusal(), /^the platform refuses whatever is posted/],
-  ])('says why nothing is posted when %s, and away only when it is', async (_name, answering, words) => {
+    ['there is no session', () => ({ status: 401 }), /^there is no session/, 'signed_out'],
+    ['no asset is to be seen', () => ({ status: 404 }), /^the platform shows this user no asset/, 'none_visible'],
+    ['everything is refused', () => refusal(), /^the platform refuses whatever is posted/, 'all_refused'],
+  ])('says why nothing is posted when %s, and away only when it is', async (_name, answering, words, event) => {
     let broken = true;
     await begin((post) => (broken ? answering(post) : TAKEN));
     for (const asset of [1, 2, 3]) plant.accept(asset, asset);
     await clock.advance(240_000);
-    const said = logged('uplink.away');
+    const said = logged(`uplink.${event}`);
+    for (const other of ['away', 'signed_out', 'none_visible', 'all_refused']) {
+      if (other !== event) expect(logged(`uplink.${other}`)).toEqual([]);
+    }
     expect(said.length).toBeGreaterThan(0);
     for (const { msg } of said) expect(msg).toMatch(words);
     broken = false;
@@ -44,6 +48,20 @@ describe('the log of the uplink', () => {
     for (const asset of [1, 2, 3, 4]) plant.accept(asset, asset);
     await clock.advance(240_000);
     expect(logged('uplink.back').map(({ msg }) => msg)).toEqual(['the platform takes values again']);
+  });
+
+  it('does not call the platform away where the only asset of a site is refused for all of its values', async () => {
+    let broken = true;
+    await begin(() => (broken ? refusal('unknown unit') : TAKEN));
+    for (let series = 0; series < 5; series++) plant.accept(1, series, 12);
+    await clock.advance(600_000);
+    expect(logged('uplink.away')).toEqual([]);
+    expect(logged('uplink.all_refused').length).toBeGreaterThan(0);
+    expect(logged('uplink.all_refused')[0]).toMatchObject({ code: expect.stringContaining('400') });
+    broken = false;
+    plant.uplink.tryNowOnRequest();
+    await clock.advance(240_000);
+    expect(logged('uplink.back').length).toBe(1);
   });
 
   // Each seed draws other waits: of the four answers any may be the longest.

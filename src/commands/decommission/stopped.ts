@@ -8,12 +8,14 @@ import { version } from '../../base/installation.ts';
 import { createLogger } from '../../base/logger.ts';
 import { configurationDirectory, readSettingsLeniently } from '../../config/configuration.ts';
 import type { Settings } from '../../config/settings.ts';
+import { SessionFile } from '../../platform/session/session-file.ts';
 import { markDecommissioned } from '../../store/decommission-mark.ts';
 import { WebhookRegistration } from '../../webhook/registration.ts';
 import { RegistrationFile } from '../../webhook/registration-file.ts';
 import { openBufferConnection } from '../buffer-connection.ts';
 import type { DaemonPlace } from '../control-client.ts';
 import { logIn } from '../doctor/own-login.ts';
+import { storedSecrets } from '../setup/stored-secrets.ts';
 import { lossesOf, lossText, openEvents, tellOutcome } from './outcome.ts';
 
 /** The folder's lock is held throughout: no daemon starts in the middle. */
@@ -45,12 +47,50 @@ export async function endStopped(
       return;
     }
     const gone = await deleteWebhook(config, stateDir, flags.loseValues === true);
+    const tokens = await revokeLeftTokens(config, stateDir);
+    if (tokens !== undefined) tell(tokens);
     await markDecommissioned(stateDir, systemClock.wallMs());
     const outcome = { decommissioned: true, waiting: losses.values, quarantined: losses.quarantined, ...gone };
     if (flags.json) process.stdout.write(`${jsonText(outcome)}\n`);
     tellOutcome(outcome, stateDir, tell);
   } finally {
     await connection.close();
+  }
+}
+
+/** With the secrets that the service gets from systemd, as far as this user may read them. */
+async function settingsOf(directory: string): Promise<Settings> {
+  const { settings } = readSettingsLeniently({ directory, environment: process.env });
+  const stored = await storedSecrets(directory);
+  return {
+    ...settings,
+    clientSecret: settings.clientSecret ?? stored.get('client_secret'),
+    technicalPassword: settings.technicalPassword ?? stored.get('technical_password'),
+  } as Settings;
+}
+
+/** Those of a daemon that was killed: the next start would revoke them, and there is none. What became of them, where there were any. */
+async function revokeLeftTokens(config: string | undefined, stateDir: string): Promise<string | undefined> {
+  const file = new SessionFile(stateDir);
+  const left = await file.read().catch(() => []);
+  if (left.length === 0) return undefined;
+  try {
+    const login = await logIn(await settingsOf(configurationDirectory(config, process.env)), {
+      clock: systemClock,
+      version: version(),
+    });
+    try {
+      for (const { accessToken, refreshToken } of left) {
+        for (const token of [accessToken, refreshToken]) if (token !== undefined) await login.revokeOther(token);
+      }
+    } finally {
+      await login.revoke().catch(() => {});
+      await login.close();
+    }
+    await file.write([]);
+    return `Revoked what a daemon that was killed left: ${counted(left.length, 'token')}.`;
+  } catch (error) {
+    return `${counted(left.length, 'token')} of a daemon that was killed could not be revoked (${messageOf(error)}): they end by themselves.`;
   }
 }
 
@@ -61,7 +101,7 @@ async function deleteWebhook(
   loseValues: boolean,
 ): Promise<{ webhook?: number; webhook_problem?: string }> {
   const directory = configurationDirectory(config, process.env);
-  const settings = readSettingsLeniently({ directory, environment: process.env }).settings as Settings;
+  const settings = await settingsOf(directory);
   const file = new RegistrationFile(join(stateDir, 'webhook.json'));
   const webhook = (await file.read()).record?.webhook;
   if (webhook === undefined || !settings.webhookUrl) return {};

@@ -11,6 +11,8 @@ import { TokenRequests } from '../../platform/session/token-requests.ts';
 /** A login for a few calls, beside whatever the daemon does: one attempt, no file, and the token is revoked at the end. */
 export interface OwnLogin {
   client: PlatformClient;
+  /** Of another's tokens, which this user's credentials may revoke. */
+  revokeOther(token: string): Promise<void>;
   /** Rejects where the platform did not take the token back. */
   revoke(): Promise<void>;
   close(): Promise<void>;
@@ -59,6 +61,7 @@ export async function logIn(
     });
     return {
       client,
+      revokeOther: (token) => requests.revoke(token, AbortSignal.timeout(PATIENCE_MS)),
       revoke: () => requests.revoke(accessToken, AbortSignal.timeout(PATIENCE_MS)),
       close,
     };

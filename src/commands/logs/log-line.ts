@@ -66,11 +66,13 @@ export interface Choice {
   level?: Level | undefined;
   events: readonly string[];
   tags: readonly string[];
+  /** What the tags are on the platform: many lines know nothing else of a value. */
+  ofTags?: readonly { asset: number; instrumentation?: number | undefined }[] | undefined;
   assets: readonly number[];
   sinceMs?: number | undefined;
 }
 
-export function chooser({ level, events, tags, assets, sinceMs }: Choice): (line: LogLine) => boolean {
+export function chooser({ level, events, tags, ofTags = [], assets, sinceMs }: Choice): (line: LogLine) => boolean {
   const rank = level === undefined ? 0 : LEVELS.indexOf(level);
   const patterns = events.map(patternOf);
   return (line) => {
@@ -78,7 +80,9 @@ export function chooser({ level, events, tags, assets, sinceMs }: Choice): (line
     if (sinceMs !== undefined && !(Date.parse(line.time ?? '') >= sinceMs)) return false;
     if (patterns.length > 0 && !patterns.some((pattern) => pattern.test(line.event ?? ''))) return false;
     if (tags.length + assets.length === 0) return true;
-    return tags.some((tag) => namesTag(line, tag)) || assets.some((asset) => namesAsset(line, asset));
+    if (assets.some((asset) => namesAsset(line, asset))) return true;
+    if (tags.some((tag) => namesTag(line, tag))) return true;
+    return !namesAnyTag(line) && ofTags.some((one) => namesObject(line, one));
   };
 }
 
@@ -92,6 +96,22 @@ function patternOf(text: string): RegExp {
 function namesTag({ tag, tags, value }: LogLine, name: string): boolean {
   if (tag === name || (Array.isArray(tags) && tags.includes(name))) return true;
   return typeof value === 'string' && value.startsWith(`${name} `);
+}
+
+function namesAnyTag({ tag, tags, value }: LogLine): boolean {
+  return typeof tag === 'string' || Array.isArray(tags) || (typeof value === 'string' && value.includes(' '));
+}
+
+/** Where a line names an instrumentation, that decides: its asset has others. */
+function namesObject(
+  line: LogLine,
+  { asset, instrumentation }: { asset: number; instrumentation?: number | undefined },
+): boolean {
+  const { kind, id, instrumentation: named, instrumentations } = line;
+  const about = typeof named === 'number' ? named : kind === 'instrumentation' ? id : undefined;
+  if (about !== undefined) return about === instrumentation;
+  if (Array.isArray(instrumentations)) return instrumentations.includes(instrumentation);
+  return namesAsset(line, asset);
 }
 
 function namesAsset({ asset, assets, kind, id }: LogLine, number: number): boolean {

@@ -26,7 +26,7 @@ export class HostSource implements RunningSource {
   constructor(context: SourceContext<HostSpec, HostValue>, root = '/') {
     this.#context = context;
     const { source, points, gate, clock, log } = context;
-    this.#trouble = new TroubleLog(log, clock);
+    this.#trouble = new TroubleLog(log, clock, 'values');
     this.#root = root;
     this.#startedMs = clock.monotonicMs();
     const read = (due: readonly Point<HostValue>[]) => this.read(due);

@@ -47,7 +47,7 @@ export class MqttSource implements RunningSource {
     this.#context = context;
     this.#broker = broker;
     this.#router = new TopicRouter(context.points);
-    this.#trouble = new TroubleLog(log, clock);
+    this.#trouble = new TroubleLog(log, clock, 'topics');
     this.#kept = new KeptNotes(source.name, notes);
   }
 
