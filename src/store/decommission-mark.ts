@@ -38,7 +38,7 @@ async function mark(stateDir: string, text: Mark): Promise<void> {
 }
 
 /** When it was (ISO 8601, or no time where the file is not readable); `undefined` where the folder is in service. */
-function decommissioned(stateDir: string): Mark | undefined {
+export function decommissioned(stateDir: string): Mark | undefined {
   const path = join(stateDir, FILE);
   if (!existsSync(path)) return undefined;
   try {
