@@ -48,16 +48,7 @@ async function askAddress(dialogue: Dialogue, before: FirstSource | undefined): 
 }
 
 async function askPlace(dialogue: Dialogue, address: SourceAddress): Promise<FirstSource> {
-  if (address.kind === 'mqtt') {
-    const topic = await until(dialogue, async () => {
-      const answer = await dialogue.ask('Topic of the value, for example site/ft101');
-      return answer === '' ? 'this is needed' : { answer };
-    });
-    const at = await dialogue.ask(
-      'Where the number stands in a JSON message, for example /temp (empty: the message is the number)',
-    );
-    return { ...address, value: { topic, ...(at === '' ? {} : { at }) } };
-  }
+  if (address.kind === 'mqtt') return askTopic(dialogue, address);
   const unit = Number(
     await until(dialogue, async () => number(await dialogue.ask('Number of the device (Modbus unit)', '1'), 255)),
   );
@@ -72,7 +63,11 @@ async function askPlace(dialogue: Dialogue, address: SourceAddress): Promise<Fir
       }
     : {};
   const members = { ...address.members, unit, ...line };
-  const found = await scan(dialogue, { ...address, members });
+  const found = await scan(
+    dialogue,
+    { ...address, members },
+    'Registers to look at first, for example holding 0-19 (empty: none)',
+  );
   const register = await dialogue.ask(
     'Register of the value: table and address on the wire',
     String(found[0]?.members.register ?? 'holding 0'),
@@ -84,6 +79,25 @@ async function askPlace(dialogue: Dialogue, address: SourceAddress): Promise<Fir
   return { ...address, members, value: { register, ...(isBit(register) ? {} : { type }), ...order } };
 }
 
+async function askTopic(dialogue: Dialogue, address: SourceAddress): Promise<FirstSource> {
+  const found = await scan(
+    dialogue,
+    address,
+    `Topics to listen to for ${LISTEN_MS / 1000} s, for example site/# (empty: none)`,
+  );
+  const topic = await until(dialogue, async () => {
+    const answer = await dialogue.ask(
+      'Topic of the value, for example site/ft101',
+      String(found[0]?.members.topic ?? ''),
+    );
+    return answer === '' ? 'this is needed' : { answer };
+  });
+  const seen = found.find(({ members }) => members.topic === topic)?.members.at;
+  const question = 'Where the number stands in a JSON message, for example /temp (empty: the message is the number)';
+  const at = await dialogue.ask(question, String(seen ?? ''));
+  return { ...address, value: { topic, ...(at === '' ? {} : { at }) } };
+}
+
 const isBit = (register: string) => /^(coil|discrete)\b/.test(register);
 
 function number(answer: string, max: number): string | { answer: string } {
@@ -91,14 +105,14 @@ function number(answer: string, max: number): string | { answer: string } {
 }
 
 /** What the device offers, where somebody wants to look; even reading can disturb one, so nothing is read that was not named. */
-async function scan(dialogue: Dialogue, source: SourceAddress): Promise<ScannedValue[]> {
+async function scan(dialogue: Dialogue, source: SourceAddress, question: string): Promise<ScannedValue[]> {
   if (!dialogue.isTerminal) return [];
-  const what = await dialogue.ask('Registers to look at first, for example holding 0-19 (empty: none)');
+  const what = await dialogue.ask(question);
   if (what === '') return [];
   const found: ScannedValue[] = [];
   try {
     await inFolder({ sources: { [source.name]: source.members } }, async (folder) => {
-      for await (const step of scanAlone(folder, process.env, source.name, [what]))
+      for await (const step of scanAlone(folder, process.env, source.name, [what], LISTEN_MS))
         if ('found' in step) found.push(step.found);
     });
     dialogue.say(scannedLines(source.name, found, false));
