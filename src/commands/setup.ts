@@ -156,8 +156,8 @@ async function tryAnswers(directory: string, answers: Answers): Promise<void> {
   try {
     const application = answers.env.get('CLIENT_APPLICATION');
     const trouble = application ? await tryApplication(login, application) : undefined;
-    const { troubles } = answers.tag ? await tryTag(directory, answers, login, answers.tag) : { troubles: [] };
-    const first = trouble ?? troubles[0];
+    const { failures } = answers.tag ? await tryTag(directory, answers, login, answers.tag) : { failures: [] };
+    const first = trouble ?? failures[0];
     if (first) throw refused(first.message, first.hint);
   } finally {
     await login.revoke().catch(() => {});

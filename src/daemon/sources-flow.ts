@@ -29,8 +29,8 @@ import { listenTo, type TestedReport, testedReport } from '../sources/source-tes
 import { gatewayName } from '../store/gateway-identity.ts';
 import type { BufferFlow } from './buffer-flow.ts';
 import { certificateFiles } from './certificate-files.ts';
-import { closedDoor } from './closed-door.ts';
 import { maxSeries } from './pace.ts';
+import { refusingListener } from './refusing-listener.ts';
 
 export interface SourcesFlowOptions {
   settings: Settings;
@@ -62,7 +62,7 @@ export class SourcesFlow {
   #settings: Settings;
   #byInstrumentation: boolean;
   #push: HttpPush | undefined;
-  #closedDoor: InboundServer | undefined;
+  #refusing: InboundServer | undefined;
   #listening: ListenAddress | undefined;
   readonly #saidAhead = new Set<string>();
   readonly #running = new Map<string, Running>();
@@ -263,19 +263,19 @@ export class SourcesFlow {
     if (this.#state !== 'open') return;
     this.#state = 'paused';
     await this.#close();
-    const door = closedDoor(this.#settings, this.#options);
-    if (!door || this.#state !== 'paused') return;
-    this.#closedDoor = door;
-    // Where another took the address in between there is no door; that is no reason not to go on.
-    await door.start().catch(() => {});
+    const listener = refusingListener(this.#settings, this.#options);
+    if (!listener || this.#state !== 'paused') return;
+    this.#refusing = listener;
+    // Where another took the address in between there is none; that is no reason not to go on.
+    await listener.start().catch(() => {});
   }
 
   /** As the configuration of now has it. Nothing after `stop`. */
   async resume(): Promise<void> {
     if (this.#state !== 'paused') return;
     this.#state = 'open';
-    await this.#closedDoor?.stop();
-    this.#closedDoor = undefined;
+    await this.#refusing?.stop();
+    this.#refusing = undefined;
     await this.start();
   }
 
@@ -288,11 +288,11 @@ export class SourcesFlow {
   async #close(): Promise<void> {
     await Promise.all([
       this.#push?.stop(),
-      this.#closedDoor?.stop(),
+      this.#refusing?.stop(),
       ...[...this.#running.values()].map((running) => end(running, false)),
     ]);
     this.#running.clear();
-    this.#push = this.#listening = this.#closedDoor = undefined;
+    this.#push = this.#listening = this.#refusing = undefined;
   }
 }
 

@@ -14,7 +14,7 @@ import type { FirstTag } from './first-tag.ts';
 import { readSourceAddress } from './source-address.ts';
 
 /** Beside the keys of agent.env. */
-export const TAG_KEYS = [
+const TAG_KEYS = [
   ...['FIRST_TAG', 'FIRST_TAG_ASSET', 'FIRST_TAG_INSTRUMENTATION', 'FIRST_TAG_KEY', 'FIRST_TAG_UNIT'],
   ...['FIRST_TAG_SOURCE', 'FIRST_TAG_ADDRESS'],
 ];

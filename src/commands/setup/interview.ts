@@ -122,12 +122,12 @@ export class Interview {
         text(known.instrumentation),
       );
       if (!this.#login) return { asset, instrumentation };
-      const { said, troubles } = await tryTag(this.#around.directory, this.#answers, this.#login, {
+      const { said, failures } = await tryTag(this.#around.directory, this.#answers, this.#login, {
         asset,
         instrumentation,
       });
       for (const line of said) dialogue.say(`  ${line}`);
-      const trouble = troubles[0];
+      const trouble = failures[0];
       if (!trouble || (await this.#isTaken(trouble))) return { asset, instrumentation };
       known = { asset, instrumentation };
     }

@@ -45,13 +45,13 @@ export async function tryApplication({ client }: OwnLogin, name: string): Promis
   }
 }
 
-/** What the platform says of the tag's asset and instrumentation; `troubles` of them that nobody would want to post to. */
+/** What the platform says of the tag's asset and instrumentation; `failures` of them that nobody would want to post to. */
 export async function tryTag(
   directory: string,
   answers: Answers,
   { client }: OwnLogin,
   tag: Pick<FirstTag, 'asset' | 'instrumentation'>,
-): Promise<{ said: string[]; troubles: Trouble[] }> {
+): Promise<{ said: string[]; failures: Trouble[] }> {
   const path = settingsOf(directory, answers).valuesPath ?? '/v1/assets/{asset_id}/values';
   const { assets, instrumentations } = await diagnosePlatform({
     client,
@@ -62,6 +62,6 @@ export async function tryTag(
     pathOf: (asset) => fillValuesPath(path, asset, tag.instrumentation),
   });
   const all = [...assets, ...instrumentations];
-  const troubles = all.filter(({ ok }) => !ok).map(({ message, next }) => ({ message, hint: next }));
-  return { said: all.filter(({ ok }) => ok).map(({ message }) => message), troubles };
+  const failures = all.filter(({ ok }) => !ok).map(({ message, next }) => ({ message, hint: next }));
+  return { said: all.filter(({ ok }) => ok).map(({ message }) => message), failures };
 }

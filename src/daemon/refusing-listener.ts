@@ -11,7 +11,7 @@ const LIMITS = { keepAliveMs: 5_000, stopMs: 0 };
 const RETRY_AFTER_S = 30;
 
 /** Where values are pushed, while none are taken in: 503, so that a program keeps what it has, and not a refused connection. */
-export function closedDoor(
+export function refusingListener(
   settings: Settings,
   { clock, log }: { clock: Clock; log: Logger },
 ): InboundServer | undefined {
