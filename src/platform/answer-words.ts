@@ -20,6 +20,8 @@ const MAX_READ = 4_000;
 
 /** The platform's words in an error body (platform 10.3); none where it has another shape. */
 export function problemsOf(answer: Pick<PlatformAnswer, 'text'>): Problem[] {
+  // As of every post that is taken: a parser's error is dear.
+  if (answer.text === '') return [];
   let body: unknown;
   try {
     body = JSON.parse(answer.text);
@@ -38,7 +40,7 @@ export function problemsOf(answer: Pick<PlatformAnswer, 'text'>): Problem[] {
 
 /** The words of an error body, else the beginning of what came, without markup; '' where nothing can be read. */
 export function answerWords(answer: Answer): string {
-  if (!isReadable(answer)) return '';
+  if (answer.text === '' || !isReadable(answer)) return '';
   const lines = problemsOf(answer).map(({ type, message, attribute }) =>
     [...new Set([type, message, attribute])].filter((word) => word).join(': '),
   );

@@ -75,7 +75,8 @@ export class Effects {
       }
       if (!met && delivery.state.kind === 'deciding') met = { kind: 'done' };
     }
-    this.#parts.wake();
+    // One that has yet to pay takes nothing from anybody and gives nothing free.
+    if (delivery.state.kind !== 'paying') this.#parts.wake();
   }
 
   /** Nothing new from now on; what waits goes back. Posts under way go on until the signal fires. */
