@@ -209,7 +209,7 @@ describe('the log of a night', () => {
   });
 
   it('tells the way of an event by one name: received, reaction, action, over', () => {
-    const [received] = agent.logged('webhook.received').filter((line) => line.event_type === 'asset_disappeared');
+    const [received] = agent.logged('webhook.received').filter((line) => line.eventType === 'asset_disappeared');
     const way = about('digest', received!.digest);
     expect(eventsOf(way)).toEqual([
       'webhook.received',
