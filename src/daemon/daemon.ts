@@ -111,6 +111,7 @@ export class Daemon {
   async #open(closed: ClosedBuffer): Promise<BufferFlow> {
     const buffer = await closed.open();
     this.#stores = buffer;
+    if (buffer.facts.notLoaded > 0) collectGarbage();
     return buffer;
   }
 

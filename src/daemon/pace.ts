@@ -47,7 +47,7 @@ export function maxSeries({ maxSeries }: Settings, limitBytes = memoryLimitBytes
  * A start may load more than programs may open unless MAX_SERIES says so, and what was let in under a larger bound goes on as ever.
  * MAX_SERIES itself does not count here: a daemon that loads more than it has memory for is ended for it, and so is the next one.
  */
-const START_SHARE = 1.5;
+const START_SHARE = 1.2;
 
 /** How many series a start loads: beyond, it drains first (`drainFirst`). */
 function maxSeriesAtStart(limitBytes = memoryLimitBytes()): number {

@@ -135,6 +135,7 @@ interface Port {
 export class StoreHost<Events extends object> {
   readonly #port: Port;
   readonly #eventStore: EventStoreKind<Events>;
+  readonly #opened: (facts: StoreFacts) => void;
   #lock: StateLock | undefined;
   #buffer: OpenBuffer | undefined;
   #events: OpenedEvents<Events> | undefined;
@@ -145,9 +146,11 @@ export class StoreHost<Events extends object> {
     close: () => this.#close(),
   };
 
-  constructor(port: Port, eventStore: EventStoreKind<Events>) {
+  /** `opened` is told when an opening has been answered, and what it read lies behind. */
+  constructor(port: Port, eventStore: EventStoreKind<Events>, opened: (facts: StoreFacts) => void = () => {}) {
     this.#port = port;
     this.#eventStore = eventStore;
+    this.#opened = opened;
   }
 
   /** Answers calls from now on. */
@@ -161,7 +164,9 @@ export class StoreHost<Events extends object> {
   #open(options: StoreThreadOptions): OpenedStore {
     try {
       this.#lock = lockState(options.stateDir, options.holder);
-      return { ...this.#openOnFullDisk(options), folderNarrowedFrom: this.#lock.narrowedFrom };
+      const opened = this.#openOnFullDisk(options);
+      setImmediate(() => this.#opened(opened.facts));
+      return { ...opened, folderNarrowedFrom: this.#lock.narrowedFrom };
     } catch (error) {
       this.#lock?.release();
       this.#lock = undefined;

@@ -20,7 +20,7 @@ const TIME_MS = 1_700_000_000_000;
 /** What a tenth of this memory has room for at a start, see `maxSeriesAtStart`. */
 const MOST = 1_200;
 const SMALL = {
-  SMALL_MEMORY: String((MOST / 1.5) * 400 * 10),
+  SMALL_MEMORY: String((MOST / 1.2) * 400 * 10),
   NODE_OPTIONS: `--import=${pathToFileURL(join(import.meta.dirname, 'small-memory.mjs')).href}`,
 };
 const HELD = { type: 'Asset', id: 881 } as const;
