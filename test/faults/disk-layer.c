@@ -92,6 +92,17 @@ static void note(uint64_t op, uint64_t offset, const void *bytes, uint64_t size)
   if (bytes && next(journal, bytes, size) < 0) return;
 }
 
+/*
+ * Asked before the lock is taken: a signal's handler writes into a pipe, and may interrupt the very thread that holds the
+ * lock. Pipes, sockets and terminals never come further than here.
+ */
+static int on_disk(int fd) {
+  struct stat file;
+  int before = errno, regular = fstat(fd, &file) == 0 && S_ISREG(file.st_mode);
+  errno = before;
+  return regular;
+}
+
 /* With the lock held: `path` is the file's. */
 static int ours(int fd) {
   const char *part = getenv("DISK_LAYER_PATH");
@@ -107,6 +118,7 @@ static int ours(int fd) {
 /* 0: go on; otherwise the errno to fail with. */
 static int before_write(int fd, const void *from, size_t bytes, off64_t at) {
   int result = 0;
+  if (!on_disk(fd)) return 0;
   pthread_mutex_lock(&lock);
   if (!ours(fd)) {
     pthread_mutex_unlock(&lock);
@@ -129,6 +141,7 @@ static int before_write(int fd, const void *from, size_t bytes, off64_t at) {
 static int before_sync(int fd) {
   int result = 0;
   long delay;
+  if (!on_disk(fd)) return 0;
   pthread_mutex_lock(&lock);
   if (!ours(fd)) {
     pthread_mutex_unlock(&lock);
@@ -159,6 +172,7 @@ static int before_sync(int fd) {
 static int before_read(int fd, size_t bytes, off64_t at) {
   int result = 0;
   struct stat file;
+  if (!on_disk(fd)) return 0;
   pthread_mutex_lock(&lock);
   if (ours(fd)) {
     read_orders();

@@ -23,6 +23,7 @@ export class AgentProcess {
   readonly webhook: string;
   #child: ChildProcess | undefined;
   #output = '';
+  #disposed = false;
 
   /** Writes the files; starts nothing. Sockets stand in the folder, so that no port has to be free. */
   constructor(platformUrl: string, files: AgentFiles = {}) {
@@ -151,13 +152,16 @@ export class AgentProcess {
     this.#child?.kill(signal);
   }
 
-  /** A request to one of the daemon's sockets. */
+  /** A request to one of the daemon's sockets. What is under way when the test is over (`dispose`) is never answered. */
   call(
     socketPath: string,
     path: string,
     options: { method?: string; headers?: Record<string, string>; body?: string | Buffer } = {},
   ): Promise<{ status: number; text: string; headers: Record<string, unknown> }> {
-    return new Promise((resolve, reject) => {
+    return new Promise((resolve, refuse) => {
+      const reject = (error: Error) => {
+        if (!this.#disposed) refuse(error);
+      };
       const { method = options.body === undefined ? 'GET' : 'POST', headers = {}, body } = options;
       const outgoing = request({ socketPath, path, method, headers, agent: false }, (answer) => {
         let text = '';
@@ -205,6 +209,7 @@ export class AgentProcess {
 
   /** Ends what runs and takes the folder away. */
   async dispose(): Promise<void> {
+    this.#disposed = true;
     if (this.#child && this.#child.exitCode === null && this.#child.signalCode === null) await this.end('SIGKILL');
     rmSync(this.folder, { recursive: true, force: true });
   }
