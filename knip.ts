@@ -10,6 +10,7 @@ export default {
     'src/main.ts!',
     'src/sandbox/{main,index}.ts!',
     'src/daemon/{configuration,store}-thread.ts!',
+    'src/page/*/main.tsx!',
     'scripts/*.ts',
     'scripts/soak.d/soak.ts',
     'scripts/deb/*.ts',
@@ -20,9 +21,9 @@ export default {
     'test/**/*-process.ts',
     'test/fixtures/state-folders/make.ts',
   ],
-  project: ['src/**/*.ts!', 'scripts/**/*.ts', 'test/**/*.ts'],
+  project: ['src/**/*.{ts,tsx}!', 'scripts/**/*.ts', 'test/**/*.ts'],
   // modbus-serial loads it for serial lines.
-  ignoreDependencies: ['serialport'],
+  ignoreDependencies: ['serialport', 'uplot'],
   ignoreExportsUsedInFile: process.argv.includes('--production'),
   // Programs of the machine.
   exclude: ['binaries'],

@@ -3,6 +3,8 @@ import { configDefaults, defineConfig } from 'vitest/config';
 export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
+    // The page, where a source of it is newer than what was built.
+    globalSetup: './test/built-page.ts',
     // What is long by nature (whole machines, other Debians, hours) runs where ALL is set: `scripts/test --all`.
     exclude: [...configDefaults.exclude, ...(process.env.ALL ? [] : ['test/long/**'])],
     // Daemons, kill -9 and real disks: generous bounds, because no test asserts a time.

@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { chmodSync, rmSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { build } from 'rolldown';
@@ -28,4 +29,5 @@ await build({
     comments: { legal: true, annotation: true, jsdoc: false },
   },
 });
+execFileSync(process.execPath, [join(root, 'scripts/build-page.ts'), join(folder, 'page')], { stdio: 'inherit' });
 for (const program of ['main.js', 'tagferry-sandbox.js']) chmodSync(join(folder, program), 0o755);

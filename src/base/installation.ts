@@ -10,3 +10,6 @@ export const SHIPPED_CONFIGURATION = new URL('config/', ROOT);
 export function version(): string {
   return (JSON.parse(readFileSync(new URL('package.json', ROOT), 'utf8')) as { version: string }).version;
 }
+
+/** What the browser gets, one folder a page: `scripts/build-page.ts` makes it. */
+export const BUILT_PAGES = new URL(import.meta.url.endsWith('.ts') ? '../../dist/page/' : 'page/', import.meta.url);

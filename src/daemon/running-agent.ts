@@ -27,6 +27,7 @@ import type { BufferFlow } from './buffer-flow.ts';
 import { certificateFiles } from './certificate-files.ts';
 import type { ConfigurationState } from './configuration-state.ts';
 import { EventsFlow } from './events-flow.ts';
+import { LiveFlow } from './live-flow.ts';
 import { operatorRoutes } from './operator-routes.ts';
 import { uplinkPace } from './pace.ts';
 import type { PlatformFlow } from './platform-flow.ts';
@@ -133,7 +134,10 @@ export class RunningAgent {
     const { settings } = this.#configuration;
     const { buffer, clock, controlPath, log, metrics, onDecommissioned, platform, recentLines } = this.#options;
     if (settings.opsListen) {
+      const { page, live } = this.#live();
       const sources: OpsSources = {
+        page,
+        live,
         health: () => this.#health(),
         readiness: () => this.#readiness(),
         status: () => this.status(),
@@ -165,6 +169,12 @@ export class RunningAgent {
     });
     this.#control = new ControlServer(routes, { path: controlPath, clock, log });
     await this.#control.start();
+  }
+
+  #live(): LiveFlow {
+    const { clock, log, startedWallMs, version } = this.#options;
+    const status = () => this.status();
+    return new LiveFlow({ version, startedWallMs, status, refreshQuota: () => this.#quota.refresh(), clock, log });
   }
 
   /** What is in force. */

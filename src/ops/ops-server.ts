@@ -3,10 +3,13 @@ import type { Clock } from '../base/clock.ts';
 import type { CertificateFiles } from '../base/inbound/certificate.ts';
 import { hostRule } from '../base/inbound/host-rule.ts';
 import { InboundServer } from '../base/inbound/inbound-server.ts';
+import type { PageFiles } from '../base/inbound/page-files.ts';
 import { SharedToken } from '../base/inbound/shared-token.ts';
 import { isLocalAddress, type ListenAddress } from '../base/listen.ts';
 import type { Logger } from '../base/logger.ts';
 import type { Settings } from '../config/settings.ts';
+import type { Sight } from './live/live-events.ts';
+import type { LiveStream } from './live/live-stream.ts';
 
 /** What `/healthz` and `/readyz` say. */
 interface Health {
@@ -25,6 +28,8 @@ export interface OpsSources {
   /** What `tagferry status` shows, too. */
   status(): unknown;
   metrics(): Promise<{ contentType: string; text: string }>;
+  page: PageFiles;
+  live: Pick<LiveStream, 'open' | 'stop'>;
 }
 
 /** Who may see what; a reload changes it. Without OPS_TOKEN the status is shown on loopback and sockets alone. */
@@ -40,7 +45,9 @@ export interface OpsServerOptions {
 
 const LIMITS = { connections: 64, headerBytes: 8_192, requestMs: 10_000, keepAliveMs: 5_000, stopMs: 1_000 };
 
-/** Read-only: health, readiness, status and metrics for those who watch. */
+const PATHS: ReadonlySet<string> = new Set(['/', '/healthz', '/readyz', '/status', '/metrics', '/live/stream']);
+
+/** Read-only: health, readiness, status and metrics for programs that watch, the page for people. */
 export class OpsServer {
   readonly #sources: OpsSources;
   readonly #server: InboundServer;
@@ -84,16 +91,22 @@ export class OpsServer {
   }
 
   stop(): Promise<void> {
+    this.#sources.live.stop();
     return this.#server.stop();
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const path = (request.url ?? '/').split('?')[0];
-    if (!['/healthz', '/readyz', '/status', '/metrics'].includes(path!))
-      return send(response, 404, { error: 'not found' });
+    const { page, live } = this.#sources;
+    const [path = '/', query] = (request.url ?? '/').split('?');
+    const file = path.startsWith('/page/') ? path.slice('/page/'.length) : undefined;
+    if (file === undefined && !PATHS.has(path)) return send(response, 404, { error: 'not found' });
     if (request.method !== 'GET' && request.method !== 'HEAD') {
       response.setHeader('Allow', 'GET, HEAD');
       return send(response, 405, { error: 'read-only' });
+    }
+    if (file !== undefined) {
+      if (!(await page.answerFile(request, response, file))) send(response, 404, { error: 'not found' });
+      return;
     }
     if (path === '/metrics') {
       const { contentType, text } = await this.#sources.metrics();
@@ -101,31 +114,49 @@ export class OpsServer {
       response.end(text);
       return;
     }
-    if (path === '/status') {
-      if (this.#admits(request, response)) send(response, 200, await this.#sources.status());
-      return;
+    if (path === '/healthz' || path === '/readyz') {
+      const health = path === '/healthz' ? this.#sources.health() : this.#sources.readiness();
+      const { ok, problems, notes, session } = health;
+      return send(response, ok ? 200 : 503, { status: ok ? 'ok' : 'unavailable', problems, notes, session });
     }
-    const health = path === '/healthz' ? this.#sources.health() : this.#sources.readiness();
-    const { ok, problems, notes, session } = health;
-    send(response, ok ? 200 : 503, { status: ok ? 'ok' : 'unavailable', problems, notes, session });
+    const sight = this.#sightOf(request);
+    // The page holds nothing of the plant: with the status of a refusal it is the form that asks for the token.
+    if (path === '/') return page.answerPage(request, response, typeof sight === 'string' ? 200 : sight.status);
+    if (typeof sight !== 'string') return this.#refuse(response, sight, path);
+    if (path === '/live/stream') live.open(request, response, new URLSearchParams(query), sight);
+    else send(response, 200, await this.#sources.status());
   }
 
-  /** Whether the request may see what the plant does; answers it where it may not. */
-  #admits(request: IncomingMessage, response: ServerResponse): boolean {
-    if (this.#token === undefined) {
-      if (isLocalAddress(this.#options.address)) return true;
-      send(response, 403, {
-        error: 'this is shown on loopback alone while OPS_TOKEN is empty',
-        hint: 'Set OPS_TOKEN in agent.env, reload, and send it as Authorization: Bearer, or as the password in a browser.',
-      });
-      return false;
-    }
-    if (this.#token.isShown(request.headers.authorization, null)) return true;
-    response.setHeader('WWW-Authenticate', ['Bearer realm="tagferry"', 'Basic realm="tagferry", charset="UTF-8"']);
-    send(response, 401, { error: 'the token is missing or wrong', hint: 'Send Authorization: Bearer and OPS_TOKEN.' });
-    return false;
+  /** What the request may see of what the plant does, or why nothing. */
+  #sightOf(request: IncomingMessage): Sight | Refusal {
+    if (this.#token === undefined) return isLocalAddress(this.#options.address) ? 'status' : NO_TOKEN_SET;
+    return this.#token.isShown(request.headers.authorization, null) ? 'all' : NO_TOKEN_SHOWN;
+  }
+
+  #refuse(response: ServerResponse, { status, error, hint }: Refusal, path: string): void {
+    // A browser would ask for the password that `Basic` offers, over the page's own form.
+    const basic = path === '/status' ? ['Basic realm="tagferry", charset="UTF-8"'] : [];
+    if (status === 401) response.setHeader('WWW-Authenticate', ['Bearer realm="tagferry"', ...basic]);
+    send(response, status, { error, hint });
   }
 }
+
+interface Refusal {
+  status: 401 | 403;
+  error: string;
+  hint: string;
+}
+
+const NO_TOKEN_SET: Refusal = {
+  status: 403,
+  error: 'this is shown on loopback alone while OPS_TOKEN is empty',
+  hint: 'Set OPS_TOKEN in agent.env, reload, and send it as Authorization: Bearer, or as the password in a browser.',
+};
+const NO_TOKEN_SHOWN: Refusal = {
+  status: 401,
+  error: 'the token is missing or wrong',
+  hint: 'Send Authorization: Bearer and OPS_TOKEN.',
+};
 
 function send(response: ServerResponse, status: number, body: unknown): void {
   response.writeHead(status, { 'Content-Type': 'application/json', 'Cache-Control': 'no-store' });

@@ -6,6 +6,7 @@ import { silentLogger } from '../../src/base/logger.ts';
 import { OpsServer } from '../../src/ops/ops-server.ts';
 import { HttpPush } from '../../src/sources/push/http-push.ts';
 import { sign } from '../../src/webhook/signature.ts';
+import { noPage } from '../doubles/no-page.ts';
 import { type Door, makeDoor } from '../sources/sink-double.ts';
 import { anEvent, Listening, SECRET } from '../webhook/parts/listening.ts';
 
@@ -28,7 +29,7 @@ beforeEach(async () => {
   const health = () => ({ ok: true, problems: [], notes: [], session: null });
   const metrics = async () => ({ contentType: 'text/plain', text: 'x 1\n'.repeat(50_000) });
   ops = new OpsServer(
-    { health, readiness: health, status: () => ({}), metrics },
+    { health, readiness: health, status: () => ({}), metrics, ...noPage },
     {
       address: { host: '127.0.0.1', port: 0 },
       access: { opsToken: undefined, opsHosts: undefined },

@@ -8,6 +8,7 @@ const SRC = join(import.meta.dirname, '../../src');
 const FLOORS: Record<string, number> = {
   commands: 7,
   daemon: 6,
+  page: 6,
   control: 5,
   ops: 5,
   sources: 4,
@@ -40,13 +41,13 @@ function placeOf(file: string): Place {
 
 function filesBelow(folder: string): string[] {
   return readdirSync(folder, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile() && entry.name.endsWith('.ts'))
+    .filter((entry) => entry.isFile() && /\.tsx?$/.test(entry.name))
     .map((entry) => relative(SRC, join(entry.parentPath, entry.name)));
 }
 
 function importsOf(file: string): string[] {
   const text = readFileSync(join(SRC, file), 'utf8');
-  const found = text.matchAll(/(?:from\s+|import\s*\(\s*|import\s+|new URL\(\s*)'(\.{1,2}\/[^']+\.ts)'/g);
+  const found = text.matchAll(/(?:from\s+|import\s*\(\s*|import\s+|new URL\(\s*)'(\.{1,2}\/[^']+\.tsx?)'/g);
   return [...found].map((match) => normalize(join(dirname(file), match[1]!)));
 }
 

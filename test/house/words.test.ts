@@ -69,14 +69,14 @@ function declaredIn(text: string): string[] {
 function textsOf(path: string): { path: string; text: string }[] {
   if (!statSync(path).isDirectory()) return [{ path, text: readFileSync(path, 'utf8') }];
   return readdirSync(path, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile() && /\.(?:md|ts|ya?ml|conf|env|tag|hint)$/.test(entry.name))
+    .filter((entry) => entry.isFile() && /\.(?:md|tsx?|ya?ml|conf|env|tag|hint)$/.test(entry.name))
     .map((entry) => join(entry.parentPath, entry.name))
     .map((file) => ({ path: file, text: readFileSync(file, 'utf8') }));
 }
 
 describe('the words', () => {
   const files = readdirSync(SRC, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile() && entry.name.endsWith('.ts'))
+    .filter((entry) => entry.isFile() && /\.tsx?$/.test(entry.name))
     .map((entry) => relative(SRC, join(entry.parentPath, entry.name)));
 
   it('are told apart in each way of writing a name', () => {

@@ -9,6 +9,7 @@ import { systemClock } from '../../src/base/clock.ts';
 import type { ListenAddress } from '../../src/base/listen.ts';
 import { silentLogger } from '../../src/base/logger.ts';
 import { type OpsAccess, OpsServer, type OpsServerOptions } from '../../src/ops/ops-server.ts';
+import { noPage } from '../doubles/no-page.ts';
 
 const LOOPBACK = { host: '127.0.0.1', port: 0 };
 let server: OpsServer;
@@ -21,6 +22,7 @@ async function start(address: ListenAddress, access: Partial<OpsAccess> = {}, mo
       readiness: health,
       status: () => ({ secretOfThePlant: 12.5 }),
       metrics: async () => ({ contentType: 'text/plain', text: 'up 1\n' }),
+      ...noPage,
     },
     {
       address,

@@ -1,0 +1,35 @@
+import type { GatewayZone } from '../../ops/live/live-events.ts';
+
+/** A wall-clock moment as the gateway's people have it, with its offset: `2026-11-22 14:05:10 +01:00`. Pure. */
+export function timeIn(zone: GatewayZone, atMs: number): string {
+  const offset = offsetAt(zone, atMs);
+  const text = new Date(atMs + offset * 60_000).toISOString();
+  const [hours, minutes] = [Math.floor(Math.abs(offset) / 60), Math.abs(offset) % 60];
+  const two = (count: number) => String(count).padStart(2, '0');
+  return `${text.slice(0, 10)} ${text.slice(11, 19)} ${offset < 0 ? '-' : '+'}${two(hours)}:${two(minutes)}`;
+}
+
+const formats = new Map<string, Intl.DateTimeFormat | undefined>();
+
+/** Minutes east of Greenwich then: by the zone's name, since clocks are moved twice a year; by what the gateway has now where it has none. */
+function offsetAt({ name, offsetMinutes }: GatewayZone, atMs: number): number {
+  if (name === null) return offsetMinutes;
+  if (!formats.has(name)) formats.set(name, formatOf(name));
+  const part = formats
+    .get(name)
+    ?.formatToParts(atMs)
+    .find(({ type }) => type === 'timeZoneName')?.value;
+  if (part === undefined) return offsetMinutes;
+  const match = /GMT(?:([+-])(\d\d):(\d\d))?/.exec(part);
+  if (!match?.[1]) return 0;
+  return (match[1] === '-' ? -1 : 1) * (Number(match[2]) * 60 + Number(match[3]));
+}
+
+/** `undefined`: this browser does not know the zone. */
+function formatOf(timeZone: string): Intl.DateTimeFormat | undefined {
+  try {
+    return new Intl.DateTimeFormat('en', { timeZone, timeZoneName: 'longOffset' });
+  } catch {
+    return undefined;
+  }
+}

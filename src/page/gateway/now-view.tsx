@@ -1,0 +1,181 @@
+import type { ComponentChildren } from 'preact';
+import { bytesText, counted, countText, durationText } from '../../base/amounts.ts';
+import type { StatusReport } from '../../ops/status-report.ts';
+import { Copyable } from '../parts/copyable.tsx';
+import { Shape } from '../parts/shape.tsx';
+import { failuresOf } from './failure.ts';
+import type { Model } from './model.ts';
+
+export function NowView({ model, now }: { model: Model; now: StatusReport }) {
+  return (
+    <>
+      <Failures now={now} />
+      <div class="cards">
+        <SessionCard model={model} now={now} />
+        <ValuesCard now={now} />
+        <BufferCard now={now} />
+        <PostsCard model={model} now={now} />
+        <RequestsCard now={now} />
+        <GatewayCard model={model} now={now} />
+      </div>
+    </>
+  );
+}
+
+function Failures({ now }: { now: StatusReport }) {
+  const failures = failuresOf(now);
+  return (
+    <section class="failures" aria-label="what is wrong">
+      {failures.length === 0 && (
+        <p class="good">
+          <Shape name="ok" /> Nothing is wrong.
+        </p>
+      )}
+      {failures.map((failure) => (
+        <article key={failure.id}>
+          <h3>
+            <Shape name="warning" /> {failure.title}
+          </h3>
+          <p class="words">{failure.words}</p>
+          {failure.hint && <p>{failure.hint}</p>}
+          {failure.command && <Copyable text={failure.command} />}
+        </article>
+      ))}
+    </section>
+  );
+}
+
+function Card({ title, children }: { title: string; children: ComponentChildren }) {
+  return (
+    <section class="card">
+      <h3>{title}</h3>
+      <dl>{children}</dl>
+    </section>
+  );
+}
+
+function Fact({ name, children, bad = false }: { name: string; children: ComponentChildren; bad?: boolean }) {
+  return (
+    <div class={bad ? 'bad' : undefined}>
+      <dt>{name}</dt>
+      <dd>{children}</dd>
+    </div>
+  );
+}
+
+const GRANTS: Readonly<Record<string, string>> = { password: 'password', refresh_token: 'refresh token' };
+
+function SessionCard({ model, now: { session } }: { model: Model; now: StatusReport }) {
+  const { gatewayMs } = model;
+  const { expires_in_seconds: left, renews_in_seconds: renews, retry_in_seconds: retry } = session;
+  return (
+    <Card title="Session">
+      <Fact name="state" bad={!session.usable}>
+        {session.state}
+      </Fact>
+      {session.grant && <Fact name="by the grant">{GRANTS[session.grant] ?? session.grant}</Fact>}
+      {left !== undefined && gatewayMs !== undefined && (
+        <Fact name="valid until">
+          {model.time(gatewayMs + left * 1000)} ({durationText(left)})
+        </Fact>
+      )}
+      {renews !== undefined && <Fact name="renewed in">{durationText(renews)}</Fact>}
+      {retry !== undefined && <Fact name="tried again in">{durationText(retry)}</Fact>}
+    </Card>
+  );
+}
+
+function ValuesCard({ now: { rates, tags, sources } }: { now: StatusReport }) {
+  const connected = sources.filter((source) => source.connected !== false && !source.silent).length;
+  return (
+    <Card title="Values">
+      <Fact name="in">{countText(rates.ingested_per_minute)} a minute</Fact>
+      <Fact name="out">{countText(rates.delivered_per_minute)} a minute</Fact>
+      <Fact name="configured">{counted(tags, 'tag')}</Fact>
+      {sources.length > 0 && (
+        <Fact name="sources that speak" bad={connected < sources.length}>
+          {connected} of {sources.length}
+        </Fact>
+      )}
+    </Card>
+  );
+}
+
+function BufferCard({ now: { buffer, rates, uplink } }: { now: StatusReport }) {
+  const drained = rates.drained_in_seconds;
+  return (
+    <Card title="Buffer">
+      <Fact name="values">{countText(buffer.values)}</Fact>
+      <Fact name="of them live, backlog">
+        {countText(buffer.live)}, {countText(buffer.backlog)}
+      </Fact>
+      <Fact name="on disk">{bytesText(buffer.bytes)}</Fact>
+      <Fact name="free on the disk">{bytesText(buffer.free_bytes)}</Fact>
+      <Fact name="oldest">{buffer.values > 0 ? durationText(buffer.oldest_age_seconds) : 'none'}</Fact>
+      {buffer.values > 0 && (
+        <Fact name="drained" bad={drained === null}>
+          {uplink.away
+            ? 'when posts are taken again'
+            : drained === null
+              ? 'not at this rate'
+              : drained === 0
+                ? 'as it comes'
+                : `in about ${durationText(drained)}`}
+        </Fact>
+      )}
+      {buffer.waiting_for_commit > 0 && <Fact name="wait for the disk">{countText(buffer.waiting_for_commit)}</Fact>}
+    </Card>
+  );
+}
+
+function PostsCard({ model, now: { uplink } }: { model: Model; now: StatusReport }) {
+  const ago = (seconds: number | null) => (seconds === null ? 'none yet' : `${durationText(seconds)} ago`);
+  return (
+    <Card title="Posts">
+      <Fact name="last post">{ago(uplink.last_post_seconds_ago)}</Fact>
+      <Fact name="last delivered">
+        {ago(uplink.last_delivered_seconds_ago)}
+        {uplink.last_delivered_at && ` (${model.time(Date.parse(uplink.last_delivered_at))})`}
+      </Fact>
+      <Fact name="delivered since the start">{counted(uplink.delivered_values, 'value')}</Fact>
+      <Fact name="under way">{countText(uplink.posts_under_way)}</Fact>
+      <Fact name="each asset every">{uplink.post_interval_seconds} s</Fact>
+    </Card>
+  );
+}
+
+function RequestsCard({ now: { requests } }: { now: StatusReport }) {
+  const of = (limit: number) => (limit > 0 ? ` of ${countText(limit)}` : '');
+  const { quota } = requests;
+  return (
+    <Card title="Requests">
+      <Fact name="this minute">
+        {countText(requests.minute)}
+        {of(requests.minute_limit)}
+      </Fact>
+      <Fact name="in 24 hours">
+        {countText(requests.day)}
+        {of(requests.day_limit)}
+      </Fact>
+      <Fact name="a day, at this pace" bad={requests.day_limit > 0 && requests.day_projected > requests.day_limit}>
+        {countText(requests.day_projected)}
+      </Fact>
+      {quota && (
+        <Fact name="quota" bad={quota.used >= 0.9 * quota.calls}>
+          {countText(quota.used)} of {countText(quota.calls)} ({Math.round((quota.used / quota.calls) * 100)} %)
+        </Fact>
+      )}
+    </Card>
+  );
+}
+
+function GatewayCard({ model, now }: { model: Model; now: StatusReport }) {
+  return (
+    <Card title="Gateway">
+      <Fact name="runs for">{durationText(now.uptime_seconds)}</Fact>
+      <Fact name="started">{model.time(Date.parse(now.started_at))}</Fact>
+      <Fact name="platform">{now.platform}</Fact>
+      <Fact name="webhook">{now.listener.webhook_url ?? 'none'}</Fact>
+    </Card>
+  );
+}

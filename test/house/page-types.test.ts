@@ -1,0 +1,10 @@
+import { execFileSync } from 'node:child_process';
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+
+const ROOT = join(import.meta.dirname, '../..');
+
+it('the page is typed as everything else, with what a browser has', () => {
+  const tsc = join(ROOT, 'node_modules/.bin/tsc');
+  expect(execFileSync(tsc, ['--noEmit', '-p', 'src/page/tsconfig.json'], { cwd: ROOT, encoding: 'utf8' })).toBe('');
+});
