@@ -22,6 +22,8 @@ export interface FaultEffect {
   latencyMs?: number;
   /** The connection is broken: before the request is done, or after, when only the answer is lost. */
   drop?: 'before' | 'after';
+  /** A browser that signed somebody in comes back to the client with a state that is not the client's (platform 5.3). */
+  state?: 'foreign';
 }
 
 export interface Fault extends FaultMatch, FaultEffect {

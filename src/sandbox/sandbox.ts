@@ -10,7 +10,7 @@ import { triggerEvent } from './causes/trigger.ts';
 import { Announcer } from './events/announcer.ts';
 import { SiteChanges } from './events/site-changes.ts';
 import { ClientExam } from './exam/client-exam.ts';
-import { runDrill } from './exam/drill.ts';
+import { type DrillScope, runDrill } from './exam/drill.ts';
 import { Faults } from './faults.ts';
 import { Addresses } from './http/addresses.ts';
 import { deprecationHeaders } from './http/deprecation-headers.ts';
@@ -332,10 +332,17 @@ export class Sandbox implements Stage {
     return first!;
   }
 
-  /** Takes the client under exam through what it meets in the field; gives the steps that it never met. */
-  provokeClient(): Promise<string[]> {
+  /**
+   * Takes the client under exam through what it meets in the field, and, where asked to, a person's sign-in by it. Gives the
+   * steps that it never met.
+   */
+  provokeClient(scope: Partial<DrillScope> = {}, onStep?: (what: string) => void): Promise<string[]> {
     const parts = { log: this.requests, faults: this.faults, tokens: this.tokens, clock: this.#realClock };
-    return runDrill({ ...parts, report: this.#say }, this.#stopping.signal);
+    const report = (what: string) => {
+      this.report(`exam: ${what}`);
+      onStep?.(what);
+    };
+    return runDrill({ ...parts, report }, { field: true, signIn: false, ...scope }, this.#stopping.signal);
   }
 
   onDelivery(listener: (report: DeliveryReport) => void): () => void {

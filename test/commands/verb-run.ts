@@ -10,7 +10,11 @@ export interface VerbOutcome {
 }
 
 /** Runs `tagferry` as an operator would: a process of its own, in a shell that has none of the daemon's environment. */
-export function runVerb(args: readonly string[], environment: NodeJS.ProcessEnv = {}): Promise<VerbOutcome> {
+export function runVerb(
+  args: readonly string[],
+  environment: NodeJS.ProcessEnv = {},
+  patienceMs = 90_000,
+): Promise<VerbOutcome> {
   const clean = Object.fromEntries(
     Object.entries(process.env).filter(([key]) => !key.startsWith('NODE_') && !key.startsWith('TAGFERRY')),
   );
@@ -18,7 +22,7 @@ export function runVerb(args: readonly string[], environment: NodeJS.ProcessEnv 
     execFile(
       process.execPath,
       [join(ROOT, 'src/main.ts'), ...args],
-      { cwd: ROOT, env: { ...clean, NO_COLOR: '1', ...environment }, timeout: 90_000, maxBuffer: 32 * 1024 * 1024 },
+      { cwd: ROOT, env: { ...clean, NO_COLOR: '1', ...environment }, timeout: patienceMs, maxBuffer: 32 * 1024 * 1024 },
       (error, stdout, stderr) => {
         const code = (error as { code?: number | string } | null)?.code;
         resolve({ status: error === null ? 0 : typeof code === 'number' ? code : -1, stdout, stderr });

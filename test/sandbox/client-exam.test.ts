@@ -1,4 +1,5 @@
 import { execFile } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -30,6 +31,30 @@ const revoke = () => form('/oauth/revoke', { token: client.token, client_id, cli
 const read = () => client.get('/v2/permissions');
 const at = '2026-11-22T00:00:00.000Z';
 const post = () => client.post(881, 'flow', [{ timestamp: at, value: 1 }]);
+const REDIRECT = 'http://127.0.0.1/callback';
+const verifier = 'v'.repeat(43);
+const code_challenge = createHash('sha256').update(verifier).digest('base64url');
+
+/** What comes back with the browser after a person signed in. */
+async function signedIn(fields: Record<string, string>): Promise<URLSearchParams> {
+  const answer = await fetch(`${sandbox.url}/app/id/sign_in`, {
+    method: 'POST',
+    redirect: 'manual',
+    body: new URLSearchParams({
+      ...{ response_type: 'code', client_id, redirect_uri: REDIRECT, state: `state-${stateNumber++}` },
+      ...{ username: SANDBOX_CREDENTIALS.userEmail, password: 'anna-password' },
+      ...fields,
+    }),
+  });
+  return new URL(answer.headers.get('location')!).searchParams;
+}
+let stateNumber = 1;
+const exchange = (back: URLSearchParams, fields: Record<string, string>) =>
+  form('/app/id/oauth/token', {
+    ...{ grant_type: 'authorization_code', client_id, code: back.get('code')!, redirect_uri: REDIRECT },
+    ...fields,
+  });
+const WITH_CHALLENGE = { code_challenge, code_challenge_method: 'S256' };
 const brokenMarks = () => sandbox.clientExam.marks().filter(({ state }) => state === 'broken');
 
 /** What a client does wrong, and the mark that it costs: that one and no other. */
@@ -74,10 +99,21 @@ const OFFENCES: Record<string, () => Promise<unknown>> = {
   state: () => fetch(`${sandbox.url}/app/id/sign_in?response_type=code&client_id=${client_id}`),
   pkce: () =>
     form('/app/id/oauth/token', { grant_type: 'authorization_code', client_id, code: 'x', code_verifier: 'short' }),
+  'foreign-state': async () => {
+    sandbox.faults.add({ method: 'POST', path: '/app/id/sign_in', state: 'foreign', times: 1 });
+    await exchange(await signedIn({}), { client_secret });
+  },
   'retry-after': async () => {
     sandbox.faults.add({ path: '/v2/permissions', status: 503, retryAfter: 5, times: 1 });
     await read();
     await clock.advance(3_000);
+    await read();
+  },
+  minute: async () => {
+    sandbox.faults.add({ path: '/v2/permissions', status: 429, times: 1 });
+    await read();
+    // The minute begins with the test's clock.
+    await clock.advance(50_000);
     await read();
   },
   pause: async () => {
@@ -125,13 +161,60 @@ describe('the exam of a client', () => {
   });
 
   it('knows every rule from an offence of its own', () => {
-    const known = [...Object.keys(OFFENCES), 'budget', 'minute'];
+    const known = [...Object.keys(OFFENCES), 'budget'];
     expect(
       sandbox.clientExam
         .marks()
         .map(({ id }) => id)
         .sort(),
     ).toEqual(known.sort());
+  });
+
+  it.each<[string, Record<string, string>, Record<string, string>, RegExp]>([
+    ['has neither a secret nor a verifier', {}, {}, /neither a secret nor a verifier/],
+    ['asks with a challenge, and leaves the verifier out', WITH_CHALLENGE, {}, /without its verifier/],
+    ['makes up another verifier', WITH_CHALLENGE, { code_verifier: 'w'.repeat(43) }, /was not made from/],
+    ['sends a verifier and had no challenge', {}, { code_verifier: verifier }, /was not made from/],
+  ])('takes the mark pkce from one that %s', async (_what, atSignIn, atExchange, seen) => {
+    expect((await exchange(await signedIn(atSignIn), atExchange)).status).not.toBe(200);
+    expect(brokenMarks()).toMatchObject([{ id: 'pkce', seen: expect.stringMatching(seen) }]);
+  });
+
+  it('gives the marks of a sign-in to a client that compares the state, by PKCE and by its secret', async () => {
+    const drill = sandbox.provokeClient({ field: false, signIn: true });
+    const foreign = await signedIn({ state: 'mine', ...WITH_CHALLENGE });
+    expect(foreign.get('state')).not.toBe('mine');
+    const own = await signedIn({ state: 'mine', ...WITH_CHALLENGE });
+    expect(own.get('state')).toBe('mine');
+    expect((await exchange(own, { code_verifier: verifier })).status).toBe(200);
+    expect(await drill).toEqual([]);
+    expect((await exchange(await signedIn({}), { client_secret })).status).toBe(200);
+    const held = sandbox.clientExam.marks().filter(({ state }) => state === 'held');
+    expect(held.map(({ id }) => id)).toEqual(expect.arrayContaining(['state', 'foreign-state', 'pkce']));
+    expect(brokenMarks()).toEqual([]);
+  });
+
+  it('takes the mark foreign-state from a client that exchanges whatever code the browser of the drill brings', async () => {
+    const drill = sandbox.provokeClient({ field: false, signIn: true });
+    const back = await signedIn({ state: 'mine', ...WITH_CHALLENGE });
+    expect((await exchange(back, { code_verifier: verifier })).status).toBe(200);
+    expect(await drill).toEqual([]);
+    expect(brokenMarks().map(({ id }) => id)).toEqual(['foreign-state']);
+  });
+
+  it('takes the mark minute from a client that the drill tells of too many requests, and that comes again in the same minute', async () => {
+    const steps: string[] = [];
+    const drill = sandbox.provokeClient({}, (what) => steps.push(what));
+    // This client waits for seven seconds, whatever it was told; the minute begins with the test's clock.
+    for (const expected of [204, 503, 204, 429, 204, 429, 204]) {
+      expect((await post()).status).toBe(expected);
+      await clock.advance(7_000);
+    }
+    expect(steps).toContain('there were too many requests for this minute');
+    expect(brokenMarks().map(({ id }) => id)).toEqual(['minute']);
+    await sandbox.stop();
+    // What it had not met yet.
+    expect((await drill).length).toBeGreaterThan(0);
   });
 
   it('forgives what was under way, what came late and what came again', async () => {

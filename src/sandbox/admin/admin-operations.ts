@@ -15,7 +15,7 @@ export interface AdminOperation {
 }
 
 const FAULT_MATCH = ['method', 'path', 'asset', 'nth', 'every', 'times'] as const;
-const FAULT = [...FAULT_MATCH, 'status', 'body', 'contentType', 'retryAfter', 'latencyMs', 'drop'] as const;
+const FAULT = [...FAULT_MATCH, 'status', 'body', 'contentType', 'retryAfter', 'latencyMs', 'drop', 'state'] as const;
 const THRESHOLD = [
   ...['id', 'type', 'value', 'instrumentation', 'thresholdable_type', 'thresholdable_id', 'assets'],
   ...['key', 'unit', 'name', 'tolerance'],
@@ -97,9 +97,9 @@ const SHORT: readonly Short[] = [
   [
     'POST',
     'exam',
-    'Begin to mark what clients send; `provoke` takes them through what they meet in the field',
+    'Begin to mark what clients send; `provoke` takes them through what they meet in the field, `sign_in` a person too',
     204,
-    { body: ['provoke'] },
+    { body: ['provoke', 'sign_in'] },
   ],
   ['GET', 'exam', 'The marks so far', 200],
   ['DELETE', 'exam', 'End the exam; its marks stay', 204],

@@ -8,21 +8,22 @@ import type { Stage } from './stage.ts';
 export function addExamEndpoints(router: Router, stage: Stage): void {
   const add = (method: string, path: string, handle: (call: Call) => Answer) =>
     router.add(method, `/sandbox/${path}`, handle, { auth: 'none' });
-  let drill: { over: boolean; missed: string[] } | undefined;
+  let drill: { over: boolean; step: string; missed: string[] } | undefined;
 
   add('POST', 'exam', (call) => {
-    const { provoke } = adminBody(call, 'exam');
-    if (provoke !== undefined && typeof provoke !== 'boolean') {
-      throw refusal(400, 'is neither true nor false', 'provoke');
-    }
+    const { provoke: field = false, sign_in: signIn = false } = adminBody(call, 'exam');
+    if (typeof field !== 'boolean') throw refusal(400, 'is neither true nor false', 'provoke');
+    if (typeof signIn !== 'boolean') throw refusal(400, 'is neither true nor false', 'sign_in');
     if (drill?.over === false) throw refusal(409, 'a client is taken through the drill already');
     stage.clientExam.begin();
     drill = undefined;
-    if (provoke === true) {
-      const taken = { over: false, missed: [] as string[] };
+    if (field || signIn) {
+      const taken = { over: false, step: '', missed: [] as string[] };
       drill = taken;
       stage.later(0, async () => {
-        taken.missed = await stage.provokeClient();
+        taken.missed = await stage.provokeClient({ field, signIn }, (what) => {
+          taken.step = what;
+        });
         taken.over = true;
       });
     }

@@ -76,6 +76,7 @@ const FAULT_MEMBERS: Readonly<Record<string, readonly string[]>> = {
   retryAfter: ['number', 'string'],
   latencyMs: ['number'],
   drop: ['string'],
+  state: ['string'],
   key: ['string'],
   value: ['number'],
   timestampMs: ['number'],
@@ -83,7 +84,7 @@ const FAULT_MEMBERS: Readonly<Record<string, readonly string[]>> = {
 
 /** What would only fail later, inside somebody else's request, is refused here. */
 function readFault(body: Record<string, unknown>): NewFault {
-  const { status, latencyMs, drop } = body;
+  const { status, latencyMs, drop, state } = body;
   if (status !== undefined && !isStatus(status)) throw refusal(400, 'is a status from 200 to 599', 'status');
   if (latencyMs !== undefined && !(typeof latencyMs === 'number' && latencyMs >= 0)) {
     throw refusal(400, 'is no number of milliseconds', 'latencyMs');
@@ -98,6 +99,7 @@ function readFault(body: Record<string, unknown>): NewFault {
     }
   }
   if (drop !== undefined && drop !== 'before' && drop !== 'after') throw refusal(400, 'is before or after', 'drop');
+  if (state !== undefined && state !== 'foreign') throw refusal(400, 'is foreign', 'state');
   return body as NewFault;
 }
 

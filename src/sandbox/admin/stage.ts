@@ -1,6 +1,7 @@
 import type { EventType } from '../../contract/events.ts';
 import type { SiteChanges } from '../events/site-changes.ts';
 import type { ClientExam } from '../exam/client-exam.ts';
+import type { DrillScope } from '../exam/drill.ts';
 import type { Faults } from '../faults.ts';
 import type { RequestLog } from '../http/request-log.ts';
 import type { Usage } from '../http/usage.ts';
@@ -50,7 +51,7 @@ export interface Stage {
   webhooks(): readonly WebhookRecord[];
   expectRequests(expectation: Expectation): Promise<WholeRequest[]>;
   readonly clientExam: ClientExam;
-  provokeClient(): Promise<string[]>;
+  provokeClient(scope: Partial<DrillScope>, onStep: (what: string) => void): Promise<string[]>;
   deliveries(webhook?: number): readonly Delivery[];
   resend(ids: readonly number[]): number;
   /** Deliveries of a type since the start. */

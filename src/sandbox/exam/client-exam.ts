@@ -7,8 +7,9 @@ import { observed } from './observed.ts';
 import { PACE_RULES } from './pace-rules.ts';
 import type { ExamSurroundings, Rule, Watcher } from './rule.ts';
 import { SESSION_RULES } from './session-rules.ts';
+import { SIGN_IN_RULES } from './sign-in-rules.ts';
 
-const RULES: readonly Rule[] = [...SESSION_RULES, ...PACE_RULES, ...CONTENT_RULES];
+const RULES: readonly Rule[] = [...SESSION_RULES, ...SIGN_IN_RULES, ...PACE_RULES, ...CONTENT_RULES];
 
 interface Sitting {
   rule: Rule;

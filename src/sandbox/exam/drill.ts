@@ -1,4 +1,5 @@
 import type { Clock } from '../../base/clock.ts';
+import { IDENTITY_TOKEN_PATH, SIGN_IN_PATH } from '../../contract/tokens.ts';
 import type { Faults, NewFault } from '../faults.ts';
 import type { RequestEntry } from '../http/request-entry.ts';
 import type { RequestLog } from '../http/request-log.ts';
@@ -9,27 +10,35 @@ export interface DrillParts {
   faults: Faults;
   tokens: TokenStore;
   clock: Clock;
-  report(sentence: string): void;
+  /** The step that begins. */
+  report(what: string): void;
 }
 
 /** How long each step waits for the client to meet it. */
 const PATIENCE_MS = 30_000;
+/** A person is slower, and may have to look for the client's sign-in first. */
+const PERSON_PATIENCE_MS = 10 * 60_000;
+/** Until a new minute starts, and the client has come again after it. */
+const MINUTE_PATIENCE_MS = 60_000 + PATIENCE_MS;
 /** Of a token of the drill, in seconds: short enough to see it replaced. */
 const LIFE_S = 20;
 const RETRY_AFTER_S = 2;
 
-/** `act` gives what takes it back, where something has to be. */
-type Step = [
-  what: string,
-  act: (parts: DrillParts) => (() => void) | undefined,
-  isMet: (entry: RequestEntry) => boolean,
-];
+interface Step {
+  what: string;
+  /** Gives what takes it back once it was met, or was not. */
+  act?(parts: DrillParts): (() => void) | undefined;
+  isMet(entry: RequestEntry): boolean;
+  /** How the client is served again. */
+  isServed?(entry: RequestEntry): boolean;
+  patienceMs?: number;
+}
 
 const isDone = ({ path, status }: RequestEntry) => path.startsWith('/v') && status >= 200 && status < 300;
 const isSignIn = ({ path, status }: RequestEntry) => /oauth\/token$/.test(path) && status === 200;
 const isRefused = ({ status }: RequestEntry) => status === 401;
+const isExchange = ({ path, status }: RequestEntry) => path === IDENTITY_TOKEN_PATH && status === 200;
 const met = (text: RegExp) => (entry: RequestEntry) => text.test(entry.fault ?? '');
-const nothing = () => undefined;
 
 /** A fault that one call meets; taken away again where none did. */
 const once =
@@ -39,22 +48,61 @@ const once =
     return () => void faults.remove(id);
   };
 
+/** A wrong password or a refused request does not use it up. */
+function foreignState({ faults }: DrillParts): () => void {
+  const id = faults.add({ method: 'POST', path: SIGN_IN_PATH, state: 'foreign' });
+  return () => void faults.remove(id);
+}
+
 /**
  * What a client meets in the field within weeks, one after the other within minutes: dead tokens, short lives, a service that is busy, broken
  * connections, lost answers. Each step waits until the client has met it and then has been served again.
  */
-const STEPS: readonly Step[] = [
-  ['a call is answered', nothing, isDone],
-  ['the service is not available, and says for how long', once({ status: 503, retryAfter: RETRY_AFTER_S }), met(/503/)],
-  ['there were too many requests', once({ status: 429, retryAfter: RETRY_AFTER_S }), met(/429/)],
-  ['the service fails, and says nothing more', once({ status: 500 }), met(/500/)],
-  ['a connection breaks', once({ drop: 'before' }), met(/broken/)],
-  ['an answer is lost', once({ method: 'POST', drop: 'after' }), met(/lost/)],
-  ['every access token is dead', ({ tokens }) => void tokens.expireAll(false), isRefused],
-  ['every token is dead', ({ tokens }) => void tokens.revokeAll(), isRefused],
-  ['tokens live for a short time', shortLives, isSignIn],
-  ['a token is replaced, and the old one revoked', nothing, ({ path }) => /oauth\/revoke$/.test(path)],
+const FIELD: readonly Step[] = [
+  { what: 'a call is answered', isMet: isDone },
+  {
+    what: 'the service is not available, and says for how long',
+    act: once({ status: 503, retryAfter: RETRY_AFTER_S }),
+    isMet: met(/503/),
+  },
+  {
+    what: 'there were too many requests, and it says how long to wait',
+    act: once({ status: 429, retryAfter: RETRY_AFTER_S }),
+    isMet: met(/429/),
+  },
+  {
+    what: 'there were too many requests for this minute',
+    act: once({ status: 429 }),
+    isMet: met(/429/),
+    patienceMs: MINUTE_PATIENCE_MS,
+  },
+  { what: 'the service fails, and says nothing more', act: once({ status: 500 }), isMet: met(/500/) },
+  { what: 'a connection breaks', act: once({ drop: 'before' }), isMet: met(/broken/) },
+  { what: 'an answer is lost', act: once({ method: 'POST', drop: 'after' }), isMet: met(/lost/) },
+  { what: 'every access token is dead', act: ({ tokens }) => void tokens.expireAll(false), isMet: isRefused },
+  { what: 'every token is dead', act: ({ tokens }) => void tokens.revokeAll(), isMet: isRefused },
+  { what: 'tokens live for a short time', act: shortLives, isMet: isSignIn },
+  { what: 'a token is replaced, and the old one revoked', isMet: ({ path }) => /oauth\/revoke$/.test(path) },
 ];
+
+/** What a person's sign-in may meet: sign in by the client that is under exam, and again when it says that it did not work. */
+const SIGN_IN: readonly Step[] = [
+  {
+    what: 'a person signs in, and the browser comes back with the state of somebody else: sign in again',
+    act: foreignState,
+    isMet: met(/state/),
+    isServed: isExchange,
+    patienceMs: PERSON_PATIENCE_MS,
+  },
+];
+
+/** Which parts of the drill a client is taken through. */
+export interface DrillScope {
+  /** What it meets in the field. */
+  field: boolean;
+  /** Needs a person, or a test that acts as one. */
+  signIn: boolean;
+}
 
 function shortLives({ tokens }: DrillParts): () => void {
   const usualS = tokens.accessTokenLifeS;
@@ -64,41 +112,46 @@ function shortLives({ tokens }: DrillParts): () => void {
 }
 
 /** Takes the client through all steps; gives those that it never met, in words. */
-export async function runDrill(parts: DrillParts, signal: AbortSignal): Promise<string[]> {
+export async function runDrill(parts: DrillParts, scope: DrillScope, signal: AbortSignal): Promise<string[]> {
   const missed: string[] = [];
-  for (const [what, act, isMet] of STEPS) {
+  for (const step of [...(scope.field ? FIELD : []), ...(scope.signIn ? SIGN_IN : [])]) {
+    const { what, isMet, isServed = isDone, patienceMs = PATIENCE_MS } = step;
     const { id } = parts.log.list().at(-1) ?? { id: 0 };
-    parts.report(`exam: ${what}`);
-    const undo = act(parts);
-    const isSeen = await comes(parts, (entry) => entry.id > id && isMet(entry), signal);
-    const isServed = isSeen && (await comes(parts, (entry) => entry.id > id && isDone(entry), signal));
+    parts.report(what);
+    const undo = step.act?.(parts);
+    const seen = await next(parts, id, isMet, patienceMs, signal);
     undo?.();
-    if (!isSeen) missed.push(what);
-    else if (!isServed) missed.push(`${what}, and a call is answered after it`);
+    if (seen === undefined) missed.push(what);
+    else if (!isServed(seen) && (await next(parts, seen.id, isServed, patienceMs, signal)) === undefined) {
+      missed.push(`${what}, and it is served after that`);
+    }
     if (signal.aborted) break;
   }
   return missed;
 }
 
-/** Whether such a request came already, or comes in time. */
-function comes(
+/** The next such request after that one; `undefined` where none comes in time. */
+function next(
   { log, clock }: DrillParts,
-  wanted: (entry: RequestEntry) => boolean,
+  after: number,
+  isWanted: (entry: RequestEntry) => boolean,
+  patienceMs: number,
   signal: AbortSignal,
-): Promise<boolean> {
-  if (log.list().some(wanted)) return Promise.resolve(true);
+): Promise<RequestEntry | undefined> {
+  const found = log.list().find((entry) => entry.id > after && isWanted(entry));
+  if (found !== undefined) return Promise.resolve(found);
   return new Promise((resolve) => {
-    const end = (isThere: boolean) => {
+    const end = (entry: RequestEntry | undefined) => {
       stop();
       cancel();
       signal.removeEventListener('abort', giveUp);
-      resolve(isThere);
+      resolve(entry);
     };
-    const giveUp = () => end(false);
+    const giveUp = () => end(undefined);
     const stop = log.onRequest((entry) => {
-      if (wanted(entry)) end(true);
+      if (entry.id > after && isWanted(entry)) end(entry);
     });
-    const cancel = clock.after(PATIENCE_MS, giveUp);
+    const cancel = clock.after(patienceMs, giveUp);
     signal.addEventListener('abort', giveUp, { once: true });
     if (signal.aborted) giveUp();
   });

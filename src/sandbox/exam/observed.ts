@@ -1,3 +1,4 @@
+import { SIGN_IN_PATH } from '../../contract/tokens.ts';
 import type { RequestEntry } from '../http/request-entry.ts';
 import type { Exchange } from '../recording/exchange.ts';
 import { headerOf } from '../recording/exchange.ts';
@@ -16,10 +17,16 @@ export interface Observed {
   /** A token endpoint, on either host. */
   isToken: boolean;
   isRevocation: boolean;
+  /** The page on which a person signs in: opened (GET), or filled in (POST). */
+  isSignIn: boolean;
   bearer: string | undefined;
   query: URLSearchParams;
-  /** The body of a token endpoint, empty elsewhere. */
+  /** The body of a token endpoint or of the sign-in page, empty elsewhere. */
   form: URLSearchParams;
+  /** Whether the client's secret came along, in the header or in the body. */
+  hasSecret: boolean;
+  /** Where the answer sends the browser. */
+  redirect: URL | undefined;
   /** 0: the connection was broken. */
   status: number;
   /** `Retry-After` in milliseconds. */
@@ -32,6 +39,11 @@ export function observed(entry: RequestEntry, exchange: Exchange): Observed {
   const { method, path, status } = entry;
   const isToken = /^(\/app\/id)?\/oauth\/token$/.test(path);
   const isRevocation = /^(\/app\/id)?\/oauth\/revoke$/.test(path);
+  const isSignIn = path === SIGN_IN_PATH;
+  const isForm = isToken || isRevocation || isSignIn;
+  const form = new URLSearchParams(isForm ? (exchange.body?.toString('utf8') ?? '') : '');
+  const authorization = headerOf(exchange, 'authorization') ?? '';
+  const location = exchange.answer?.headers.location;
   const at = exchange.target.indexOf('?');
   return {
     entry,
@@ -42,9 +54,12 @@ export function observed(entry: RequestEntry, exchange: Exchange): Observed {
     isApi: /^\/v\d+\//.test(path),
     isToken,
     isRevocation,
-    bearer: /^Bearer\s+(\S+)\s*$/i.exec(headerOf(exchange, 'authorization') ?? '')?.[1],
+    isSignIn,
+    bearer: /^Bearer\s+(\S+)\s*$/i.exec(authorization)?.[1],
     query: new URLSearchParams(at < 0 ? '' : exchange.target.slice(at + 1)),
-    form: new URLSearchParams(isToken || isRevocation ? (exchange.body?.toString('utf8') ?? '') : ''),
+    form,
+    hasSecret: /^Basic\s/i.test(authorization) || (form.get('client_secret') ?? '') !== '',
+    redirect: typeof location === 'string' && URL.canParse(location) ? new URL(location) : undefined,
     status,
     retryAfterMs: retryAfterMs(exchange.answer?.headers),
     answer: jsonObject(exchange.answer?.body),

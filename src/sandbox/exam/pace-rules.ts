@@ -65,7 +65,8 @@ export const PACE_RULES: readonly Rule[] = [
               wait = undefined;
             }
           }
-          if (isOwnLimit(one) && wait === undefined) {
+          const isOver = isOwnLimit(one) || (one.status === 429 && one.retryAfterMs === undefined);
+          if (isOver && wait === undefined) {
             wait = { fromMs: one.endedMs, untilMs: one.endedMs + leftOfMinuteMs() };
           }
         },

@@ -204,41 +204,4 @@ export const SESSION_RULES: readonly Rule[] = [
       },
     }),
   },
-  {
-    id: 'state',
-    section: '5.3',
-    requirement: 'a sign-in carries a state of its own',
-    begin: (tally) => {
-      const seen = new Remembered<true>();
-      return {
-        see: (one) => {
-          if (one.name !== 'GET /app/id/sign_in' || one.query.get('response_type') !== 'code') return;
-          const state = one.query.get('state') ?? '';
-          if (state === '') tally.broken('a sign-in without state');
-          else if (seen.get(state) !== undefined) tally.broken('two sign-ins with the same state');
-          else tally.held();
-          seen.set(state, true);
-        },
-      };
-    },
-  },
-  {
-    id: 'pkce',
-    section: '5.4',
-    requirement: 'a code is exchanged with a secret, or with a verifier of its own',
-    begin: (tally) => {
-      const seen = new Remembered<true>();
-      return {
-        see: (one) => {
-          if (!one.isToken || one.form.get('grant_type') !== 'authorization_code') return;
-          const verifier = one.form.get('code_verifier');
-          if (verifier === null) return tally.held();
-          if (seen.get(verifier) !== undefined) return tally.broken('two sign-ins with the same code verifier');
-          seen.set(verifier, true);
-          if (!/^[\w.~-]{43,128}$/.test(verifier)) return tally.broken('a code verifier that is none');
-          tally.held();
-        },
-      };
-    },
-  },
 ];

@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
@@ -180,7 +181,12 @@ export class RequestHandler {
       entry.story = answer.story;
       throw BROKEN;
     }
-    return { ...answer, headers: { ...extra, ...answer.headers } };
+    const headers = { ...extra, ...answer.headers };
+    if (effect?.state === 'foreign' && headers.location !== undefined) {
+      headers.location = withForeignState(headers.location);
+      entry.fault = 'sent back with a state of somebody else';
+    }
+    return { ...answer, headers };
   }
 
   #outage(entry: RequestEntry): void {
@@ -293,6 +299,12 @@ function faultAnswer(
   if (status === 204 || status === 304) return { status, headers };
   if (typeof effect.body === 'string') return { status, text: effect.body, headers };
   return { status, body: effect.body ?? errorBody(status, 'told to by a fault'), headers };
+}
+
+function withForeignState(location: string): string {
+  const redirect = new URL(location);
+  redirect.searchParams.set('state', randomBytes(24).toString('base64url'));
+  return redirect.href;
 }
 
 /**

@@ -13,6 +13,7 @@ interface ExamFlags {
   receiver?: string;
   client?: true;
   provoke?: true;
+  signIn?: true;
   for: string;
   secretFile?: string;
   ca?: string;
@@ -36,6 +37,7 @@ export function addExamVerb(sandbox: Command): void {
       '--provoke',
       'with --client: until it has met what there is in the field: dead tokens, waits, broken connections',
     )
+    .option('--sign-in', 'with --client: until a person has signed in by it, past a browser that comes back wrongly')
     .addHelpText('after', EXAMPLES);
   exam.action((flags: ExamFlags) =>
     asAdmin(exam, async (client, show) => {
@@ -55,19 +57,28 @@ Examples:
   tagferry sandbox exam --receiver http://127.0.0.1:8080/webhook
   tagferry sandbox exam --client --for 5m
   tagferry sandbox exam --client --provoke
+  tagferry sandbox exam --client --provoke --sign-in
   WEBHOOK_SECRET=… tagferry sandbox exam --receiver https://receiver.example/hook --json`;
 
-/** Where nothing was to happen in time, what was not seen is no fault; with `provoke` a step that was never met is one. */
+/** Where nothing was to happen in time, what was not seen is no fault; of a drill a step that was never met is one. */
 async function examineClient(
   client: AdminClient,
   show: (text: string, data: unknown) => void,
   flags: ExamFlags,
 ): Promise<void> {
   const forMs = duration('--for', flags.for);
-  await client.send('POST', 'exam', { provoke: flags.provoke === true });
+  const [provoke, signIn] = [flags.provoke === true, flags.signIn === true];
+  await client.send('POST', 'exam', { provoke, sign_in: signIn });
   const endMs = systemClock.monotonicMs() + forMs;
   let state = await client.get<ClientExamView>('exam');
-  while (flags.provoke === true ? state.drill?.over !== true : systemClock.monotonicMs() < endMs) {
+  let step = '';
+  while (provoke || signIn ? state.drill?.over !== true : systemClock.monotonicMs() < endMs) {
+    const { drill } = state;
+    if (drill !== undefined && drill.step !== step) {
+      step = drill.step;
+      // What a person is to do stands there too.
+      process.stderr.write(`exam: ${step}\n`);
+    }
     await systemClock.sleep(500);
     state = await client.get<ClientExamView>('exam');
   }
@@ -75,14 +86,15 @@ async function examineClient(
   const { marks, drill } = state;
   const missed = drill?.missed ?? [];
   const steps = missed.map((step) => `\nNever met: ${step}.`).join('');
-  const full = isFull(marks, false) && missed.length === 0;
+  // Whoever is taken through all of it has nothing left to be seen in.
+  const full = isFull(marks, provoke && signIn) && missed.length === 0;
   show(`${marksText(marks)}${steps}`, { full, marks, missed });
   if (!full) process.exitCode = 1;
 }
 
 interface ClientExamView {
   marks: Mark[];
-  drill?: { over: boolean; missed: string[] };
+  drill?: { over: boolean; step: string; missed: string[] };
 }
 
 const STATES = { held: 'yes', broken: 'NO', unseen: '-' } as const;

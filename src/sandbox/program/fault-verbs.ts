@@ -3,6 +3,7 @@ import { UsageError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { readDuration } from '../../base/quantity.ts';
 import { table } from '../../base/table.ts';
+import { SIGN_IN_PATH } from '../../contract/tokens.ts';
 import { type AdminClient, adminVerb, asAdmin } from './admin-client.ts';
 import { wholeNumber } from './cause-verb.ts';
 import { nearestHint } from './named-records.ts';
@@ -51,6 +52,12 @@ export function addFaultVerbs(sandbox: Command): void {
       if (when !== 'before' && when !== 'after') throw new UsageError(`drop ${when} is neither before nor after`);
       return set(command, flags, { drop: when });
     });
+
+  matching(fault.command('state'))
+    .description("send browsers back from the sign-in with a state that is not the client's")
+    .action((flags: MatchFlags, command: Command) =>
+      set(command, { path: SIGN_IN_PATH, method: 'POST', ...flags }, { state: 'foreign' }),
+    );
 
   const offline = adminVerb(fault.command('offline'))
     .description('the platform goes away')
@@ -181,6 +188,7 @@ Examples:
   tagferry sandbox fault status 429 --retry-after 7 --asset 881
   tagferry sandbox fault latency 500ms --path "/v1/*"
   tagferry sandbox fault drop after --every 5
+  tagferry sandbox fault state --times 1
   tagferry sandbox fault offline --for 30s
   tagferry sandbox fault expire --refresh
   tagferry sandbox fault webhook forged --times 3
