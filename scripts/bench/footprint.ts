@@ -20,6 +20,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { parseArgs } from 'node:util';
 import { MemoryBounds } from '../../test/process/memory-bounds.ts';
+import { asPackaged } from '../../test/process/packaged.ts';
 import { machine, median, table } from './measure.ts';
 
 const { values: options } = parseArgs({
@@ -45,9 +46,7 @@ const dist = join(root, 'dist');
 const config = join(folder, 'config');
 const notes = { main: join(folder, 'main.notes'), thread: join(folder, 'thread.notes') };
 /** As the package's command starts the daemon. */
-const command = readFileSync(join(root, 'scripts/deb/wrapper'), 'utf8');
-const flags = /bin\/node ((?:--\S+ )+)\S*main\.js/.exec(command)![1]!.trim().split(' ');
-const variables = [...command.matchAll(/export (\w+)=(\S+)/g)].map(([, name, value]) => [name!, value!] as const);
+const { flags, variables } = asPackaged();
 
 const DAEMON = [...flags, join(dist, 'main.js'), 'run', '--config', config];
 const OURS = `${pathToFileURL(dist)}/`;
@@ -75,7 +74,7 @@ function start(args: string[], bounds?: MemoryBounds): Promise<Started> {
   const [file, ...rest] = [...(bounds?.surroundings ?? []), process.execPath, ...args];
   const child = spawn(file!, rest, {
     stdio: ['ignore', 'pipe', 'inherit'],
-    env: { ...process.env, ...Object.fromEntries(variables) },
+    env: { ...process.env, ...variables },
   });
   return new Promise((resolve, reject) => {
     let output = '';
@@ -332,7 +331,7 @@ try {
   execFileSync(process.execPath, [join(root, 'scripts/build.ts')], { stdio: 'inherit' });
   configure(platform.url);
   if (options.only !== 'load') await noteModules();
-  const started = [...variables.map((one) => one.join('=')), 'node', ...flags].join(' ');
+  const started = [...Object.entries(variables).map((one) => one.join('=')), 'node', ...flags].join(' ');
   console.log(`Footprint; both are started by ${started}\n${machine()}\n`);
   if (options.only !== 'load') {
     await measureStarts();

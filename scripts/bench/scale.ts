@@ -7,6 +7,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { asPackaged } from '../../test/process/packaged.ts';
 import { benchStore } from './bench-store.ts';
 import { machine, millions, storedBytes, table } from './measure.ts';
 import { ASSETS, Plant } from './plant.ts';
@@ -36,14 +37,9 @@ execFileSync(process.execPath, [join(root, 'scripts/build.ts')], { stdio: 'inher
 /** Starts the daemon; gives milliseconds to READY and the resident megabytes some seconds later. */
 function startDaemon(): Promise<{ readyMs: number; rss: number }> {
   const startedAt = performance.now();
-  const child = spawn(process.execPath, [
-    '--max-semi-space-size=1',
-    '--expose-gc',
-    join(root, 'dist/main.js'),
-    'run',
-    '--config',
-    join(folder, 'config'),
-  ]);
+  const { flags, variables } = asPackaged();
+  const args = [...flags, join(root, 'dist/main.js'), 'run', '--config', join(folder, 'config')];
+  const child = spawn(process.execPath, args, { env: { ...process.env, ...variables } });
   return new Promise((resolve, reject) => {
     let output = '';
     child.once('exit', () => reject(new Error(`the daemon ended\n${output}`)));

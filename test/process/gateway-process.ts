@@ -1,9 +1,10 @@
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
+import { mkdtempSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type AgentFiles, AgentProcess } from './agent-process.ts';
 import { MemoryBounds } from './memory-bounds.ts';
+import { asPackaged } from './packaged.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 
@@ -58,10 +59,5 @@ function build(): Installed {
   // What it reads beside itself, and its dependencies.
   for (const name of ['package.json', 'config', 'node_modules']) symlinkSync(join(ROOT, name), join(folder, name));
   execFileSync(process.execPath, [join(ROOT, 'scripts/build.ts'), join(folder, 'dist')]);
-  const command = readFileSync(join(ROOT, 'scripts/deb/wrapper'), 'utf8');
-  return {
-    main: join(folder, 'dist/main.js'),
-    flags: /bin\/node ((?:--\S+ )+)\S*main\.js/.exec(command)![1]!.trim().split(' '),
-    variables: Object.fromEntries([...command.matchAll(/export (\w+)=(\S+)/g)].map(([, name, value]) => [name, value])),
-  };
+  return { main: join(folder, 'dist/main.js'), ...asPackaged() };
 }

@@ -1,6 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { asPackaged } from '../../../test/process/packaged.ts';
 import { type Contender, launch, until } from './contender.ts';
 import { httpFeed } from './feeds.ts';
 
@@ -40,8 +41,9 @@ export function tagferry(main: string, values: number): Contender {
       mkdirSync(config, { recursive: true });
       writeFileSync(join(config, 'agent.env'), `${settings.join('\n')}\n`, { mode: 0o600 });
       writeFileSync(join(config, 'tags.yaml'), 'tags: {}\n');
-      const args = ['--max-semi-space-size=1', main, 'run', '--config', config];
-      const { child, output } = launch(process.execPath, args, env);
+      const { flags, variables } = asPackaged();
+      const args = [...flags, main, 'run', '--config', config];
+      const { child, output } = launch(process.execPath, args, { ...env, ...variables });
       let port: string | undefined;
       await until(
         'tagferry is ready',
