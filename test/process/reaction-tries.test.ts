@@ -91,15 +91,22 @@ describe('a command that ends the gateway', () => {
     await deliver(1);
     await agent.ended();
     await start();
-    expect(await deliver(2, 0, 4712).catch(() => 0)).toBe(204);
-    for (let starts = 2; starts <= 8; starts++) {
+    let starts = 2;
+    // A platform sends again what no gateway took.
+    for (; (await deliver(2, 0, 4712).catch(() => 0)) !== 204; starts++) {
+      await agent.ended();
+      await start();
+    }
+    const before = lines('ran').length;
+    for (; starts <= 8; starts++) {
       await agent.ended();
       await start();
     }
     await agent.until(() => agent.logged('reaction.dead').length > 0, 'the action is given up');
     expect(lines('ran').filter((line) => line === '1')).toHaveLength(8);
     expect(lines('ran').filter((line) => line === '2')).toEqual(['2']);
-    expect(lines('ran').indexOf('2')).toBeLessThanOrEqual(2);
+    // After the start under way when it came, and at most one more.
+    expect(lines('ran').indexOf('2')).toBeLessThanOrEqual(before + 1);
     expect(agent.logged('reaction.dead')[0]).toMatchObject({ reaction: 'act', tries: 8 });
     writeFileSync(join(agent.folder, 'go'), '');
     await agent.call(join(agent.state, 'control.sock'), '/events/replay', { body: '{"id":1}' });
