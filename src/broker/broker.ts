@@ -1,12 +1,12 @@
 import type { Clock } from '../base/clock.ts';
-import { codeOf, messageOf } from '../base/errors.ts';
+import { codeOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
-import { type Backoff, fullJitterMs } from '../base/retry.ts';
 import { type BrokerAddress, readBrokerAddress } from './broker-address.ts';
-import { BrokerError, brokerAway, brokerBusy, brokerClosed } from './broker-error.ts';
+import { BrokerError, brokerBusy, brokerClosed } from './broker-error.ts';
 import type { BrokerSpec } from './broker-spec.ts';
 import { Connection } from './connection.ts';
+import { ConnectionLoop } from './connection-loop.ts';
 import { readCredentials } from './credentials.ts';
 import { Incoming } from './incoming.ts';
 import { Presence } from './presence.ts';
@@ -61,6 +61,8 @@ export interface BrokerState {
   unwanted: number;
   /** Messages that came a second time, and were not taken again. */
   redelivered: number;
+  /** Messages that the broker had sent before, and that were taken. */
+  retaken: number;
   window: { used: number; size: number | undefined };
   /** By the wall clock: when the first of its certificates ends. */
   certificateEndsMs: number | undefined;
@@ -73,29 +75,17 @@ export interface KeptSession {
   unconfirmed: Iterable<readonly [messageId: number, hash: string]>;
 }
 
-const RECONNECT: Backoff = { baseMs: 1_000, capMs: 30_000 };
-const RECONNECT_FLOOR_MS = 250;
-/** How long a message to be published waits for the connection. */
-const PUBLISH_WAIT_MS = 5_000;
 const MAX_PUBLISHING = 200;
 const PRESENCE_MS = 500;
-/** A connection that lasted so long was one: what ends it is a trouble of its own. */
-const STEADY_MS = 60_000;
-
 export class Broker {
   readonly name: string;
   readonly #options: BrokerOptions;
   readonly #address: BrokerAddress;
   readonly #subscriptions = new Subscriptions();
   readonly #incoming: Incoming;
-  readonly #stopping = new AbortController();
+  readonly #loop: ConnectionLoop<Connection>;
   readonly #repeats = new Repeats();
-  readonly #counts = { failures: 0, published: 0 };
-  #connection: Connection | undefined;
-  #loop: Promise<void> | undefined;
-  #problem: string | undefined;
-  #sinceMs: number;
-  #onConnected: (() => void)[] = [];
+  #published = 0;
   /** Filters that the broker's session holds; `undefined` where that is not known. */
   #granted: Map<string, 0 | 1 | 2> | undefined = undefined;
   #onGranted: ((filters: Filters) => void) | undefined;
@@ -103,8 +93,6 @@ export class Broker {
   #isUnsettled = false;
   #version: 5 | 3;
   #certificateEndsMs: number | undefined;
-  /** Whether the log's last word was that the broker is away. */
-  #saidAway = true;
   #publishing = 0;
   /** Of the connection that is there, or tried. */
   #presence: Presence | undefined;
@@ -115,8 +103,16 @@ export class Broker {
     this.#options = options;
     this.#address = readBrokerAddress(options.name, options.spec.url);
     this.#version = options.spec.version;
-    this.#sinceMs = options.clock.monotonicMs();
-    this.#incoming = new Incoming({ ...options, subscriptions: this.#subscriptions, signal: this.#stopping.signal });
+    this.#loop = new ConnectionLoop({
+      name: options.name,
+      clock: options.clock,
+      logger: options.logger,
+      connect: (signal) => this.#connect(signal),
+      hold: (connection) => this.#hold(connection),
+      failed: (error) => this.#chooseVersion(error),
+      details: () => ({ version: this.#version }),
+    });
+    this.#incoming = new Incoming({ ...options, subscriptions: this.#subscriptions, signal: this.#loop.signal });
   }
 
   /** Takes leave of everything: tags.yaml no longer names this broker. What it keeps for us nobody would fetch. */
@@ -136,7 +132,7 @@ export class Broker {
   /** Begins to connect, for as long as it takes. */
   start(signal?: AbortSignal): void {
     signal?.addEventListener('abort', () => void this.stop(0), { once: true });
-    this.#loop ??= this.#run();
+    this.#loop.start();
   }
 
   /**
@@ -146,13 +142,13 @@ export class Broker {
   async stop(budgetMs = 2_000): Promise<void> {
     const { clock } = this.#options;
     const deadline = clock.monotonicMs() + budgetMs;
-    const connection = this.#connection;
+    const connection = this.#loop.current;
     this.#incoming.close();
     while (connection && connection.atWork > 0 && clock.monotonicMs() < deadline) await clock.sleep(20);
-    this.#stopping.abort(brokerClosed(this.name));
+    this.#loop.stop(brokerClosed(this.name));
     if (connection) await Promise.race([this.#tellPresence(connection, false), clock.sleep(PRESENCE_MS)]);
     await connection?.close();
-    await this.#loop;
+    await this.#loop.stopped();
   }
 
   /** Subscribes, now and at every connection. Returns what takes it back; several changes in one turn are one. */
@@ -174,7 +170,7 @@ export class Broker {
   async publish(
     topic: string,
     payload: string | Uint8Array,
-    options: { retain?: boolean; signal?: AbortSignal } = {},
+    options: { retain?: boolean; headers?: Readonly<Record<string, string>>; signal?: AbortSignal } = {},
   ): Promise<void> {
     if (this.#publishing >= MAX_PUBLISHING) throw brokerBusy(this.name);
     if (topic === '' || /[+#\0]/.test(topic)) {
@@ -182,9 +178,9 @@ export class Broker {
     }
     this.#publishing++;
     try {
-      const connection = this.#connection ?? (await this.#untilConnected(options.signal));
+      const connection = await this.#loop.untilConnected(options.signal);
       try {
-        await connection.publish(topic, payload, options.retain ?? false, options.signal);
+        await connection.publish(topic, payload, options.retain ?? false, options.signal, options.headers);
       } catch (error) {
         options.signal?.throwIfAborted();
         throw new BrokerError(`the broker ${this.name} did not confirm a message`, {
@@ -193,7 +189,7 @@ export class Broker {
           cause: error,
         });
       }
-      this.#counts.published++;
+      this.#published++;
     } finally {
       this.#publishing--;
     }
@@ -202,39 +198,15 @@ export class Broker {
   state(): BrokerState {
     return {
       name: this.name,
-      connected: this.#connection !== undefined,
-      sinceMs: this.#sinceMs,
-      problem: this.#connection ? undefined : this.#problem,
-      ...this.#counts,
+      connected: this.#loop.current !== undefined,
+      sinceMs: this.#loop.sinceMs,
+      problem: this.#loop.problem,
+      failures: this.#loop.failures,
+      published: this.#published,
       ...this.#incoming.counts,
-      window: { used: this.#connection?.unconfirmed ?? 0, size: this.#incoming.windowSize },
+      window: { used: this.#loop.current?.unconfirmed ?? 0, size: this.#incoming.windowSize },
       certificateEndsMs: this.#certificateEndsMs,
     };
-  }
-
-  async #run(): Promise<void> {
-    const { clock, logger } = this.#options;
-    const { signal } = this.#stopping;
-    for (let failures = 0; !signal.aborted; ) {
-      try {
-        const connection = await this.#connect(signal);
-        const fields = { event: 'broker.connected', broker: this.name, attempts: failures + 1, version: this.#version };
-        logger[this.#saidAway ? 'info' : 'debug'](fields, 'a broker is connected');
-        this.#saidAway = false;
-        failures = 0;
-        const sinceMs = clock.monotonicMs();
-        const reason = await this.#hold(connection);
-        // Two clients of one name throw each other out many times a minute: that is one trouble, not many.
-        if (clock.monotonicMs() - sinceMs >= STEADY_MS) this.#repeats.end('away');
-        if (!signal.aborted) this.#tellAway(reason);
-      } catch (error) {
-        if (signal.aborted) break;
-        this.#tellAway(error);
-        this.#chooseVersion(error);
-      }
-      const wait = fullJitterMs(failures++, RECONNECT, () => clock.random(), RECONNECT_FLOOR_MS);
-      await clock.sleep(wait, signal).catch(() => {});
-    }
   }
 
   async #connect(signal: AbortSignal): Promise<Connection> {
@@ -267,18 +239,11 @@ export class Broker {
 
   /** Everything of one connection, until it ends. Gives the reason. */
   async #hold(connection: Connection): Promise<unknown> {
-    const { clock } = this.#options;
-    this.#connection = connection;
-    this.#sinceMs = clock.monotonicMs();
-    this.#problem = undefined;
-    if (this.#stopping.signal.aborted) void connection.close();
-    for (const tell of this.#onConnected.splice(0)) tell();
+    if (this.#loop.signal.aborted) void connection.close();
     // A session that the broker has forgotten holds nothing; of one that was made by others nothing is known.
     if (!connection.sessionPresent) this.#granted = new Map();
     void this.#settle().then(() => this.#tellPresence(connection, true));
     const reason = await connection.closed;
-    this.#connection = undefined;
-    this.#sinceMs = clock.monotonicMs();
     this.#incoming.ended();
     return reason;
   }
@@ -297,7 +262,7 @@ export class Broker {
   /** Makes the session hold what is wanted, by the difference. What is new comes first, so that nothing falls between. */
   async #settle(): Promise<void> {
     this.#isUnsettled = true;
-    const connection = this.#connection;
+    const connection = this.#loop.current;
     if (!connection || this.#incoming.isClosed || this.#isSettling) return;
     this.#isSettling = true;
     try {
@@ -344,35 +309,6 @@ export class Broker {
     const hint = 'Give this client the right to read the topic, in the broker.';
     const fields = { event: 'broker.not_allowed', broker: this.name, topic: filter, hint, count };
     logger[count === undefined ? 'debug' : 'error'](fields, 'a broker refuses a subscription');
-  }
-
-  #untilConnected(signal: AbortSignal | undefined): Promise<Connection> {
-    return new Promise((resolve, reject) => {
-      const cut = AbortSignal.any([this.#stopping.signal, ...(signal ? [signal] : [])]);
-      if (cut.aborted) return reject(cut.reason);
-      const over = (settle: () => void) => {
-        cancel();
-        cut.removeEventListener('abort', onAbort);
-        this.#onConnected = this.#onConnected.filter((one) => one !== onConnected);
-        settle();
-      };
-      const onConnected = () =>
-        over(() => (this.#connection ? resolve(this.#connection) : reject(brokerAway(this.name))));
-      const onAbort = () => over(() => reject(cut.reason));
-      const cancel = this.#options.clock.after(PUBLISH_WAIT_MS, () => over(() => reject(brokerAway(this.name))));
-      cut.addEventListener('abort', onAbort, { once: true });
-      this.#onConnected.push(onConnected);
-    });
-  }
-
-  #tellAway(error: unknown): void {
-    this.#problem = codeOf(error) ?? messageOf(error);
-    const { clock, logger } = this.#options;
-    this.#counts.failures++;
-    const count = this.#repeats.note('away', clock.monotonicMs());
-    const fields = { event: 'broker.away', broker: this.name, reason: this.#problem, count };
-    logger[count === undefined ? 'debug' : 'warn'](fields, 'a broker is away; it is tried again until it answers');
-    this.#saidAway ||= count !== undefined;
   }
 }
 

@@ -27,6 +27,8 @@ export interface Message {
   redelivered: boolean;
   /** Of QoS 1 and 2. */
   messageId: number | undefined;
+  /** User properties of MQTT 5, by their names in lower case; the first of each. */
+  headers?: ReadonlyMap<string, string>;
   /** Of topic and payload, where there is a message id. */
   hash?: string;
 }
@@ -66,6 +68,7 @@ export const RECEIVE_MAXIMUM = 2_000;
 const MAX_AT_WORK = 4_000;
 const MAX_BYTES_AT_WORK = 16 * 1024 * 1024;
 const MAX_PACKET_BYTES = 4 * 1024 * 1024;
+const MAX_HEADERS = 50;
 /** Reasons by which a broker says that it does not speak the version: MQTT 5, and 3.1.1's. */
 const WRONG_VERSION = new Set([0x84, 0x01]);
 
@@ -190,9 +193,21 @@ export class Connection {
     await this.#exchanges.unsubscribe([filter]);
   }
 
-  /** Resolves once the broker has confirmed the message (QoS 1). */
-  async publish(topic: string, payload: string | Uint8Array, retain: boolean, signal?: AbortSignal): Promise<void> {
-    await this.#exchanges.publish({ topic, payload: Buffer.from(payload), retain }, signal);
+  /** Resolves once the broker has confirmed the message (QoS 1). Headers are user properties, which 3.1.1 does not know. */
+  async publish(
+    topic: string,
+    payload: string | Uint8Array,
+    retain: boolean,
+    signal?: AbortSignal,
+    headers?: Readonly<Record<string, string>>,
+  ): Promise<void> {
+    if (headers && this.#options.version !== 5) {
+      throw new BrokerError('the broker does not speak MQTT 5, and the message has headers', {
+        code: 'broker.version',
+      });
+    }
+    const properties = headers ? { properties: { userProperties: { ...headers } } } : {};
+    await this.#exchanges.publish({ topic, payload: Buffer.from(payload), retain, ...properties }, signal);
   }
 
   /** Ends the connection, not the session. What was sent is on its way when it resolves. */
@@ -243,7 +258,16 @@ export class Connection {
     const expected = qos === 0 ? undefined : this.#receipts.expect(messageId!, qos);
     const payload = typeof packet.payload === 'string' ? Buffer.from(packet.payload) : packet.payload;
     const { topic, retain, dup } = packet;
-    const message = { topic, payload, qos, retained: retain, redelivered: dup && this.sessionPresent, messageId };
+    const message: Message = {
+      topic,
+      payload,
+      qos,
+      retained: retain,
+      redelivered: dup && this.sessionPresent,
+      messageId,
+    };
+    const properties = packet.properties?.userProperties;
+    if (properties) message.headers = headersOf(properties);
     this.#atWork.messages++;
     this.#atWork.bytes += payload.length;
     const taken = this.#options.incoming.take(message, this);
@@ -329,6 +353,11 @@ export class Connection {
     this.#exchanges.end(reason);
     this.#ended.resolve(reason);
   }
+}
+
+function headersOf(properties: Readonly<Record<string, string | string[]>>): ReadonlyMap<string, string> {
+  const some = Object.entries(properties).slice(0, MAX_HEADERS);
+  return new Map(some.map(([name, value]) => [name.toLowerCase(), [value].flat()[0] ?? '']));
 }
 
 function ended(reason: number): BrokerError {

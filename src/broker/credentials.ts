@@ -3,7 +3,16 @@ import { readFile } from 'node:fs/promises';
 import { rootCertificates } from 'node:tls';
 import { codeOf } from '../base/errors.ts';
 import { BrokerError } from './broker-error.ts';
-import type { BrokerSpec } from './broker-spec.ts';
+
+/** The files of a broker's source that are read for it. */
+export interface CredentialFiles {
+  username?: string;
+  passwordFile?: string;
+  caFile?: string;
+  certFile?: string;
+  keyFile?: string;
+  credsFile?: string;
+}
 
 /** What a connection needs beside the address, read anew for each: a renewed certificate or password counts at once. */
 export interface Credentials {
@@ -13,6 +22,8 @@ export interface Credentials {
   ca?: string | string[];
   cert?: string;
   key?: string;
+  /** Of NATS: a signed user and its key. */
+  creds?: string;
   /** When the first of our certificates ends, by the wall clock. */
   endsMs?: number;
 }
@@ -20,15 +31,16 @@ export interface Credentials {
 /** `platformCaFile`: PLATFORM_CA, beside the public authorities, where the source names no `ca` of its own. Throws `broker.file`. */
 export async function readCredentials(
   name: string,
-  spec: BrokerSpec,
+  spec: CredentialFiles,
   platformCaFile: string | undefined,
 ): Promise<Credentials> {
   const read = (file: string | undefined) => (file === undefined ? undefined : readText(name, file));
-  const [password, own, cert, key] = await Promise.all([
+  const [password, own, cert, key, creds] = await Promise.all([
     read(spec.passwordFile),
     read(spec.caFile),
     read(spec.certFile),
     read(spec.keyFile),
+    read(spec.credsFile),
   ]);
   const shared = own === undefined ? await read(platformCaFile) : undefined;
   const ca = own ?? (shared === undefined ? undefined : [...rootCertificates, shared]);
@@ -40,6 +52,7 @@ export async function readCredentials(
     ...(ca === undefined ? {} : { ca }),
     ...(cert === undefined ? {} : { cert }),
     ...(key === undefined ? {} : { key }),
+    ...(creds === undefined ? {} : { creds }),
     ...(endsMs === undefined ? {} : { endsMs }),
   };
 }

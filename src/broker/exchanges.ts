@@ -1,5 +1,5 @@
 /** What this side asks of a broker on one connection, and the answers: SUBSCRIBE, UNSUBSCRIBE, PUBLISH of QoS 1. */
-import type { ISubscription, Packet } from 'mqtt-packet';
+import type { ISubscription, Packet, UserProperties } from 'mqtt-packet';
 import { BrokerError } from './broker-error.ts';
 
 const ANSWER_TIMEOUT_MS = 10_000;
@@ -36,7 +36,10 @@ export class Exchanges {
     await this.#ask((messageId) => ({ cmd: 'unsubscribe', messageId, unsubscriptions }) as Packet);
   }
 
-  async publish(message: { topic: string; payload: Buffer; retain: boolean }, signal?: AbortSignal): Promise<void> {
+  async publish(
+    message: { topic: string; payload: Buffer; retain: boolean; properties?: { userProperties: UserProperties } },
+    signal?: AbortSignal,
+  ): Promise<void> {
     while (this.#places === 0) await new Promise<void>((resolve) => this.#queue.push(resolve));
     this.#places--;
     try {

@@ -39,7 +39,7 @@ interface Together {
 const DONE = Promise.resolve();
 
 export class Incoming implements Receiver {
-  readonly counts = { received: 0, dropped: 0, unwanted: 0, redelivered: 0 };
+  readonly counts = { received: 0, dropped: 0, unwanted: 0, redelivered: 0, retaken: 0 };
   readonly unconfirmed = new UnconfirmedMessages();
   readonly #options: IncomingOptions;
   readonly #repeats = new Repeats();
@@ -98,6 +98,7 @@ export class Incoming implements Receiver {
     message.hash = hash;
     const before = message.redelivered ? this.unconfirmed.find({ messageId, hash }) : undefined;
     if (before !== undefined) return this.#takeAgain(before, { ...message, messageId, hash }, connection);
+    if (message.redelivered) this.counts.retaken++;
     const work = this.#handOn(message, connection);
     this.unconfirmed.begin(messageId, hash, work);
     return work;

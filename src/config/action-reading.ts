@@ -8,6 +8,7 @@ import { type Problems, printable } from './problem.ts';
 import type { Action } from './reactions.ts';
 import type { ReadTags } from './read-tags.ts';
 import { readAddress } from './setting-forms.ts';
+import { wrongSubject } from './subject.ts';
 import { wrongTopic } from './topic.ts';
 
 /** An action as the schema lets it through. */
@@ -188,16 +189,28 @@ function readPublish(
     );
     sound = false;
   }
-  const wrong = wrongTopic(topic);
+  const isSubject = tags.sourceKinds.get(to)?.publishes === 'subject';
+  const wrong = isSubject ? wrongSubject(topic, 'plain') : wrongTopic(topic);
+  if (isSubject && retain) {
+    problems.error(file.placeOf(`${at}/publish/retain`), 'retain means nothing for NATS', 'remove it', 'retain');
+    sound = false;
+  }
   if (wrong !== undefined) {
     problems.error(
       file.placeOf(`${at}/publish/topic`),
       `topic "${printable(topic)}" ${wrong}`,
-      'write one topic, for example site/alarms',
+      isSubject ? 'write one subject, for example site.alarms' : 'write one topic, for example site/alarms',
       topic,
     );
     sound = false;
   }
   if (!sound) return undefined;
-  return { kind: 'publish', broker: to, topic, ...(body === undefined ? {} : { body }), retain: retain ?? false };
+  return {
+    kind: 'publish',
+    broker: to,
+    topic,
+    ...(isSubject ? { isSubject } : {}),
+    ...(body === undefined ? {} : { body }),
+    retain: retain ?? false,
+  };
 }

@@ -26,23 +26,23 @@ const CONDITION: SchemaObject = {
 const PUBLISH: SchemaObject = {
   type: 'object',
   title: 'what to publish',
-  description: 'Publishes to an MQTT broker, QoS 1.',
+  description: 'Publishes to an MQTT broker, QoS 1, or to a subject of NATS.',
   examples: [{ to: 'broker', topic: 'site/alarms' }],
   additionalProperties: false,
   required: ['to', 'topic'],
   properties: {
     to: {
       type: 'string',
-      title: 'the name of an mqtt source',
-      description: 'An mqtt source of tags.yaml.',
+      title: 'the name of an mqtt or nats source',
+      description: 'An mqtt, sparkplug or nats source of tags.yaml.',
       examples: ['broker'],
     },
     topic: {
       type: 'string',
       minLength: 1,
       maxLength: 1024,
-      title: 'an MQTT topic',
-      description: 'Where to. {{content.asset.id}} is filled in from the event.',
+      title: 'a topic',
+      description: 'Where to: a topic of MQTT, a subject of NATS. {{content.asset.id}} is filled in from the event.',
       examples: ['site/alarms'],
     },
     body: { description: 'What to send instead of the JSON of the event.' },

@@ -28,5 +28,5 @@ export interface NamedTag {
 export type Action =
   | { kind: 'run'; command: readonly [string, ...string[]]; timeoutMs: number; workingFolder?: string }
   | { kind: 'post'; url: string; body?: unknown; headers?: Readonly<Record<string, string>>; timeoutMs: number }
-  | { kind: 'publish'; broker: string; topic: string; body?: unknown; retain: boolean }
+  | { kind: 'publish'; broker: string; topic: string; isSubject?: true; body?: unknown; retain: boolean }
   | { kind: 'log'; level: 'debug' | 'info' | 'warn' | 'error' };

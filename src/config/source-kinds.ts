@@ -24,8 +24,8 @@ export interface SourceReading<SourceSpec = unknown, ValueSpec = unknown> {
   readValue(raw: Members, report: MemberReport, template: Members): ValueSpec | undefined;
   /** What sound sources of this kind mean to one another: two speeds of one serial line are a problem. */
   compareSources?(sources: readonly ComparedSource<SourceSpec>[]): void;
-  /** Brokers that `publish` of reactions may name. */
-  readonly publishes?: true;
+  /** Brokers that `publish` of reactions may name, by what they are published to: levels of a topic, or of a subject. */
+  readonly publishes?: 'topic' | 'subject';
 }
 
 export interface ComparedSource<Spec = unknown> {

@@ -10,6 +10,7 @@ import { memoryLimitBytes } from '../base/memory-limit.ts';
 import { endOrphans } from '../base/programs/family.ts';
 import type { BrokerSpec } from '../broker/broker-spec.ts';
 import { Brokers } from '../broker/brokers.ts';
+import type { NatsSpec } from '../broker/nats/nats-spec.ts';
 import type { SeriesCatalogue } from '../buffer/series.ts';
 import type { Reaction } from '../config/reactions.ts';
 import type { Settings } from '../config/settings.ts';
@@ -202,7 +203,7 @@ export class EventsFlow {
   async #followBrokers(tags: Tags): Promise<string[]> {
     const kinds = SOURCE_KINDS.filter(({ publishes }) => publishes).map(({ kind }) => kind);
     const sources = [...tags.sources.values()].filter((source) => kinds.includes(source.kind));
-    return this.brokers.set(sources as Source<BrokerSpec>[]);
+    return this.brokers.set(sources as Source<BrokerSpec | NatsSpec>[]);
   }
 
   /** New rules, tags and brokers. Gives the brokers whose subscriptions have to be made anew. */

@@ -63,6 +63,18 @@ const SOURCE_METRICS: readonly {
     read: (source) => source.window?.used ?? null,
   },
   {
+    name: 'tagferry_source_redeliveries_known_total',
+    help: 'Messages that came to the source again, were known and not stored a second time.',
+    type: 'counter',
+    read: (source) => source.redelivered?.known ?? null,
+  },
+  {
+    name: 'tagferry_source_redeliveries_taken_total',
+    help: 'Messages that somebody had been given before and the source took: at most so many may be twice at the platform.',
+    type: 'counter',
+    read: (source) => source.redelivered?.taken ?? null,
+  },
+  {
     name: 'tagferry_source_certificate_days',
     help: 'Until the first certificate of the source ends; left out where it has none.',
     type: 'gauge',

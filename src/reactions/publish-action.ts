@@ -21,7 +21,7 @@ export async function publishEvent(
 ): Promise<ActionResult> {
   const { event, signal } = context;
   if (signal.aborted) return { outcome: 'interrupted' };
-  const topic = fillTopic(action.topic, event.envelope);
+  const topic = fillTopic(action.topic, event.envelope, action.isSubject ? 'subject' : 'topic');
   const { text } = fillBody(action.body, event);
   try {
     await publish(action.broker, topic, text, { retain: action.retain, signal });

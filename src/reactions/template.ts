@@ -31,14 +31,16 @@ export function fillValue(value: unknown, envelope: unknown, depth = 0): unknown
   return value;
 }
 
+// biome-ignore lint/suspicious/noControlCharactersInRegex: a topic may hold none of them (MQTT 3.1.1 section 1.5.3)
+const NOT_IN_LEVEL = { topic: /[/+#\u0000-\u001f\u007f]/g, subject: /[.*>\s\u0000-\u001f\u007f]/g };
+
 /**
- * Fills an MQTT topic. What an event brings in stays one level and one name: separators, wildcards and control characters
- * become `_`, so that no event chooses where it is published.
+ * Fills a topic of MQTT, or a subject of NATS. What an event brings in stays one level and one name: separators, wildcards and control
+ * characters become `_`, so that no event chooses where it is published.
  */
-export function fillTopic(topic: string, envelope: unknown): string {
+export function fillTopic(topic: string, envelope: unknown, of: keyof typeof NOT_IN_LEVEL = 'topic'): string {
   return topic.replaceAll(PLACE, (_, path: string) =>
-    // biome-ignore lint/suspicious/noControlCharactersInRegex: a topic may hold none of them (MQTT 3.1.1 section 1.5.3)
-    textOf(valuesAt(envelope, path)[0]).replaceAll(/[/+#\u0000-\u001f\u007f]/g, '_'),
+    textOf(valuesAt(envelope, path)[0]).replaceAll(NOT_IN_LEVEL[of], '_'),
   );
 }
 

@@ -112,6 +112,8 @@ export interface SourceState {
   errors: number;
   /** Messages that wait to be confirmed, and how many the broker gives before it waits, where that is known. */
   window?: { used: number; size: number | undefined };
+  /** Messages that had been given to somebody before: known here and not stored again, or taken, and so perhaps twice at the platform. */
+  redelivered?: { known: number; taken: number };
   /** Polls that were not made when they were due. */
   pollsLate: number;
   /** Until the first of its certificates ends. */

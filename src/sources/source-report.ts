@@ -23,6 +23,8 @@ export interface SourceReport {
   errors: number;
   polls_late: number;
   window: { used: number; size: number | null } | null;
+  /** Messages that came again: known and not stored, or stored though somebody had been given them before. */
+  redelivered: { known: number; taken: number } | null;
   certificate_days_left: number | null;
 }
 
@@ -56,6 +58,7 @@ function sourceReport(facts: SourceFacts, nowMs: number): SourceReport {
     errors: facts.errors,
     polls_late: facts.pollsLate,
     window: facts.window ? { used: facts.window.used, size: facts.window.size ?? null } : null,
+    redelivered: facts.redelivered ?? null,
     certificate_days_left: facts.certificateDaysLeft ?? null,
   };
 }

@@ -22,6 +22,7 @@ const SOURCE: ShownStatus['sources'][number] = {
   errors: 0,
   polls_late: 0,
   window: null,
+  redelivered: null,
   certificate_days_left: null,
 };
 

@@ -353,7 +353,7 @@ describe('tags.yaml', () => {
     [
       'a source of no kind',
       source('{ every: 1s }'),
-      '2: source "s" does not say what it is, add one of modbus: tcp://…, mqtt: mqtt://…, sparkplug: mqtt://…, csv: /srv/tagferry/in, exec: [/opt/site/read-probe], host: true',
+      '2: source "s" does not say what it is, add one of modbus: tcp://…, mqtt: mqtt://…, nats: nats://…, sparkplug: mqtt://…, csv: /srv/tagferry/in, exec: [/opt/site/read-probe], host: true',
     ],
     [
       'a source of an unknown kind',

@@ -41,7 +41,9 @@ describe('the modules of the daemon', () => {
     expect(loaded.some((url) => url.endsWith('/daemon/daemon.ts'))).toBe(true);
     expect(
       loaded.filter((url) =>
-        /node_modules\/(mqtt|mqtt-packet|ws|modbus-serial|undici|pino-pretty|prom-client)\/|\/src\/sandbox\//.test(url),
+        /node_modules\/(@nats-io|mqtt|mqtt-packet|ws|modbus-serial|undici|pino-pretty|prom-client)\/|\/src\/sandbox\//.test(
+          url,
+        ),
       ),
     ).toEqual([]);
     expect(natives.filter((name) => name.includes('deps/undici'))).toEqual([]);

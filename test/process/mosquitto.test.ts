@@ -225,6 +225,50 @@ describe('with Mosquitto', () => {
     );
   });
 
+  it('agents of a group outlive kill -9 of their broker in mid-stream, and one joins: what was confirmed is there', async () => {
+    const configuration = `persistence true\nautosave_on_changes true\nautosave_interval 1\npersistence_location ${broker.folder}/`;
+    await broker.start(configuration);
+    await connectPlant();
+    const ways = [await wayToBroker(), await wayToBroker(), await wayToBroker()];
+    const [one, other, joins] = ways.map(({ port }) =>
+      agentOf(tagsOf(port, ALL, 'share: gateways', ', at: /v, time: /t')),
+    ) as [AgentProcess, AgentProcess, AgentProcess];
+    await one.start();
+    await other.start();
+    const timed = async (count: number) => {
+      for (let n = 0; n < count; n++) {
+        const topic = published.count % TOPICS;
+        const number = published.next(topic);
+        await say(topic, `{"v":${number},"t":${START_MS + Number(number)}}`);
+      }
+    };
+    const flows = (which: number) =>
+      other.until(async () => {
+        await timed(10);
+        return ways[which]!.way.confirmed.size > 0;
+      }, `values flow to the agent ${which}`);
+    await flows(0);
+    await flows(1);
+    const before = published.count;
+    const publishing = timed(10_000).catch(() => {});
+    await other.until(() => published.count > before + 30, 'the stream flows');
+    await broker.stop('SIGKILL');
+    await publishing;
+    plant.end(true);
+    await broker.start(configuration);
+    await connectPlant();
+    await joins.start();
+    await flows(2);
+    const confirmed = () =>
+      ways.flatMap(({ way }) => [...way.confirmed.keys()].map((text) => JSON.parse(text).v as number));
+    await other.until(() => {
+      const missing = new Set(published.compare(sandbox).missing);
+      return confirmed().every((number) => !missing.has(number));
+    }, 'what was confirmed');
+    expect(published.compare(sandbox).invented).toEqual([]);
+    expect(await joins.metric('tagferry_values_ingested_total')).toBeGreaterThan(0);
+  });
+
   it('retained values come once, however often the broker forgets the session and the agent starts', async () => {
     await broker.start();
     await connectPlant();

@@ -19,7 +19,7 @@ const MAX_EXPIRY_MS = (2 ** 32 - 2) * 1000;
 export const MQTT: SourceKind<BrokerSpec, MqttValue> = {
   kind: 'mqtt',
   example: 'mqtt: mqtt://…',
-  publishes: true,
+  publishes: 'topic',
   sourceMembers: {
     mqtt: {
       type: 'string',
@@ -174,6 +174,15 @@ function readValue(raw: Members, report: MemberReport, template: Members): MqttV
     report.problem('topic', `topic "${printable(topic)}" ${reason}`, instead);
     return undefined;
   }
+  const pointers = readPointers(raw, report);
+  return pointers && { topic, template: String(template.topic), ...pointers };
+}
+
+/** Where a message says what: `undefined` where that has a problem, which is reported. */
+export function readPointers(
+  raw: Members,
+  report: MemberReport,
+): Pick<MqttValue, 'at' | 'time' | 'timeUnit' | 'status'> | undefined {
   if (raw.time_unit !== undefined && raw.time === undefined) {
     report.problem('time_unit', 'time_unit counts a time that is not there', 'add time: with a JSON pointer');
     return undefined;
@@ -181,8 +190,6 @@ function readValue(raw: Members, report: MemberReport, template: Members): MqttV
   const pointer = (member: string, text: unknown) =>
     text === undefined || text === '' ? {} : { [member]: String(text) };
   return {
-    topic,
-    template: String(template.topic),
     ...pointer('at', raw.at),
     ...pointer('time', raw.time),
     ...pointer('status', raw.status),

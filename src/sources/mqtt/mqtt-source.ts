@@ -1,4 +1,4 @@
-import { messageOf, TagferryError } from '../../base/errors.ts';
+import { TagferryError } from '../../base/errors.ts';
 import type { Broker } from '../../broker/broker.ts';
 import type { BrokerSpec } from '../../broker/broker-spec.ts';
 import type { Message } from '../../broker/connection.ts';
@@ -7,15 +7,13 @@ import type { Point } from '../points.ts';
 import type { RunningSource, ScanStep, SourceContext, SourceState } from '../source-kind.ts';
 import { TroubleLog } from '../trouble-log.ts';
 import { KeptNotes } from './kept-session.ts';
+import { MAX_PAYLOAD_BYTES, readMessage } from './message-reading.ts';
 import type { MqttValue } from './mqtt-value.ts';
-import { Payload } from './payload.ts';
 import { scanMqtt } from './scan.ts';
 import { planFilters, TopicRouter } from './topic-plan.ts';
 
 type Context = SourceContext<BrokerSpec, MqttValue>;
 
-/** Larger messages hold no reading. */
-const MAX_PAYLOAD_BYTES = 1024 * 1024;
 const MS_OF_DAY = 86_400_000;
 const DONE = Promise.resolve();
 
@@ -81,7 +79,8 @@ export class MqttSource implements RunningSource {
   }
 
   state(): SourceState {
-    const { connected, sinceMs, problem, failures, dropped, window, certificateEndsMs } = this.#broker.state();
+    const { connected, sinceMs, problem, failures, dropped, window, redelivered, retaken, certificateEndsMs } =
+      this.#broker.state();
     const leftMs = certificateEndsMs === undefined ? undefined : certificateEndsMs - this.#context.clock.wallMs();
     return {
       connected,
@@ -89,6 +88,7 @@ export class MqttSource implements RunningSource {
       ...(problem === undefined ? {} : { problem }),
       errors: this.#errors + failures + dropped,
       window,
+      redelivered: { known: redelivered, taken: retaken },
       pollsLate: 0,
       ...(leftMs === undefined ? {} : { certificateDaysLeft: Math.floor(leftMs / MS_OF_DAY) }),
     };
@@ -138,7 +138,7 @@ export class MqttSource implements RunningSource {
     }
     const hash = message.hash ?? hashOf(message);
     if (retained && this.#kept.isKnown(topic, hash)) return DONE;
-    const isTaken = this.#read(topic, new Payload(payload), points);
+    const isTaken = this.#read(topic, payload, points);
     const last = this.#kept.took(topic, hash, retained);
     if (isTaken) {
       gate.note(...this.#forgotten());
@@ -149,23 +149,9 @@ export class MqttSource implements RunningSource {
   }
 
   /** Gives whether any value goes to the disk. */
-  #read(topic: string, payload: Payload, points: readonly Point<MqttValue>[]): boolean {
-    const { gate } = this.#context;
-    let problem: string | undefined;
-    let hasRead = false;
-    let isTaken = false;
-    for (const point of points) {
-      try {
-        const { value, timeMs, quality } = payload.read(point.spec);
-        hasRead = true;
-        isTaken = gate.take(point, value, timeMs, quality) || isTaken;
-      } catch (error) {
-        problem = messageOf(error);
-        isTaken = gate.fail(point) || isTaken;
-      }
-    }
-    // A message with some of its values is a sender that sends what has changed.
-    if (!hasRead) this.#sayUnreadable(topic, problem ?? 'it is empty');
+  #read(topic: string, payload: Uint8Array, points: readonly Point<MqttValue>[]): boolean {
+    const { isTaken, problem } = readMessage(this.#context.gate, payload, points);
+    if (problem !== undefined) this.#sayUnreadable(topic, problem);
     else this.#trouble.over('mqtt.unreadable', { topic }, 'Messages of a topic can be read again', topic);
     return isTaken;
   }

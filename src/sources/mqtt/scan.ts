@@ -1,7 +1,7 @@
 /** The topics that a broker has and sends within a while, each with the numbers in its last message, as lines for tags.yaml. */
 import type { Clock } from '../../base/clock.ts';
 import { TagferryError, UsageError } from '../../base/errors.ts';
-import type { Broker } from '../../broker/broker.ts';
+import type { Listening } from '../../broker/listening.ts';
 import type { ScannedValue, ScanStep } from '../source-kind.ts';
 import { wrongFilter } from './filter.ts';
 import type { MqttValue } from './mqtt-value.ts';
@@ -23,7 +23,7 @@ const SECONDS = { from: 1e9, to: 1e11 };
 
 export interface MqttScan {
   /** A client beside the agent's; started and left here. */
-  broker: Broker;
+  broker: Listening;
   /** Filters; all topics where none is named. */
   what: readonly string[];
   waitMs: number;

@@ -1,6 +1,7 @@
 import { messageOf } from '../../base/errors.ts';
 import { brokerBeside } from '../../broker/beside.ts';
 import type { BrokerSpec } from '../../broker/broker-spec.ts';
+import type { Listening } from '../../broker/listening.ts';
 import type { Point } from '../points.ts';
 import type { TestContext, TestedValue } from '../source-kind.ts';
 import type { MqttValue } from './mqtt-value.ts';
@@ -9,12 +10,19 @@ import { planFilters, TopicRouter } from './topic-plan.ts';
 
 const LOOK_EVERY_MS = 50;
 
-/**
- * Listens for a while to what a broker sends, and has sent (retained messages), beside the agent.
- */
-export async function testMqtt(context: TestContext<BrokerSpec, MqttValue>): Promise<TestedValue[]> {
-  const { source, points, clock, log, waitMs, signal } = context;
+/** Listens for a while to what a broker sends, and has sent (retained messages), beside the agent. */
+export async function testMqtt({ source, ...context }: TestContext<BrokerSpec, MqttValue>): Promise<TestedValue[]> {
+  const { clock, log } = context;
   const broker = brokerBeside({ name: source.name, spec: source.spec, clock, logger: log });
+  return listenOnce(broker, context);
+}
+
+/** The first message of each value that comes within the time. `broker` is started and left here. */
+export async function listenOnce<Value extends MqttValue>(
+  broker: Listening,
+  context: Pick<TestContext<unknown, Value>, 'points' | 'clock' | 'waitMs' | 'signal'>,
+): Promise<TestedValue[]> {
+  const { points, clock, waitMs, signal } = context;
   const router = new TopicRouter(points);
   const tested = new Map<Point<MqttValue>, TestedValue>();
   for (const filter of planFilters(points)) {

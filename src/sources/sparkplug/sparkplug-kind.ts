@@ -10,7 +10,7 @@ const NAME = { type: 'string', pattern: '^[^/+#\\u0000]{1,256}$', minLength: 1 }
 export const SPARKPLUG: SourceKind<SparkplugSpec, SparkplugValue> = {
   kind: 'sparkplug',
   example: 'sparkplug: mqtt://…',
-  publishes: true,
+  publishes: 'topic',
   sourceMembers: {
     sparkplug: {
       type: 'string',

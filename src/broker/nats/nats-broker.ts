@@ -1,0 +1,219 @@
+/**
+ * One NATS server or cluster of tags.yaml, shared by whoever takes from its streams and whoever publishes. The connection is ours to make
+ * anew (`ConnectionLoop`); what is pulled and acknowledged stands in `NatsPull`.
+ */
+import type { NatsConnection } from '@nats-io/transport-node';
+import type { Clock } from '../../base/clock.ts';
+import type { Logger } from '../../base/logger.ts';
+import { BrokerError, brokerBusy, brokerClosed } from '../broker-error.ts';
+import { ConnectionLoop } from '../connection-loop.ts';
+import { openNats } from './nats-connection.ts';
+import { NatsPull, type PullOptions } from './nats-pull.ts';
+import type { NatsSpec } from './nats-spec.ts';
+
+export interface NatsBrokerOptions {
+  name: string;
+  spec: NatsSpec;
+  /** The same at every start and different on every gateway. */
+  clientId: string;
+  clock: Clock;
+  logger: Logger;
+  platformCaFile?: string | undefined;
+}
+
+export interface NatsState {
+  connected: boolean;
+  sinceMs: number;
+  problem: string | undefined;
+  failures: number;
+  received: number;
+  /** Messages that were given back because they could not be taken. */
+  refused: number;
+  window: { used: number; size: number | undefined };
+  certificateEndsMs: number | undefined;
+}
+
+/** What is published, beside the bytes. */
+export interface PublishedMessage {
+  headers?: Readonly<Record<string, string>>;
+  /** The same for the same message: a stream keeps one of them. */
+  id?: string;
+  signal?: AbortSignal;
+}
+
+const MAX_PUBLISHING = 200;
+const CLOSE_MS = 1_000;
+/** How long it is taken for granted that a stream keeps a subject, or none does. */
+const STREAM_KNOWN_MS = 60_000;
+const MAX_KNOWN = 1_000;
+
+export class NatsBroker {
+  readonly name: string;
+  readonly #options: NatsBrokerOptions;
+  readonly #loop: ConnectionLoop<NatsConnection>;
+  readonly #pulls = new Set<NatsPull>();
+  readonly #isKept = new Map<string, { kept: boolean; untilMs: number }>();
+  #certificateEndsMs: number | undefined;
+  #version = '';
+  #publishing = 0;
+  #isClosed = false;
+
+  constructor(options: NatsBrokerOptions) {
+    this.name = options.name;
+    this.#options = options;
+    this.#loop = new ConnectionLoop({
+      name: options.name,
+      clock: options.clock,
+      logger: options.logger,
+      connect: () => this.#connect(),
+      hold: (connection) => this.#hold(connection),
+      details: () => ({ version: this.#version }),
+    });
+  }
+
+  start(): void {
+    this.#loop.start();
+  }
+
+  /** The durable consumer stays, with what waits in it. */
+  async leave(): Promise<void> {
+    await this.stop();
+  }
+
+  /** Lets what is at work end within `budgetMs`, so that what is on disk is acknowledged. */
+  async stop(budgetMs = 2_000): Promise<void> {
+    const { clock } = this.#options;
+    const deadline = clock.monotonicMs() + budgetMs;
+    const connection = this.#loop.current;
+    this.#isClosed = true;
+    for (const pull of this.#pulls) pull.close();
+    const isBusy = () => [...this.#pulls].some(({ atWork }) => atWork > 0);
+    while (connection && !connection.isClosed() && isBusy() && clock.monotonicMs() < deadline) await clock.sleep(20);
+    this.#loop.stop(brokerClosed(this.name));
+    if (connection) await Promise.race([connection.flush().catch(() => {}), clock.sleep(CLOSE_MS)]);
+    await connection?.close();
+    await this.#loop.stopped();
+  }
+
+  /** Takes from a stream, now and at every connection. `close` of what is given ends it. */
+  pull(options: Omit<PullOptions, 'durable' | 'ackWaitMs'> & { durable?: string | undefined }): NatsPull {
+    const { name, clientId, clock, logger, spec } = this.#options;
+    const durable = options.durable ?? clientId;
+    const pull = new NatsPull({ ...options, durable, ackWaitMs: spec.ackWaitMs }, { name, clock, logger });
+    this.#pulls.add(pull);
+    const connection = this.#loop.current;
+    if (connection) void pull.run(connection);
+    return pull;
+  }
+
+  /** Ends what `pull` gave. */
+  drop(pull: NatsPull): void {
+    pull.close();
+    this.#pulls.delete(pull);
+  }
+
+  /**
+   * Publishes; resolves once the stream that keeps the subject has confirmed it, or, where none does, once the server has it. Throws
+   * `BrokerError`, mostly retryable, or the signal's reason.
+   */
+  async publish(subject: string, payload: string | Uint8Array, options: PublishedMessage = {}): Promise<void> {
+    if (this.#publishing >= MAX_PUBLISHING) throw brokerBusy(this.name);
+    if (!isSubject(subject)) {
+      throw new BrokerError('the subject cannot be published to', { code: 'broker.topic' });
+    }
+    this.#publishing++;
+    try {
+      const connection = await this.#loop.untilConnected(options.signal);
+      try {
+        await this.#publish(connection, subject, payload, options);
+      } catch (error) {
+        options.signal?.throwIfAborted();
+        this.#isKept.delete(subject);
+        throw new BrokerError(`the broker ${this.name} did not confirm a message`, {
+          code: 'broker.publish',
+          retryable: true,
+          cause: error,
+        });
+      }
+    } finally {
+      this.#publishing--;
+    }
+  }
+
+  async #publish(
+    connection: NatsConnection,
+    subject: string,
+    payload: string | Uint8Array,
+    { headers: given, id, signal }: PublishedMessage,
+  ): Promise<void> {
+    const [{ headers }, { jetstream }] = await Promise.all([
+      import('@nats-io/transport-node'),
+      import('@nats-io/jetstream'),
+    ]);
+    const own = headers();
+    for (const [name, value] of Object.entries(given ?? {})) own.set(name, value);
+    const isKept = await this.#isKeptByStream(connection, subject);
+    signal?.throwIfAborted();
+    if (isKept) {
+      await jetstream(connection).publish(subject, payload, {
+        headers: own,
+        ...(id === undefined ? {} : { msgID: id }),
+      });
+      return;
+    }
+    connection.publish(subject, payload, { headers: own });
+    await connection.flush();
+  }
+
+  /** A request where no stream listens would wait for its answer in vain, and the message would go out twice. */
+  async #isKeptByStream(connection: NatsConnection, subject: string): Promise<boolean> {
+    const nowMs = this.#options.clock.monotonicMs();
+    const known = this.#isKept.get(subject);
+    if (known && known.untilMs > nowMs) return known.kept;
+    const { jetstreamManager } = await import('@nats-io/jetstream');
+    const manager = await jetstreamManager(connection, { checkAPI: false });
+    const kept = await manager.streams.find(subject).then(
+      () => true,
+      () => false,
+    );
+    if (this.#isKept.size >= MAX_KNOWN) this.#isKept.clear();
+    this.#isKept.set(subject, { kept, untilMs: nowMs + STREAM_KNOWN_MS });
+    return kept;
+  }
+
+  state(): NatsState {
+    const pulls = [...this.#pulls];
+    const sum = (of: (pull: NatsPull) => number) => pulls.reduce((all, pull) => all + of(pull), 0);
+    const problem = this.#loop.problem ?? pulls.find((pull) => pull.problem !== undefined)?.problem;
+    return {
+      connected: this.#loop.current !== undefined,
+      sinceMs: this.#loop.sinceMs,
+      problem,
+      failures: this.#loop.failures,
+      received: sum(({ received }) => received),
+      refused: sum(({ refused }) => refused),
+      window: { used: sum(({ atWork }) => atWork), size: pulls[0]?.window },
+      certificateEndsMs: this.#certificateEndsMs,
+    };
+  }
+
+  async #connect(): Promise<NatsConnection> {
+    const { name, clientId, spec, platformCaFile } = this.#options;
+    const { connection, certificateEndsMs } = await openNats(name, clientId, spec, platformCaFile);
+    this.#certificateEndsMs = certificateEndsMs;
+    this.#version = connection.info?.version ?? '';
+    return connection;
+  }
+
+  async #hold(connection: NatsConnection): Promise<unknown> {
+    if (this.#isClosed) void connection.close();
+    for (const pull of this.#pulls) void pull.run(connection);
+    const reason = await connection.closed();
+    return reason ?? new BrokerError('the server closed the connection', { code: 'broker.hung_up', retryable: true });
+  }
+}
+
+/** Levels parted by dots, none of them empty or a wildcard. */
+function isSubject(subject: string): boolean {
+  return subject.split('.').every((level) => /^[^\s\0*>]+$/.test(level)) && Buffer.byteLength(subject) <= 4_096;
+}

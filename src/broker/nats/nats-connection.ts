@@ -1,0 +1,73 @@
+/** One connection to a NATS server, by NATS's own client, which is loaded only here. It never reconnects: that is the loop's. */
+import type { NatsConnection } from '@nats-io/transport-node';
+import { BrokerError } from '../broker-error.ts';
+import { readCredentials } from '../credentials.ts';
+import type { NatsSpec } from './nats-spec.ts';
+
+const CONNECT_TIMEOUT_MS = 10_000;
+const PING_EVERY_MS = 10_000;
+
+export interface OpenedNats {
+  connection: NatsConnection;
+  /** By the wall clock: when the first of its certificates ends. */
+  certificateEndsMs: number | undefined;
+}
+
+/** Rejects with a `BrokerError`, or the client's error. */
+export async function openNats(
+  name: string,
+  clientName: string,
+  spec: NatsSpec,
+  platformCaFile: string | undefined,
+): Promise<OpenedNats> {
+  const { connect, credsAuthenticator } = await import('@nats-io/transport-node');
+  const credentials = await readCredentials(name, spec, platformCaFile);
+  const { ca, cert, key } = credentials;
+  const urls = spec.servers.map((server) => new URL(server));
+  const login = urls.find(({ username }) => username !== '');
+  const username = credentials.username ?? (login && decodeURIComponent(login.username));
+  const password = credentials.password ?? (login?.password ? decodeURIComponent(login.password) : undefined);
+  const isSecure = urls.some(({ protocol }) => protocol === 'tls:') || spec.caFile !== undefined || cert !== undefined;
+  const connection = await connect({
+    servers: urls.map(({ hostname, port }) => `${hostname}:${port || '4222'}`),
+    name: clientName,
+    reconnect: false,
+    timeout: CONNECT_TIMEOUT_MS,
+    pingInterval: PING_EVERY_MS,
+    maxPingOut: 2,
+    noAsyncTraces: true,
+    ...(credentials.creds === undefined
+      ? {}
+      : { authenticator: credsAuthenticator(new TextEncoder().encode(credentials.creds)) }),
+    // A name alone is a token, as NATS has it in addresses.
+    ...(username === undefined
+      ? {}
+      : password === undefined
+        ? { token: username }
+        : { user: username, pass: password }),
+    ...(isSecure
+      ? { tls: { ...(ca && { ca: [ca].flat().join('\n') }), ...(cert && { cert }), ...(key && { key }) } }
+      : {}),
+  }).catch((error: unknown) => {
+    throw translated(error);
+  });
+  return { connection, certificateEndsMs: credentials.endsMs };
+}
+
+/** What a person can do something about gets a code of ours; the client's words do not hold what was given. */
+function translated(error: unknown): unknown {
+  const { name } = error as { name?: string };
+  if (
+    name === 'AuthorizationError' ||
+    name === 'UserAuthenticationExpiredError' ||
+    name === 'PermissionViolationError'
+  ) {
+    return new BrokerError('the NATS server refuses this client', {
+      code: 'broker.login',
+      retryable: true,
+      cause: error,
+      hint: 'Look at username, password_file and creds of the source, and at the rights of this client in the server.',
+    });
+  }
+  return error;
+}

@@ -1,0 +1,320 @@
+/**
+ * The messages of a durable pull consumer, for whoever takes them. A message is acknowledged, and the server's word for it awaited, once
+ * its handler resolved; one that the handler rejects is given back, for this agent later or for another of the same consumer at once.
+ *
+ * Invariants: no more is asked for than may be at work; nothing is acknowledged that was not taken. A crash leaves what was not
+ * acknowledged with the server, which gives it anew after the consumer's wait, to anybody who pulls.
+ */
+import type { Consumer, ConsumerInfo, JetStreamManager, JsMsg } from '@nats-io/jetstream';
+import type { NatsConnection } from '@nats-io/transport-node';
+import type { Clock } from '../../base/clock.ts';
+import { codeOf, messageOf } from '../../base/errors.ts';
+import type { Logger } from '../../base/logger.ts';
+import { Repeats } from '../../base/repeats.ts';
+import { BrokerError } from '../broker-error.ts';
+import { commonSubject, subjectCovers } from './subject.ts';
+
+/** A message of a stream as it came. */
+export interface StreamMessage {
+  subject: string;
+  payload: Uint8Array;
+  /** The first value of a header, whatever its case. */
+  header(name: string): string | undefined;
+  /** Its number in the stream. */
+  seq: number;
+  /** The server gave it to somebody before. */
+  redelivered: boolean;
+}
+
+export interface PullOptions {
+  /** Left out: the one that keeps what is subscribed to. */
+  stream: string | undefined;
+  durable: string;
+  ackWaitMs: number;
+  /** One agent at a time pulls, and values keep their order: what was not acknowledged before comes before anything new. */
+  ordered: boolean;
+  /** What is wanted now; nothing is pulled while it is empty. */
+  subjects(): readonly string[];
+  /** Resolves when the message is safe, or never will be of use; rejects to give it back. */
+  handler(message: StreamMessage): Promise<void>;
+  /** The server knows that a message was taken. */
+  acknowledged?(seq: number): void;
+  /** Nothing more comes before something is acknowledged: a commit had better come early. */
+  stalled?(): void;
+}
+
+export interface PullParts {
+  /** Of the broker. */
+  name: string;
+  clock: Clock;
+  logger: Logger;
+}
+
+/** Two commits' worth, so that one is filled while the other is written. */
+const MAX_AT_WORK = 2_000;
+const MAX_BYTES_AT_WORK = 16 * 1024 * 1024;
+/** Of one request; the client asks for a hundred messages with it. */
+const MAX_BYTES_AT_ONCE = 4 * 1024 * 1024;
+/** How long a request stays with the server, whose heartbeats tell that somebody still leads the consumer. */
+const ASK_MS = 5_000;
+const HEARTBEAT_MS = 1_000;
+const RETRY_MS = 1_000;
+const ANSWER_MS = 3_000;
+const GIVE_BACK_MS = 1_000;
+/** Unacknowledged messages of all agents of a consumer that is made here. */
+const MAX_UNACKNOWLEDGED = 20_000;
+const MADE_HERE = 'made by tagferry';
+const NANOS = 1_000_000;
+
+export class NatsPull {
+  readonly #options: PullOptions;
+  readonly #parts: PullParts;
+  readonly #repeats = new Repeats();
+  readonly #stopping = new AbortController();
+  readonly #atWork = { messages: 0, bytes: 0 };
+  #wakeUp: (() => void) | undefined;
+  /** Ends the request that is with the server. */
+  #endAsking: (() => void) | undefined;
+  /** So many at work may be all that the server gives this agent. */
+  #hurryFrom = MAX_AT_WORK;
+  /** Why nothing is pulled. */
+  problem: string | undefined;
+  received = 0;
+  refused = 0;
+
+  constructor(options: PullOptions, parts: PullParts) {
+    this.#options = options;
+    this.#parts = parts;
+  }
+
+  get atWork(): number {
+    return this.#atWork.messages;
+  }
+
+  get window(): number {
+    return MAX_AT_WORK;
+  }
+
+  /** Asks for nothing more. */
+  close(): void {
+    this.#stopping.abort();
+    this.#wakeUp?.();
+  }
+
+  /** Other subjects are wanted. */
+  changed(): void {
+    this.#endAsking?.();
+    this.#wakeUp?.();
+  }
+
+  /** Pulls as long as the connection stands. */
+  async run(connection: NatsConnection): Promise<void> {
+    const { clock } = this.#parts;
+    const { signal } = this.#stopping;
+    const { jetstream, jetstreamManager } = await import('@nats-io/jetstream');
+    while (!signal.aborted && !connection.isClosed()) {
+      try {
+        const wanted = [...this.#options.subjects()];
+        if (wanted.length > 0) {
+          const manager = await jetstreamManager(connection, { checkAPI: false });
+          const { stream_name, name, config } = await this.#consumerFor(manager, wanted);
+          this.#hurryFrom = hurryFrom(config.max_ack_pending);
+          const consumer = await jetstream(connection).consumers.get(stream_name, name);
+          this.problem = undefined;
+          this.#repeats.end('consumer');
+          if (this.#options.ordered) await this.#untilGivenAnew(manager, stream_name, name);
+          await this.#pullFor(wanted, consumer, connection);
+          continue;
+        }
+      } catch (error) {
+        if (connection.isClosed()) break;
+        this.#tell(error);
+        if (!(await this.#answers(connection))) void connection.close();
+      }
+      await this.#wait(RETRY_MS, clock);
+    }
+  }
+
+  /** Whether the server is there: one that hangs, or is cut off, is found out by pings alone after half a minute. */
+  async #answers(connection: NatsConnection): Promise<boolean> {
+    const answer = connection.flush().then(
+      () => true,
+      () => false,
+    );
+    return Promise.race([answer, this.#parts.clock.sleep(ANSWER_MS).then(() => false)]);
+  }
+
+  /** The server gives first what it gives anew; so nothing is asked for before the wait for earlier acknowledgements is over. */
+  async #untilGivenAnew(manager: JetStreamManager, stream: string, name: string): Promise<void> {
+    const { clock } = this.#parts;
+    const sinceMs = clock.monotonicMs();
+    while (!this.#stopping.signal.aborted) {
+      const { num_ack_pending, config } = await manager.consumers.info(stream, name);
+      const waitMs = (config.ack_wait ?? 0) / NANOS + RETRY_MS;
+      if (num_ack_pending === 0 || clock.monotonicMs() - sinceMs > waitMs) return;
+      await this.#wait(RETRY_MS, clock);
+    }
+  }
+
+  /** Until other subjects are wanted or the connection is over. Rejects where the consumer has gone. */
+  async #pullFor(wanted: readonly string[], consumer: Consumer, connection: NatsConnection): Promise<void> {
+    const { signal } = this.#stopping;
+    let isFirst = true;
+    while (!signal.aborted && !connection.isClosed() && wanted.join() === this.#options.subjects().join()) {
+      if (this.#isFull) {
+        this.#options.stalled?.();
+        await this.#wait(RETRY_MS, this.#parts.clock);
+        continue;
+      }
+      const before = this.received;
+      try {
+        await this.#pull(consumer);
+      } catch (error) {
+        // A message that is larger than all that a request may bring would never come with one that has a bound of bytes.
+        const isTooLarge = /exceeds maxbytes/i.test(messageOf(error));
+        if (isTooLarge && this.received === before) await this.#pull(consumer, 1);
+        else if (!isTooLarge && (isFirst || this.received === before)) throw error;
+      }
+      isFirst = false;
+    }
+  }
+
+  async #pull(consumer: Consumer, messages?: number): Promise<void> {
+    const bounds = messages === undefined ? { max_bytes: MAX_BYTES_AT_ONCE } : { max_messages: messages };
+    const some = await consumer.fetch({ ...bounds, expires: ASK_MS, idle_heartbeat: HEARTBEAT_MS });
+    const onStop = () => void some.close();
+    this.#endAsking = onStop;
+    this.#stopping.signal.addEventListener('abort', onStop, { once: true });
+    try {
+      for await (const message of some) void this.#take(message);
+    } finally {
+      this.#endAsking = undefined;
+      this.#stopping.signal.removeEventListener('abort', onStop);
+    }
+  }
+
+  get #isFull(): boolean {
+    return this.#atWork.messages >= MAX_AT_WORK || this.#atWork.bytes >= MAX_BYTES_AT_WORK;
+  }
+
+  async #take(message: JsMsg): Promise<void> {
+    if (this.#stopping.signal.aborted) return giveBack(message);
+    this.received++;
+    const { subject, data, headers, seq, redelivered } = message;
+    const header = (name: string) => {
+      const spelt = headers?.keys().find((one) => one.toLowerCase() === name.toLowerCase());
+      return spelt === undefined ? undefined : headers?.get(spelt);
+    };
+    const { length } = data;
+    this.#atWork.messages++;
+    this.#atWork.bytes += length;
+    if (this.#atWork.messages % this.#hurryFrom === 0) this.#options.stalled?.();
+    try {
+      await this.#options.handler({ subject, payload: data, header, seq, redelivered });
+      // An acknowledgement that nobody confirms may be lost: then it comes again, and is known.
+      if (await message.ackAck().catch(() => false)) this.#options.acknowledged?.(seq);
+    } catch (error) {
+      this.refused++;
+      this.#tellRefused(subject, error);
+      giveBack(message, GIVE_BACK_MS);
+    } finally {
+      this.#atWork.messages--;
+      this.#atWork.bytes -= length;
+      this.#wakeUp?.();
+    }
+  }
+
+  /** The durable consumer as it is, made where there is none, widened where it was made here and brings less than is wanted. */
+  async #consumerFor(manager: JetStreamManager, wanted: readonly string[]): Promise<ConsumerInfo> {
+    const { durable, ackWaitMs } = this.#options;
+    const stream = this.#options.stream ?? (await streamOf(manager, wanted[0]!));
+    const known = await manager.consumers.info(stream, durable).catch(missing);
+    if (known === undefined) {
+      return manager.consumers.add(stream, {
+        durable_name: durable,
+        description: MADE_HERE,
+        ack_policy: 'explicit',
+        deliver_policy: 'all',
+        ack_wait: ackWaitMs * NANOS,
+        max_ack_pending: MAX_UNACKNOWLEDGED,
+        filter_subject: commonSubject(wanted),
+      });
+    }
+    const { ack_policy, deliver_subject, description, filter_subject, filter_subjects } = known.config;
+    if (ack_policy !== 'explicit' || deliver_subject) {
+      throw new BrokerError(`the consumer ${durable} is no pull consumer with explicit acknowledgement`, {
+        code: 'broker.consumer',
+        hint: 'Make it with: nats consumer add --pull --ack explicit, or name another in durable:.',
+      });
+    }
+    const brings = [filter_subjects ?? filter_subject ?? '>'].flat();
+    const lacking = wanted.filter((subject) => !brings.some((one) => subjectCovers(one, subject)));
+    if (lacking.length === 0) return known;
+    if (description !== MADE_HERE) {
+      throw new BrokerError(`the consumer ${durable} does not bring ${lacking[0]}`, {
+        code: 'broker.consumer',
+        hint: 'Widen its filter, or name another in durable:.',
+      });
+    }
+    return manager.consumers.update(stream, durable, { filter_subject: commonSubject([...brings, ...lacking]) });
+  }
+
+  /** Ends early when there is something to look at. */
+  async #wait(ms: number, clock: Clock): Promise<void> {
+    const woken = new AbortController();
+    this.#wakeUp = () => woken.abort();
+    await clock.sleep(ms, AbortSignal.any([woken.signal, this.#stopping.signal])).catch(() => {});
+    this.#wakeUp = undefined;
+  }
+
+  #tell(error: unknown): void {
+    this.problem = codeOf(error) ?? messageOf(error);
+    const { name, clock, logger } = this.#parts;
+    const count = this.#repeats.note('consumer', clock.monotonicMs());
+    const { durable } = this.#options;
+    const fields = { event: 'broker.consumer_away', broker: name, durable, error: messageOf(error), count };
+    logger[count === undefined ? 'debug' : 'warn'](fields, 'the consumer of a stream gives nothing; it is tried again');
+  }
+
+  #tellRefused(subject: string, error: unknown): void {
+    const { name, clock, logger } = this.#parts;
+    const code = codeOf(error);
+    const count = this.#repeats.note(`refused:${code}`, clock.monotonicMs());
+    const fields = { event: 'broker.refused', broker: name, topic: subject, code, count };
+    logger[count === undefined ? 'debug' : 'warn'](fields, 'a message cannot be taken now; the broker keeps it');
+  }
+}
+
+/** Others may pull from the same consumer, and have their part of what it gives unacknowledged. */
+function hurryFrom(maxUnacknowledged: number | undefined): number {
+  const max = maxUnacknowledged !== undefined && maxUnacknowledged > 0 ? maxUnacknowledged : MAX_UNACKNOWLEDGED;
+  return Math.max(1, Math.floor(Math.min(max, MAX_AT_WORK) / 4));
+}
+
+/** For this agent after a while, or for another at once. */
+function giveBack(message: JsMsg, afterMs?: number): void {
+  try {
+    message.nak(afterMs);
+  } catch {
+    // The connection is over, and the server gives it anew by itself.
+  }
+}
+
+async function streamOf(manager: JetStreamManager, subject: string): Promise<string> {
+  try {
+    return await manager.streams.find(subject);
+  } catch (error) {
+    throw new BrokerError(`no stream keeps ${subject}`, {
+      code: 'broker.stream',
+      retryable: true,
+      cause: error,
+      hint: 'Make one with nats stream add, or name it in stream:.',
+    });
+  }
+}
+
+/** A consumer that is not there is none; anything else is an error. */
+function missing(error: unknown): undefined {
+  if ((error as { name?: string }).name === 'ConsumerNotFoundError') return undefined;
+  throw error;
+}

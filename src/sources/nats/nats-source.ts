@@ -1,0 +1,172 @@
+import { TagferryError } from '../../base/errors.ts';
+import type { NatsBroker } from '../../broker/nats/nats-broker.ts';
+import type { NatsPull, StreamMessage } from '../../broker/nats/nats-pull.ts';
+import type { NatsSpec } from '../../broker/nats/nats-spec.ts';
+import { asSubject, asTopic, subjectCovers } from '../../broker/nats/subject.ts';
+import { hashOf, UnconfirmedMessages } from '../../broker/unconfirmed.ts';
+import { KeptNotes } from '../mqtt/kept-session.ts';
+import { MAX_PAYLOAD_BYTES, readMessage } from '../mqtt/message-reading.ts';
+import { planFilters, TopicRouter } from '../mqtt/topic-plan.ts';
+import type { Point } from '../points.ts';
+import type { RunningSource, ScanStep, SourceContext, SourceState } from '../source-kind.ts';
+import { TroubleLog } from '../trouble-log.ts';
+import type { NatsValue } from './nats-value.ts';
+import { scanNats } from './scan-nats.ts';
+
+type Context = SourceContext<NatsSpec, NatsValue>;
+
+const MS_OF_DAY = 86_400_000;
+/** Messages on disk of which the server has not said that it knows: more than may be under way. */
+const MAX_REMEMBERED = 10_000;
+
+/**
+ * Values that a stream of NATS brings. A message is acknowledged when its values are on disk. What is on disk and not acknowledged
+ * stands on disk with its values, by its number in the stream: after a crash it comes again, is answered, and nothing is stored twice,
+ * unless another agent of the consumer got it meanwhile. That is counted: what had been given to somebody before, and was taken here.
+ */
+export class NatsSource implements RunningSource {
+  #context: Context;
+  readonly #broker: NatsBroker;
+  readonly #kept: KeptNotes;
+  readonly #trouble: TroubleLog;
+  readonly #taken = new UnconfirmedMessages();
+  readonly #remembered = new Set<number>();
+  #pull: NatsPull | undefined;
+  #router: TopicRouter;
+  #subjects: readonly string[];
+  #isStopped = false;
+  #errors = 0;
+  readonly #redelivered = { known: 0, taken: 0 };
+
+  /** `notes`: what an earlier process left. Throws where there is no such broker. */
+  constructor(context: Context, notes: ReadonlyMap<string, string>) {
+    const { source, brokers, log, clock } = context;
+    const broker = brokers.nats(source.name);
+    if (!broker) throw new TagferryError(`there is no broker ${source.name}`, { code: 'broker.unknown' });
+    this.#context = context;
+    this.#broker = broker;
+    this.#router = new TopicRouter(context.points);
+    this.#subjects = subjectsOf(context.points);
+    this.#trouble = new TroubleLog(log, clock, 'topics');
+    this.#kept = new KeptNotes(source.name, notes);
+    const { unconfirmed } = this.#kept.session('');
+    this.#taken.restore(unconfirmed);
+    for (const [seq] of unconfirmed) this.#remembered.add(seq);
+  }
+
+  start(): void {
+    const { stream, durable, ordered } = this.#context.source.spec;
+    this.#pull = this.#broker.pull({
+      stream,
+      durable,
+      ordered,
+      subjects: () => this.#subjects,
+      handler: (message) => this.#take(message),
+      acknowledged: (seq) => this.#forget(seq),
+      stalled: () => this.#context.gate.hurry(),
+    });
+  }
+
+  /** Other values of the same consumer. */
+  async follow(context: Context): Promise<boolean> {
+    const { source, brokers } = context;
+    if (brokers.nats(source.name) !== this.#broker || source.timeFrom !== this.#context.source.timeFrom) return false;
+    this.#context = context;
+    this.#router = new TopicRouter(context.points);
+    this.#subjects = subjectsOf(context.points);
+    this.#pull?.changed();
+    return true;
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    const { gate } = this.#context;
+    if (this.#pull) this.#broker.drop(this.#pull);
+    gate.note(...this.#kept.forget(this.#taken.takeForgotten()));
+    gate.hurry();
+    await gate.settled().catch(() => {});
+  }
+
+  state(): SourceState {
+    const { connected, sinceMs, problem, failures, window, certificateEndsMs } = this.#broker.state();
+    const leftMs = certificateEndsMs === undefined ? undefined : certificateEndsMs - this.#context.clock.wallMs();
+    return {
+      connected,
+      sinceMs,
+      ...(problem === undefined ? {} : { problem }),
+      errors: this.#errors + failures,
+      window,
+      redelivered: { ...this.#redelivered },
+      pollsLate: 0,
+      ...(leftMs === undefined ? {} : { certificateDaysLeft: Math.floor(leftMs / MS_OF_DAY) }),
+    };
+  }
+
+  /** By a client of its own: the consumer is left alone. */
+  async *scan(what: readonly string[], waitMs: number, signal: AbortSignal): AsyncGenerator<ScanStep> {
+    const { source, brokers, clock } = this.#context;
+    const beside = await brokers.natsBeside(source.name, source.spec);
+    yield* scanNats(beside, { what, waitMs, clock, signal });
+  }
+
+  /** Rejects with what is to be tried again, here or elsewhere. */
+  async #take(message: StreamMessage): Promise<void> {
+    const { gate } = this.#context;
+    const { subject, payload, seq, redelivered } = message;
+    if (this.#isStopped) throw new TagferryError('the source has stopped', { code: 'source.stopped', retryable: true });
+    const points = this.#router.pointsOf(asTopic(subject));
+    if (points.length === 0) return;
+    const hash = hashOf({ topic: subject, payload });
+    const before = redelivered ? this.#taken.find({ messageId: seq, hash }) : undefined;
+    if (
+      before &&
+      (await before.then(
+        () => true,
+        () => false,
+      ))
+    ) {
+      this.#redelivered.known++;
+      return;
+    }
+    if (gate.isFull)
+      throw new TagferryError('too many values wait for the disk', { code: 'source.busy', retryable: true });
+    if (payload.length > MAX_PAYLOAD_BYTES) return this.#sayUnreadable(subject, 'it is larger than 1 MiB');
+    const { isTaken, problem } = readMessage(gate, payload, points);
+    if (problem !== undefined) this.#sayUnreadable(subject, problem);
+    else this.#trouble.over('mqtt.unreadable', { topic: subject }, 'Messages of a topic can be read again', subject);
+    if (redelivered && isTaken) this.#redelivered.taken++;
+    if (isTaken) gate.note(...this.#kept.forget(this.#taken.takeForgotten()), ...this.#kept.record(seq, hash));
+    const committed = gate.committed();
+    if (isTaken) this.#remember(seq, hash, committed);
+    await committed;
+  }
+
+  #remember(seq: number, hash: string, committed: Promise<void>): void {
+    this.#taken.begin(seq, hash, committed);
+    this.#remembered.add(seq);
+    if (this.#remembered.size <= MAX_REMEMBERED) return;
+    // The oldest went to another agent long ago.
+    this.#forget(this.#remembered.values().next().value!);
+  }
+
+  #forget(seq: number): void {
+    this.#remembered.delete(seq);
+    this.#taken.confirmed(seq);
+  }
+
+  #sayUnreadable(topic: string, error: string): void {
+    this.#errors++;
+    const fields = { source: this.#context.source.name, topic, error };
+    this.#trouble.again({ event: 'mqtt.unreadable', ...fields }, 'A message holds no value', topic);
+  }
+}
+
+/** Few subjects that bring every value. */
+function subjectsOf(points: readonly Point<NatsValue>[]): readonly string[] {
+  const planned = planFilters(points).map(asSubject);
+  // `a.>` does not bring `a`, which as a topic it would.
+  const left = points
+    .map(({ spec }) => spec.subject)
+    .filter((one) => !planned.some((wide) => subjectCovers(wide, one)));
+  return [...planned, ...new Set(left)];
+}

@@ -1,0 +1,171 @@
+import { jetstream } from '@nats-io/jetstream';
+import type { NatsConnection } from '@nats-io/transport-node';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { systemClock as clock } from '../../src/base/clock.ts';
+import { silentLogger } from '../../src/base/logger.ts';
+import { NatsBeside } from '../../src/broker/nats/nats-beside.ts';
+import { NatsBroker } from '../../src/broker/nats/nats-broker.ts';
+import type { StreamMessage } from '../../src/broker/nats/nats-pull.ts';
+import type { NatsSpec } from '../../src/broker/nats/nats-spec.ts';
+import { asSubject, asTopic, commonSubject, subjectCovers } from '../../src/broker/nats/subject.ts';
+import { publishEvent } from '../../src/reactions/publish-action.ts';
+import { scanNats } from '../../src/sources/nats/scan-nats.ts';
+import { NatsServers } from './nats-servers.ts';
+
+let servers: NatsServers;
+let plant: NatsConnection;
+let broker: NatsBroker;
+
+const specOf = (more: Partial<NatsSpec> = {}): NatsSpec => ({
+  servers: [servers.url],
+  ackWaitMs: 1_000,
+  ordered: false,
+  ...more,
+});
+
+async function until(condition: () => boolean | Promise<boolean>, what: string): Promise<void> {
+  for (const end = Date.now() + 30_000; !(await condition()); ) {
+    if (Date.now() > end) throw new Error(`never came: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+describe('a broker of NATS', () => {
+  beforeEach(async () => {
+    servers = await NatsServers.make();
+    await servers.start();
+    plant = await servers.connection();
+    const manager = await servers.manager();
+    await manager.streams.add({ name: 'PLANT', subjects: ['site.>'] });
+    broker = new NatsBroker({ name: 'line', spec: specOf(), clientId: 'gw-1', clock, logger: silentLogger() });
+    broker.start();
+  });
+  afterEach(async () => {
+    await broker.stop(0);
+    await servers.dispose();
+  });
+
+  const pulled = (handler: (message: StreamMessage) => Promise<void>, subjects = ['site.a']) =>
+    broker.pull({ stream: undefined, ordered: false, subjects: () => subjects, handler });
+
+  it('takes with headers, and gives back what cannot be taken: it comes again, marked', async () => {
+    const seen: (string | boolean | undefined)[] = [];
+    pulled(async ({ payload, header, redelivered }) => {
+      seen.push(Buffer.from(payload).toString(), header('X-Sign'), redelivered);
+      if (!redelivered) throw new Error('not now');
+    });
+    await broker.publish('site.a', 'one', { headers: { 'x-sign': 'yes' } });
+    await until(() => seen.length === 6, 'it came twice');
+    expect(seen).toEqual(['one', 'yes', false, 'one', 'yes', true]);
+    const manager = await servers.manager();
+    await until(async () => (await manager.consumers.info('PLANT', 'gw-1')).num_ack_pending === 0, 'acknowledged');
+  });
+
+  it('widens the filter of the consumer that it made, and leaves alone one that others made', async () => {
+    const manager = await servers.manager();
+    const subjects = ['site.a'];
+    const seen: string[] = [];
+    const pull = pulled(async ({ subject }) => void seen.push(subject), subjects);
+    await broker.publish('site.a', '1');
+    await until(() => seen.length === 1, 'the first');
+    subjects.push('site.b.c');
+    pull.changed();
+    // What comes counts from the moment at which the filter is widened.
+    await until(async () => {
+      await broker.publish('site.b.c', '2');
+      return seen.includes('site.b.c');
+    }, 'what is new');
+    expect((await manager.consumers.info('PLANT', 'gw-1')).config.filter_subject).toBe('site.>');
+    await manager.consumers.add('PLANT', { durable_name: 'own', ack_policy: 'explicit', filter_subject: 'site.x' });
+    broker.pull({
+      stream: 'PLANT',
+      durable: 'own',
+      ordered: false,
+      subjects: () => ['site.a'],
+      handler: async () => {},
+    });
+    await until(() => broker.state().problem === 'broker.consumer', 'it says that the consumer does not bring it');
+    expect((await manager.consumers.info('PLANT', 'own')).config.filter_subject).toBe('site.x');
+  });
+
+  it('publishes once to a subject that no stream keeps, and twice the same id to one that does is one message', async () => {
+    const heard: string[] = [];
+    plant.subscribe('alarms.>', { callback: (_, { subject }) => void heard.push(subject) });
+    await plant.flush();
+    const action = {
+      kind: 'publish',
+      broker: 'line',
+      topic: 'alarms.{{content.tag}}',
+      isSubject: true,
+      retain: false,
+    } as const;
+    const event = { payload: '{}', envelope: { content: { tag: 'FT.1 > *' } } };
+    const context = { event, signal: new AbortController().signal } as never;
+    const publish = (_: string, ...rest: Parameters<NatsBroker['publish']>) => broker.publish(...rest);
+    expect(await publishEvent(action, context, publish)).toMatchObject({ outcome: 'done' });
+    await until(() => heard.length > 0, 'it is heard');
+    await broker.publish('site.a', '1', { id: 'same' });
+    await broker.publish('site.a', '1', { id: 'same' });
+    const manager = await servers.manager();
+    expect((await manager.streams.info('PLANT')).state.messages).toBe(1);
+    expect(heard).toEqual(['alarms.FT_1____']);
+  });
+
+  it('refuses subjects that are none, and says so', async () => {
+    for (const subject of ['', 'a..b', 'a.*', 'a b', 'a.>']) {
+      await expect(broker.publish(subject, '')).rejects.toMatchObject({ code: 'broker.topic' });
+    }
+  });
+
+  it('takes messages that are larger than one request may bring', async () => {
+    await servers.stop(0);
+    servers.startOne(0, 'max_payload: 8MB');
+    await servers.untilReady();
+    const sizes: number[] = [];
+    pulled(async ({ payload }) => void sizes.push(payload.length));
+    for (const size of [10, 6_000_000, 20]) {
+      await jetstream(await servers.connection()).publish('site.a', new Uint8Array(size));
+    }
+    await until(() => sizes.length >= 3, 'all sizes');
+    expect(sizes.toSorted((a, b) => a - b)).toEqual([10, 20, 6_000_000]);
+  });
+
+  it('shows beside the agent what a stream keeps and what comes, and leaves no consumer behind', async () => {
+    await broker.publish('site.a', '{"v":1.5,"t":1795219200000}');
+    const beside = new NatsBeside({ name: 'line', spec: specOf(), clock });
+    const found: unknown[] = [];
+    const signal = AbortSignal.timeout(30_000);
+    for await (const step of scanNats(beside, { what: ['site.>'], waitMs: 2_000, clock, signal })) {
+      if ('found' in step) found.push(step.found);
+    }
+    expect(found).toEqual([{ key: 'v', members: { subject: 'site.a', at: '/v', time: '/t' }, sample: '1.5' }]);
+  });
+
+  it.each([
+    ['site.*', 'site.a', true],
+    ['site.>', 'site.a.b', true],
+    ['site.>', 'site', false],
+    ['site.*', 'site.>', false],
+    ['>', 'site.*.b', true],
+    ['site.*', 'other.a', false],
+  ])('%s brings %s: %s', (wide, narrow, does) => {
+    expect(subjectCovers(wide, narrow)).toBe(does);
+  });
+
+  it.each([
+    [['a.b', 'a.c'], 'a.*'],
+    [['a.b', 'a.b.c'], 'a.>'],
+    [['a.>', 'b'], '>'],
+    [['a.*', 'a.b.c', 'a.x'], 'a.>'],
+    [['x.a', 'y.a'], '*.a'],
+    [['a.>', 'b.c'], '*.>'],
+    [['a', 'a.b'], '>'],
+  ])('of %j one subject brings all: %s', (subjects, common) => {
+    expect(commonSubject(subjects)).toBe(common);
+    for (const subject of subjects) expect(subjectCovers(common, subject)).toBe(true);
+  });
+
+  it.each(['site.*.flow', 'a/b.c', '>', 'plant.{tag}.>'])('%s is told as a topic and back', (subject) => {
+    expect(asSubject(asTopic(subject))).toBe(subject);
+  });
+});
