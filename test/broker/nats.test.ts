@@ -63,7 +63,7 @@ describe('a broker of NATS', () => {
 
   it('widens the filter of the consumer that it made, and leaves alone one that others made', async () => {
     const manager = await servers.manager();
-    const subjects = ['site.a'];
+    const subjects = ['site.a', 'site.b'];
     const seen: string[] = [];
     const pull = pulled(async ({ subject }) => void seen.push(subject), subjects);
     await broker.publish('site.a', '1');

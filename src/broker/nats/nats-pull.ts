@@ -250,10 +250,12 @@ export class NatsPull {
     const brings = [filter_subjects ?? filter_subject ?? '>'].flat();
     const lacking = wanted.filter((subject) => !brings.some((one) => subjectCovers(one, subject)));
     if (lacking.length === 0) return known;
-    if (description !== MADE_HERE) {
+    // Servers of 2.9 go on comparing by whole subjects where the first filter was one.
+    const canWiden = description === MADE_HERE && brings.every((one) => /[*>]/.test(one));
+    if (!canWiden) {
       throw new BrokerError(`the consumer ${durable} does not bring ${lacking[0]}`, {
         code: 'broker.consumer',
-        hint: 'Widen its filter, or name another in durable:.',
+        hint: 'Name another in durable:, or have it made anew: nats consumer rm, once nothing waits in it.',
       });
     }
     return manager.consumers.update(stream, durable, { filter_subject: commonSubject([...brings, ...lacking]) });
