@@ -14,6 +14,7 @@ export default {
     'scripts/*.ts',
     'scripts/soak.d/soak.ts',
     'scripts/deb/*.ts',
+    'scripts/fuzz.d/{fuzz,search}.ts',
     'scripts/release.d/{licences,notes,oci,sbom}.ts',
     'scripts/bench/*.ts',
     'scripts/bench/sources/*.ts',

@@ -61,6 +61,10 @@ export class TooManyValues extends TagferryError {
 /** The request cannot be read at all (400). */
 export class UnreadableValues extends TagferryError {
   constructor(message: string, hint?: string) {
+    // A quarter of a million lines may each be wrong: nobody reads where it was found, and finding that out is most of the cost.
+    const { stackTraceLimit } = Error;
+    Error.stackTraceLimit = 0;
     super(message, { code: 'intake.unreadable', ...(hint === undefined ? {} : { hint }) });
+    Error.stackTraceLimit = stackTraceLimit;
   }
 }

@@ -9,7 +9,7 @@
  * A row is read by itself: nothing in it refers to another row, because rows fall away from the front.
  */
 import { ByteReader, ByteWriter, damaged } from './bytes.ts';
-import { digitsOf, POWERS_OF_TEN, wholeOf } from './decimal.ts';
+import { digitsOf, MAX_DIGITS, POWERS_OF_TEN, wholeOf } from './decimal.ts';
 import { type Columns, ValueColumns } from './value-columns.ts';
 
 const VERSION = 1;
@@ -191,6 +191,7 @@ export function readLogRow(bytes: Uint8Array): LogRow {
     let value: number;
     if (digits === RAW) value = reader.double();
     else {
+      if (digits > MAX_DIGITS) throw damaged('the digits of a log row');
       const whole = reader.zigzag() + readerLast.base(series, digits);
       readerLast.remember(series, digits, whole);
       value = whole / POWERS_OF_TEN[digits]!;

@@ -1,4 +1,4 @@
-import { ByteReader, ByteWriter } from './bytes.ts';
+import { ByteReader, ByteWriter, damaged } from './bytes.ts';
 
 /**
  * Which values of a segment are settled, as [from, to) pairs in order, none touching another. Nearly always one pair
@@ -55,5 +55,8 @@ export function packRanges(ranges: SettledRanges): Uint8Array {
 
 export function unpackRanges(bytes: Uint8Array): SettledRanges {
   const reader = ByteReader.unseal(bytes, 'the progress of a segment');
-  return Array.from({ length: reader.varint() }, () => reader.varint());
+  const length = reader.varint();
+  // Each takes a byte at the least: a count that cannot be true is not an allocation.
+  if (length > reader.left) throw damaged('the progress of a segment');
+  return Array.from({ length }, () => reader.varint());
 }

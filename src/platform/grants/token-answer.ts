@@ -31,7 +31,7 @@ export function processTokenAnswer(answer: PlatformAnswer, context: Context): To
   const body = jsonObjectOf(answer);
   if (answer.status !== 200 && answer.status !== 201) throw refusalOf(answer, body, context);
   const unreadable = (what: string) => {
-    const type = answer.header('content-type')?.split(';')[0] ?? 'no content type';
+    const type = cleaned(answer.header('content-type')?.split(';')[0] ?? 'no content type', context.sent);
     return failure(
       'unreadable',
       `the token endpoint answered ${answer.status}, but ${what} (${type})`,

@@ -40,19 +40,22 @@ class CsvReader {
     for (;;) {
       const end = endOfRecord(text);
       if (end < 0) break;
+      if (end > MAX_RECORD_LENGTH) throw this.#tooLong();
       const record = this.#record(text.slice(0, end));
       if (record) yield record;
       text = text.slice(end + 1);
     }
-    if (text.length > MAX_RECORD_LENGTH) {
-      throw new UnreadableValues(`line ${this.line}: the record has no end`, 'Close the quotes.');
-    }
+    if (text.length > MAX_RECORD_LENGTH) throw this.#tooLong();
     this.#rest = text;
   }
 
   *end(): Generator<CsvRecord> {
     const record = this.#record(this.#rest);
     if (record) yield record;
+  }
+
+  #tooLong(): UnreadableValues {
+    return new UnreadableValues(`line ${this.line}: the record has no end`, 'Close the quotes.');
   }
 
   #record(raw: string): CsvRecord | undefined {

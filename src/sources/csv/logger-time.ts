@@ -28,6 +28,8 @@ const GERMAN = ['DD.MM.YYYY HH:mm:ss.SSS', 'DD.MM.YYYY HH:mm:ss', 'DD.MM.YYYY HH
 const EXCEL_MS = Date.UTC(1899, 11, 30);
 const ENDS_WITH_OFFSET = /(?:[zZ]|[+-]\d{2}(?::?\d{2})?)$/;
 const DATE_LENGTH = 10;
+/** What a `Date` can say, and the days around it that a zone looks at; a cell may hold any number. */
+const MAX_WALL_MS = 8.64e15 - 2 * 86_400_000;
 
 type Format = (text: string) => number;
 
@@ -67,7 +69,7 @@ export class TimeReader {
     }
     // Without an offset the reader of ISO 8601 means UTC: that is what the clock on the wall shows.
     const wallMs = isIso ? parseIsoTime(text) : this.#wall(text);
-    return Number.isFinite(wallMs) ? this.#local.resolve(wallMs, afterMs, orAt) : undefined;
+    return Math.abs(wallMs) <= MAX_WALL_MS ? this.#local.resolve(wallMs, afterMs, orAt) : undefined;
   }
 
   #wall(text: string): number {

@@ -62,6 +62,9 @@ class LineParser {
   readonly #receiver: LineReceiver;
   readonly #tagFrom: string | undefined;
   #at = 0;
+  /** Line feeds before `#countedTo`, for the number of a line that is wrong. */
+  #feeds = 0;
+  #countedTo = 0;
   /** The measurement, or the value of the tag that was asked for. */
   #name: string | undefined;
   /** The last measurement and key, as written and as meant: neighbours are often of the same, and then nothing is cut out. */
@@ -284,9 +287,15 @@ class LineParser {
   }
 
   #unreadable(what: string): UnreadableValues {
-    const line = this.#text.slice(0, this.#at).split('\n').length;
+    // Counted on from the last fault: where every line has one, counting from the beginning is the square of the body.
+    for (;;) {
+      const feed = this.#text.indexOf('\n', this.#countedTo);
+      if (feed < 0 || feed >= this.#at) break;
+      this.#feeds++;
+      this.#countedTo = feed + 1;
+    }
     return new UnreadableValues(
-      `line ${line}: ${what}`,
+      `line ${this.#feeds + 1}: ${what}`,
       'Send lines of the InfluxDB line protocol: measurement field=1.5 1700000000000000000.',
     );
   }

@@ -1,0 +1,74 @@
+import { describe, expect, it } from 'vitest';
+import { ByteWriter } from '../../src/buffer/format/bytes.ts';
+import { readLogRow } from '../../src/buffer/format/log-row.ts';
+import { unpackRanges } from '../../src/buffer/format/settled-ranges.ts';
+import { processTokenAnswer } from '../../src/platform/grants/token-answer.ts';
+import { readCsv } from '../../src/sources/csv/csv.ts';
+import { TimeReader } from '../../src/sources/csv/logger-time.ts';
+import { parseLineProtocol } from '../../src/sources/push/line-protocol.ts';
+
+/** Bytes with their checksum, as a disk would have to forge them. */
+function sealed(write: (writer: ByteWriter) => void): Uint8Array {
+  const writer = new ByteWriter();
+  writer.reset(4);
+  write(writer);
+  return writer.seal().slice();
+}
+
+describe('what scripts/fuzz found', () => {
+  it('a hundred thousand lines that are none are each told with its number, at the cost of one look at the body', () => {
+    const lines = 100_000;
+    const numbers: number[] = [];
+    parseLineProtocol('a\n'.repeat(lines), 1, {
+      number: () => {},
+      wrong: () => {},
+      endOfLine: () => {},
+      unreadable: ({ message }) => numbers.push(Number(/\d+/.exec(message)![0])) > 0,
+    });
+    expect(numbers.length).toBe(lines);
+    expect(numbers.every((number, at) => number === at + 1)).toBe(true);
+  });
+
+  it('a day beyond what a date can say is no time of a logger', () => {
+    const reader = new TimeReader({ zone: 'Europe/Berlin', format: 'excel' });
+    expect(reader.read('124891890')).toBeUndefined();
+    expect(reader.read('-1e300')).toBeUndefined();
+    expect(reader.read('46347.5')).toEqual({ timeMs: Date.UTC(2026, 10, 21, 11) });
+  });
+
+  it('a record of CSV that is too long is refused in however many pieces it comes', async () => {
+    const bytes = Buffer.from(`time,flow\n1,${'2'.repeat(70_000)}\n`);
+    for (const pieces of [[bytes], [bytes.subarray(0, 60_000), bytes.subarray(60_000)]]) {
+      const lines: number[] = [];
+      const reading = (async () => {
+        for await (const { line } of readCsv(asyncOf(pieces))) lines.push(line);
+      })();
+      await expect(reading).rejects.toThrow('line 2: the record has no end');
+      expect(lines).toEqual([1]);
+    }
+  });
+
+  it('a number of settled ranges that cannot be is damage, and no allocation', () => {
+    const bytes = sealed((writer) => writer.varint(2 ** 40));
+    expect(() => unpackRanges(bytes)).toThrow(expect.objectContaining({ code: 'store.damaged' }));
+  });
+
+  it('digits that no value of the log has are damage, and no value that is no number', () => {
+    const row = (form: number) =>
+      sealed((writer) => {
+        for (const each of [1, 0, 0, 0, 1, 0, 0, form, 0, 5]) writer.byte(each);
+      });
+    expect(readLogRow(row(12)).values.length).toBe(1);
+    expect(() => readLogRow(row(13))).toThrow(expect.objectContaining({ code: 'store.damaged' }));
+  });
+
+  it('the type of an answer that is no token comes into the log on one line, bounded, visible and without secrets', () => {
+    const answer = { status: 200, header: () => `text/hunter-2\u0085\u009b31m${'x'.repeat(9_000)}`, text: '' };
+    const read = () => processTokenAnswer(answer, { grant: 'password', sent: ['hunter-2'], wallMs: 0 });
+    expect(read).toThrow(/^the token endpoint answered 200, but not in JSON \(text\/\[…\] ?31mx{10,190}\)$/u);
+  });
+});
+
+async function* asyncOf(pieces: readonly Buffer[]): AsyncGenerator<Buffer> {
+  yield* pieces;
+}

@@ -1,0 +1,82 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import {
+  type Arbitrary,
+  assert,
+  asyncProperty,
+  constantFrom,
+  integer,
+  json,
+  oneof,
+  string,
+  tuple,
+  uint8Array,
+} from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { TARGETS } from './targets.ts';
+
+/** TAGFERRY_FUZZ: inputs made for each parser; TAGFERRY_SEED: other ones. What found something is kept below, or in the corpus. */
+const RUNS = Number(process.env.TAGFERRY_FUZZ ?? 400);
+const SEED = Number(process.env.TAGFERRY_SEED ?? 20_261_122);
+
+/** What `scripts/fuzz --save` went through: a line is an input as JSON text, a character a byte. */
+function corpusOf(name: string): Buffer[] {
+  const path = join(import.meta.dirname, `corpus/${name}.jsonl`);
+  if (!existsSync(path)) return [];
+  const lines = readFileSync(path, 'utf8')
+    .split('\n')
+    .filter((line) => line !== '');
+  return lines.map((line) => Buffer.from(JSON.parse(line) as string, 'latin1'));
+}
+
+/** An input with a part in another's place. */
+function spliced(known: readonly Buffer[]): Arbitrary<Buffer> {
+  const part = tuple(constantFrom(...known), integer({ min: 0, max: 2_048 }), integer({ min: 0, max: 64 }));
+  return tuple(part, part, uint8Array({ maxLength: 8 })).map(([[one, at, length], [other, from, more], bytes]) =>
+    Buffer.concat([
+      one.subarray(0, at % (one.length + 1)),
+      bytes,
+      other.subarray(from % (other.length + 1), (from % (other.length + 1)) + more),
+      one.subarray((at % (one.length + 1)) + length),
+    ]),
+  );
+}
+
+/** Anything at all, any JSON behind a first line of the parser's own, and what is known with parts exchanged. */
+function inputs(known: readonly Buffer[]): Arbitrary<Buffer> {
+  const heads = known.map((input) => input.subarray(0, input.indexOf(10) + 1));
+  return oneof(
+    { weight: 6, arbitrary: spliced(known) },
+    { weight: 1, arbitrary: uint8Array({ maxLength: 512 }).map((bytes) => Buffer.from(bytes)) },
+    { weight: 1, arbitrary: string({ unit: 'binary', maxLength: 128 }).map((text) => Buffer.from(text)) },
+    {
+      weight: 1,
+      arbitrary: tuple(constantFrom(...heads), json({ maxDepth: 5 })).map(([head, text]) =>
+        Buffer.concat([head, Buffer.from(text)]),
+      ),
+    },
+  );
+}
+
+describe.each(TARGETS.map((target) => [target.name, target] as const))('%s', (name, target) => {
+  const known = [...target.seeds.map((seed) => Buffer.from(seed)), ...corpusOf(name)];
+
+  it('bears its seeds and what searches went through', async () => {
+    expect(known.length).toBeGreaterThan(target.seeds.length);
+    for (const input of known) await expect(told(target.run, input)).resolves.toBeUndefined();
+  });
+
+  it(`bears ${RUNS} made inputs (seed ${SEED})`, async () => {
+    const bears = asyncProperty(inputs(known), async (input) => target.run(input));
+    await expect(assert(bears, { numRuns: RUNS, seed: SEED })).resolves.toBeUndefined();
+  });
+});
+
+/** What is thrown says at which input. */
+async function told(run: (bytes: Buffer) => void | Promise<void>, input: Buffer): Promise<void> {
+  try {
+    await run(input);
+  } catch (error) {
+    throw new Error(`at ${JSON.stringify(input.toString('latin1')).slice(0, 2_000)}`, { cause: error });
+  }
+}

@@ -1,0 +1,17 @@
+import type { FuzzTarget } from './target.ts';
+import { CONFIGURATION } from './targets/configuration.ts';
+import { PLANT_VALUES } from './targets/plant-values.ts';
+import { PLATFORM_WORDS } from './targets/platform-words.ts';
+import { PUSHED_VALUES } from './targets/pushed-values.ts';
+import { REACTIONS } from './targets/reactions.ts';
+import { STORED_ROWS } from './targets/stored-rows.ts';
+
+/** Every parser that meets the outside. */
+export const TARGETS: readonly FuzzTarget[] = [
+  ...PUSHED_VALUES,
+  ...PLANT_VALUES,
+  ...CONFIGURATION,
+  ...PLATFORM_WORDS,
+  ...REACTIONS,
+  ...STORED_ROWS,
+];

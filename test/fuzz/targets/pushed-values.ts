@@ -1,0 +1,148 @@
+import { TagferryError } from '../../../src/base/errors.ts';
+import type { ValueColumns } from '../../../src/buffer/format/value-columns.ts';
+import type { Draft } from '../../../src/sources/draft.ts';
+import { UnreadableValues } from '../../../src/sources/problem-list.ts';
+import { addJsonValue, readJsonBody, readNdjsonBody } from '../../../src/sources/push/json-values.ts';
+import { msOfPrecision, PRECISIONS } from '../../../src/sources/push/line-protocol.ts';
+import { readLineProtocol } from '../../../src/sources/push/line-values.ts';
+import { makeDoor, tagOf } from '../../sources/sink-double.ts';
+import { demandSame, type FuzzTarget, headAndRest } from '../target.ts';
+
+const TAGS = new Map([
+  ['FT-101', tagOf('FT-101', 881, [{ key: 'flow' }, { key: 'temperature' }])],
+  ['Füllstand', tagOf('Füllstand', 2, [{ key: 'level' }])],
+]);
+const door = makeDoor(TAGS);
+const other = makeDoor(TAGS);
+const MAX_VALUES = 1_000;
+
+const isOurs = (error: unknown) => error instanceof TagferryError;
+
+/** Rows of what was taken, or that nothing was. */
+function rowsOf(draft: Draft, read: () => void): { rows: unknown[]; refused: number } | 'refused' {
+  try {
+    read();
+    const { length, series, timeMs, value, flags }: ValueColumns = draft.finish();
+    const rows = Array.from({ length }, (_, at) => [series[at], timeMs[at], value[at], flags[at]]);
+    return { rows, refused: draft.problems.count };
+  } catch (error) {
+    if (isOurs(error)) return 'refused';
+    throw error;
+  }
+}
+
+/** As JSON.parse and the checks of one value alone understand a body: what the shipped reader does in one walk over bytes. */
+function plainly(draft: Draft, text: string): void {
+  const body: unknown = parsed(text);
+  if (typeof body !== 'object' || body === null || Object.keys(body).join() !== 'values')
+    throw new UnreadableValues('');
+  const { values } = body as { values: unknown };
+  if (!Array.isArray(values)) throw new UnreadableValues('');
+  for (const item of values) addJsonValue(draft, item);
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new UnreadableValues('');
+  }
+}
+
+function utf8(bytes: Buffer): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  } catch {
+    throw new UnreadableValues('');
+  }
+}
+
+/** Bodies that only the shipped reader refuses: a name twice, or more in a value than any value has. */
+function isNarrower(text: string): boolean {
+  const names = [...text.matchAll(/"((?:[^"\\]|\\.)*)"\s*:/g)].map((match) => match[1]);
+  return (
+    names.some((name) => name!.includes('\\')) ||
+    names.filter((name) => name === 'values').length > 1 ||
+    names.length > 60
+  );
+}
+
+const ITEM = '{"tag":"FT-101","key":"flow","value":12.5,"timestamp":"2026-11-21T00:00:00.000Z","status":"good"}';
+const BY_ASSET = '{"asset":7,"key":"flow","unit":12,"group":"process","value":-0.001,"timestamp":1700000000000}';
+
+const jsonBody: FuzzTarget = {
+  name: 'json-body',
+  seeds: [
+    `{"values":[${ITEM}]}`,
+    `{"values":[${ITEM},${BY_ASSET},${ITEM}]}`,
+    ' {"values" : [ {"value":1e3,"tag":"F\\u0054-101","key":"flow"} ] } ',
+    '{"values":[]}',
+    '{"values":[{"tag":"Füllstand","key":"level","value":1,"unit":{"code":"bar"}}]}',
+  ],
+  run(bytes) {
+    const draft = door.intake.draft({ maxValues: MAX_VALUES });
+    const found = rowsOf(draft, () => readJsonBody(bytes, draft));
+    const slow = other.intake.draft({ maxValues: MAX_VALUES });
+    const wanted = rowsOf(slow, () => plainly(slow, utf8(bytes)));
+    if (found === 'refused' && wanted !== 'refused' && isNarrower(utf8(bytes))) return;
+    demandSame('what JSON.parse takes and what is taken', found, wanted);
+  },
+};
+
+const ndjson: FuzzTarget = {
+  name: 'ndjson',
+  seeds: [`${ITEM}\n${BY_ASSET}\n`, `\n${ITEM}\r\n\n${ITEM}`, `${ITEM}\nx\n{"tag":1}\n${BY_ASSET}`],
+  run(bytes) {
+    const draft = door.intake.draft({ maxValues: MAX_VALUES });
+    const found = rowsOf(draft, () => readNdjsonBody(bytes, draft));
+    const slow = other.intake.draft({ maxValues: MAX_VALUES });
+    const wanted = rowsOf(slow, () => {
+      for (const line of utf8(bytes).split('\n')) {
+        if (/^[ \t\r]*$/.test(line)) continue;
+        addJsonValue(slow, parsed(line));
+      }
+    });
+    if (!(found === 'refused' && wanted !== 'refused' && isNarrower(utf8(bytes)))) {
+      demandSame('what JSON.parse takes line by line and what is taken', found, wanted);
+    }
+    // In part: what stands on a line that reads by itself is taken, whatever stands on the others.
+    const part = door.intake.draft({ isPartial: true, maxValues: MAX_VALUES });
+    rowsOf(part, () => readNdjsonBody(bytes, part));
+  },
+};
+
+/** The first line: unit of the times, the Influx tag that names the tag, and whether the body is taken in part. */
+const lineProtocol: FuzzTarget = {
+  name: 'line-protocol',
+  seeds: [
+    'ns\nFT-101 flow=12.5,temperature=20i 1700000000000000000\nFT-101 flow=1\n',
+    'ms name\nplant,host=gw,name=FT-101 flow=-0.5,temperature=1e3 1700000000000\n',
+    's part\nFT-101 flow=t\n# a comment\nF\\ T flow="a \\" b",temperature=2u 1700000000\r\n',
+    'part\na\nFT-101 flow=1\nb c\n',
+    'us\nFüllstand level=1 1700000000000000\n',
+  ],
+  run(bytes) {
+    const { head, rest } = headAndRest(bytes);
+    const words = head.split(' ');
+    const precision = words.find((word) => PRECISIONS.includes(word));
+    const options = {
+      msOfUnit: msOfPrecision(precision ?? null)!,
+      isUnitGuessed: precision === undefined,
+      tagFrom: words.includes('name') ? 'name' : undefined,
+    };
+    const isPartial = words.includes('part');
+    const taken = (body: Buffer, from: typeof door) => {
+      const draft = from.intake.draft({ isPartial, maxValues: MAX_VALUES });
+      return rowsOf(draft, () => readLineProtocol(body, options, draft));
+    };
+    // A comment before all is what the short way declines: the same lines go the long way.
+    if (rest[0] === 0xef) return;
+    demandSame(
+      'the short way and the parser',
+      taken(rest, door),
+      taken(Buffer.concat([Buffer.from('#\n'), rest]), other),
+    );
+  },
+};
+
+export const PUSHED_VALUES = [jsonBody, ndjson, lineProtocol];
