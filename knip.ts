@@ -25,7 +25,7 @@ export default {
   ],
   project: ['src/**/*.{ts,tsx}!', 'scripts/**/*.ts', 'test/**/*.ts'],
   // modbus-serial loads it for serial lines.
-  ignoreDependencies: ['serialport', 'uplot'],
+  ignoreDependencies: ['serialport'],
   ignoreExportsUsedInFile: process.argv.includes('--production'),
   // Programs of the machine.
   exclude: ['binaries'],

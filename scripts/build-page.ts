@@ -10,6 +10,7 @@ import { build } from 'rolldown';
  * Every file but the page itself has the hash of its content in its name, so that it may be kept for ever, and lies there plain, as gzip and
  * as Brotli: the gateway compresses nothing. `--stale`: only where a source is newer than what was built.
  */
+const LOG_MEANINGS = 'tagferry:log-meanings';
 const root = join(import.meta.dirname, '..');
 const source = join(root, 'src/page');
 const [flag, ...rest] = process.argv.slice(2);
@@ -17,12 +18,24 @@ const folder = resolve((flag === '--stale' ? rest[0] : flag) ?? join(root, 'dist
 const pages = readdirSync(source).filter((name) => existsSync(join(source, name, 'index.html')));
 if (flag !== '--stale' || isStale()) for (const page of pages) await buildPage(page);
 
+/** What docs/logs.md says of each event, as a module. */
+function logMeanings(): string {
+  const page = readFileSync(join(root, 'docs/logs.md'), 'utf8');
+  const plain = (text: string) => text.trim().replaceAll(/[`*]|\[([^\]]+)\]\([^)]*\)/g, '$1');
+  const rows = [...page.matchAll(/^\| `([a-z_]+\.[a-z0-9_]+)` \| [^|]+ \| ([^|]+) \|(.*)\|$/gm)];
+  const meanings = rows.map(([, event, meaning, action]) => [
+    event,
+    { meaning: plain(meaning!), action: plain(action!) },
+  ]);
+  return `export const LOG_MEANINGS = JSON.parse(${JSON.stringify(JSON.stringify(Object.fromEntries(meanings)))});`;
+}
+
 function isStale(): boolean {
   const built = pages.map((page) => join(folder, page, 'index.html'));
   if (!built.every(existsSync)) return true;
   const builtMs = Math.min(...built.map((file) => statSync(file).mtimeMs));
   // The page's words and types come from other rooms, too, but seldom; the lock file says which libraries.
-  const files = ['src/page', 'src/base', 'src/ops'].flatMap((from) =>
+  const files = ['src/page', 'src/base', 'src/ops', 'docs'].flatMap((from) =>
     readdirSync(join(root, from), { recursive: true, withFileTypes: true })
       .filter((entry) => entry.isFile())
       .map((entry) => join(entry.parentPath, entry.name)),
@@ -38,6 +51,13 @@ async function buildPage(page: string): Promise<void> {
     input: join(source, page, 'main.tsx'),
     platform: 'browser',
     write: false,
+    plugins: [
+      {
+        name: 'log-meanings',
+        resolveId: (id) => (id === LOG_MEANINGS ? `\0${id}` : null),
+        load: (id) => (id === `\0${LOG_MEANINGS}` ? logMeanings() : null),
+      },
+    ],
     tsconfig: join(source, 'tsconfig.json'),
     transform: { target: 'es2022' },
     output: { format: 'esm', minify: true, comments: { legal: true, annotation: false, jsdoc: false } },

@@ -22,6 +22,11 @@ export class RecentLines {
   #written = 0;
   readonly #waiting = new Set<() => void>();
 
+  /** How many were kept ever. */
+  get written(): number {
+    return this.#written;
+  }
+
   /** Keeps one line of JSON, without its line feed; a long one shortened, and JSON still. */
   add(line: string): void {
     this.#lines[this.#written++ % MAX_LINES] = shortened(line);

@@ -6,11 +6,12 @@ import { writeBundle } from './doctor/bundle.ts';
 import { beginConsultation } from './doctor/consultation.ts';
 import type { CheckLine } from './doctor/finding.ts';
 import { lineText } from './doctor/line-text.ts';
-import { runSteps } from './doctor/steps.ts';
+import { INWARD_STEPS, runSteps } from './doctor/steps.ts';
 
 interface Flags {
   json?: boolean;
   bundle?: string;
+  inward?: boolean;
 }
 
 /** Adds `tagferry doctor`: the installation, step by step. */
@@ -19,12 +20,13 @@ export function define(program: Command): void {
     .command('doctor')
     .description('check the installation step by step and say what to do about each failure')
     .option('--json', 'print the lines as JSON')
+    .option('--inward', 'ask nobody outside this machine: neither the platform nor the network')
     .option('--bundle <file>', 'write an archive (tar.gz) for support: redacted configuration, status, logs')
     .addHelpText('after', '\nExit status 1 where a line is a failure. Warnings do not count.')
     .action(async (flags: Flags) => {
       const consultation = await beginConsultation(program.opts<{ config?: string }>().config, process.env, version());
       const say = (found: readonly CheckLine[]) => print(found.map(lineText).join('\n'));
-      const steps = await runSteps(consultation, flags.json ? undefined : say);
+      const steps = await runSteps(consultation, flags.json ? undefined : say, flags.inward ? INWARD_STEPS : undefined);
       // For the one who looks through the service's eyes.
       if (consultation.isService) return print(JSON.stringify(steps));
       const lines = Object.values(steps).flat();

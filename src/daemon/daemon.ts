@@ -116,7 +116,7 @@ export class Daemon {
   }
 
   async start(): Promise<void> {
-    const { clock, configuration, log, onDecommissioned, recentLines, version } = this.#options;
+    const { clock, configuration, directory, environment, log, onDecommissioned, recentLines, version } = this.#options;
     const buffer = await this.#openStores();
     if (!buffer) return;
     await this.#files.started(configuration);
@@ -127,6 +127,8 @@ export class Daemon {
       buffer,
       platform: this.#platform,
       files: this.#files,
+      directory,
+      environment,
       metrics: this.#metrics,
       recentLines,
       controlPath: this.#controlPath,

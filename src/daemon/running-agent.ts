@@ -26,8 +26,10 @@ import type { Uplink } from '../uplink/uplink.ts';
 import type { BufferFlow } from './buffer-flow.ts';
 import { certificateFiles } from './certificate-files.ts';
 import type { ConfigurationState } from './configuration-state.ts';
+import { runDoctor } from './doctor-program.ts';
 import { EventsFlow } from './events-flow.ts';
 import { LiveFlow } from './live-flow.ts';
+import { liveParts } from './live-parts.ts';
 import { operatorRoutes } from './operator-routes.ts';
 import { uplinkPace } from './pace.ts';
 import type { PlatformFlow } from './platform-flow.ts';
@@ -41,6 +43,9 @@ export interface RunningAgentOptions {
   buffer: BufferFlow;
   platform: PlatformFlow;
   files: ConfigurationState;
+  /** Of the configuration. */
+  directory: string | undefined;
+  environment: NodeJS.ProcessEnv;
   metrics: Metrics;
   /** What `log` said last. */
   recentLines?: RecentLines | undefined;
@@ -68,6 +73,7 @@ export class RunningAgent {
   readonly #addresses: PostAddresses;
   readonly #uplink: Uplink;
   readonly #sources: SourcesFlow;
+  readonly #live: LiveFlow;
   #ops: OpsServer | undefined;
   #control: ControlServer | undefined;
   readonly #rates: Rates;
@@ -97,7 +103,8 @@ export class RunningAgent {
       nowMs: () => eventNowMs(clock, client.platformClock, this.isReady),
     });
     this.#addresses = new PostAddresses(buffer.catalogue, settings.valuesPath, tags.tags.values());
-    const flows = { settings, clock, log, platform, metrics };
+    const onLiveDelivered = (waitedMs: number) => this.#live.sampler.delivered(waitedMs);
+    const flows = { settings, clock, log, platform, metrics, onLiveDelivered };
     const { outgoing } = buffer;
     this.#uplink = makeUplink({ ...flows, buffer: outgoing, access: this.#events.holds, addresses: this.#addresses });
     this.#uplink.onBack(() => this.#events.catchUp.readSoon());
@@ -120,6 +127,7 @@ export class RunningAgent {
       clock,
       log,
     });
+    this.#live = this.#makeLive();
   }
 
   /** The signal ends posting at once. */
@@ -134,10 +142,12 @@ export class RunningAgent {
     const { settings } = this.#configuration;
     const { buffer, clock, controlPath, log, metrics, onDecommissioned, platform, recentLines } = this.#options;
     if (settings.opsListen) {
-      const { page, live } = this.#live();
+      const { page, live, doctor, sampler } = this.#live;
+      sampler.start();
       const sources: OpsSources = {
         page,
         live,
+        doctor,
         health: () => this.#health(),
         readiness: () => this.#readiness(),
         status: () => this.status(),
@@ -171,10 +181,34 @@ export class RunningAgent {
     await this.#control.start();
   }
 
-  #live(): LiveFlow {
-    const { clock, log, startedWallMs, version } = this.#options;
-    const status = () => this.status();
-    return new LiveFlow({ version, startedWallMs, status, refreshQuota: () => this.#quota.refresh(), clock, log });
+  #makeLive(): LiveFlow {
+    const { buffer, clock, log, metrics, platform, recentLines, startedWallMs, version } = this.#options;
+    const parts = liveParts({
+      buffer,
+      events: this.#events,
+      metrics,
+      sources: this.#sources,
+      uplink: this.#uplink,
+      tags: () => this.#configuration.tags,
+      valuesPath: () => this.#configuration.settings.valuesPath,
+    });
+    return new LiveFlow({
+      ...parts,
+      version,
+      startedWallMs,
+      status: () => this.status(),
+      refreshQuota: () => this.#quota.refresh(),
+      standing: () => ({
+        ...this.#counters(),
+        backlog: buffer.bufferedValues,
+        requests: platform.budget.stats().minuteUsed,
+        isOut: !['online', 'resting'].includes(this.state()),
+      }),
+      recentLines,
+      runDoctor: () => runDoctor(this.#options.directory, this.#options.environment),
+      clock,
+      log,
+    });
   }
 
   /** What is in force. */
@@ -206,6 +240,7 @@ export class RunningAgent {
   }
 
   async stopOperations(step: StopStep): Promise<void> {
+    this.#live.sampler.stop();
     await step('control', this.#control?.stop());
     await step('ops', this.#ops?.stop());
   }

@@ -14,6 +14,7 @@ import type { Settings } from '../config/settings.ts';
 import type { Source, Tags } from '../config/tags.ts';
 import { Gate } from '../sources/gate.ts';
 import { Intake } from '../sources/intake.ts';
+import { LastReadings } from '../sources/last-readings.ts';
 import { type Point, pointsOf } from '../sources/points.ts';
 import { HttpPush, type PushRules } from '../sources/push/http-push.ts';
 import type { SourceFacts } from '../sources/source-facts.ts';
@@ -58,6 +59,8 @@ interface Running {
 export class SourcesFlow {
   readonly #options: SourcesFlowOptions;
   readonly intake: Intake;
+  /** For people who look. */
+  readonly readings = new LastReadings((series) => this.intake.isOfTag(series));
   #tags: Tags;
   #settings: Settings;
   #byInstrumentation: boolean;
@@ -76,6 +79,7 @@ export class SourcesFlow {
     this.#settings = options.settings;
     this.#byInstrumentation = namesInstrumentation(options.settings.valuesPath);
     this.intake = new Intake({
+      readings: this.#keptReadings,
       catalogue: buffer.catalogue,
       tags: tags.tags,
       byInstrumentation: this.#byInstrumentation,
@@ -87,6 +91,11 @@ export class SourcesFlow {
       countAhead: (source, values) => this.#sayAhead(source, values),
     });
     buffer.isKept = (series) => this.intake.isOfTag(series);
+  }
+
+  /** Nothing is kept where no page shows it. */
+  get #keptReadings(): LastReadings | undefined {
+    return this.#options.settings.opsListen ? this.readings : undefined;
   }
 
   /** Counted each time, said once a source: its clock will not be set by a line in our log. */
@@ -189,6 +198,7 @@ export class SourcesFlow {
     this.intake.replaceTags(tags.tags, this.#byInstrumentation);
     this.intake.setMaxSeries(maxSeries(settings));
     if (this.#state === 'open') await this.#follow();
+    this.readings.forgetOthers();
   }
 
   async #follow(): Promise<void> {
@@ -225,7 +235,8 @@ export class SourcesFlow {
     const { buffer, clock, log, countIngested } = this.#options;
     const { committer: sink, stamps } = buffer;
     const countAhead = (source: string, values: number) => this.#sayAhead(source, values);
-    return new Gate({ source: name, timeFrom, sink, stamps, clock, log, countIngested, countAhead });
+    const readings = this.#keptReadings;
+    return new Gate({ source: name, timeFrom, sink, stamps, clock, log, countIngested, countAhead, readings });
   }
 
   #contextOf(source: Source, gate: Gate): SourceContext<never, never> {

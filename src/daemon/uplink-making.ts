@@ -18,14 +18,19 @@ export interface UplinkMakingOptions {
   clock: Clock;
   log: Logger;
   metrics: Metrics;
+  /** How long live values had waited. */
+  onLiveDelivered?(waitedMs: number): void;
 }
 
 /** The uplink over a buffer that is open, counted in the metrics. */
-export function makeUplink({ settings, platform, metrics, ...parts }: UplinkMakingOptions): Uplink {
+export function makeUplink({ settings, platform, metrics, onLiveDelivered, ...parts }: UplinkMakingOptions): Uplink {
   const { client, budget } = platform;
   const hooks = {
     posted: (outcome: string) => metrics.posts.inc({ outcome }),
-    delivered: (values: number) => metrics.delivered.inc({}, values),
+    delivered: (values: number, waitedMs: number | undefined) => {
+      metrics.delivered.inc({}, values);
+      if (waitedMs !== undefined) onLiveDelivered?.(waitedMs);
+    },
     quarantined: (reason: string, values: number) => metrics.quarantined.inc({ reason }, values),
   };
   return new Uplink(

@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Clock } from '../base/clock.ts';
+import { messageOf } from '../base/errors.ts';
 import type { CertificateFiles } from '../base/inbound/certificate.ts';
 import { hostRule } from '../base/inbound/host-rule.ts';
 import { InboundServer } from '../base/inbound/inbound-server.ts';
@@ -8,6 +9,7 @@ import { SharedToken } from '../base/inbound/shared-token.ts';
 import { isLocalAddress, type ListenAddress } from '../base/listen.ts';
 import type { Logger } from '../base/logger.ts';
 import type { Settings } from '../config/settings.ts';
+import type { DoctorRun } from './live/doctor-run.ts';
 import type { Sight } from './live/live-events.ts';
 import type { LiveStream } from './live/live-stream.ts';
 
@@ -30,6 +32,7 @@ export interface OpsSources {
   metrics(): Promise<{ contentType: string; text: string }>;
   page: PageFiles;
   live: Pick<LiveStream, 'open' | 'stop'>;
+  doctor: Pick<DoctorRun, 'report'>;
 }
 
 /** Who may see what; a reload changes it. Without OPS_TOKEN the status is shown on loopback and sockets alone. */
@@ -45,7 +48,15 @@ export interface OpsServerOptions {
 
 const LIMITS = { connections: 64, headerBytes: 8_192, requestMs: 10_000, keepAliveMs: 5_000, stopMs: 1_000 };
 
-const PATHS: ReadonlySet<string> = new Set(['/', '/healthz', '/readyz', '/status', '/metrics', '/live/stream']);
+const PATHS: ReadonlySet<string> = new Set([
+  '/',
+  '/healthz',
+  '/readyz',
+  '/status',
+  '/metrics',
+  '/live/stream',
+  '/live/doctor',
+]);
 
 /** Read-only: health, readiness, status and metrics for programs that watch, the page for people. */
 export class OpsServer {
@@ -123,8 +134,18 @@ export class OpsServer {
     // The page holds nothing of the plant: with the status of a refusal it is the form that asks for the token.
     if (path === '/') return page.answerPage(request, response, typeof sight === 'string' ? 200 : sight.status);
     if (typeof sight !== 'string') return this.#refuse(response, sight, path);
+    if (path === '/live/doctor') return this.#consult(response, sight);
     if (path === '/live/stream') live.open(request, response, new URLSearchParams(query), sight);
     else send(response, 200, await this.#sources.status());
+  }
+
+  async #consult(response: ServerResponse, sight: Sight): Promise<void> {
+    if (sight !== 'all') return send(response, 403, { error: 'the doctor is shown with OPS_TOKEN alone' });
+    try {
+      send(response, 200, await this.#sources.doctor.report());
+    } catch (error) {
+      send(response, 503, { error: messageOf(error) });
+    }
   }
 
   /** What the request may see of what the plant does, or why nothing. */

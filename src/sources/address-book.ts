@@ -182,6 +182,11 @@ export class AddressBook {
     return series;
   }
 
+  /** The series of a value that tags.yaml names; `undefined` where nothing was accepted for it yet. */
+  seriesIfOpen(tag: Tag, { key, group, unit }: TagValue): number | undefined {
+    return this.#catalogue.find(tag.asset, key, group, unit, this.bound(tag));
+  }
+
   /** Looks the slot's series up; `false` where it is not open. */
   #learn(slot: Slot): boolean {
     const series = this.#catalogue.find(slot.asset, slot.key, slot.group, slot.unit, slot.instrumentation);

@@ -16,6 +16,7 @@ import type { Logger } from '../base/logger.ts';
 import type { Note } from '../buffer/client/notes.ts';
 import { type Columns, STAMPED_HERE, STATUS_FLAGS, STATUS_MASK, ValueColumns } from '../buffer/format/value-columns.ts';
 import { aheadBeyondMs } from './ahead-times.ts';
+import type { LastReadings } from './last-readings.ts';
 import type { Point } from './points.ts';
 import { isSent, type LastSent, scaledOf } from './shaping.ts';
 import type { Stamps } from './stamps.ts';
@@ -44,6 +45,8 @@ export interface GateOptions {
   countIngested?: CountIngested;
   /** Of them: values whose own time lies more than a day ahead of a clock that can be trusted. */
   countAhead?: CountIngested;
+  /** For people who look. */
+  readings?: LastReadings | undefined;
   /** Values that may wait for the disk; 20,000 unless told. */
   maxWaiting?: number;
 }
@@ -106,7 +109,9 @@ export class Gate {
   take(point: Point, raw: number, timeMs?: number, quality?: Quality): boolean {
     const value = scaledOf(raw, point.shaping);
     if (!Number.isFinite(value)) return this.fail(point);
-    this.lastTakenMs = this.#batch().atMs;
+    const nowMs = this.#batch().atMs;
+    this.lastTakenMs = nowMs;
+    this.#options.readings?.take(point.series, value, raw, timeMs ?? Number.NaN, nowMs, quality === 'bad');
     for (const listen of this.#listeners) {
       listen({
         point,
@@ -137,6 +142,7 @@ export class Gate {
     const batch = this.#batch();
     this.lastTakenMs = batch.atMs;
     batch.columns.addAll(columns);
+    this.#options.readings?.takeAll(columns, batch.atMs);
     batch.ahead += countAheadOf(columns, batch.wallMs);
     this.#waiting += columns.length;
   }

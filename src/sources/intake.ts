@@ -3,6 +3,7 @@ import type { SeriesCatalogue } from '../buffer/series.ts';
 import type { Tag, TagValue } from '../config/tags.ts';
 import { AddressBook } from './address-book.ts';
 import { Draft, type DraftOptions } from './draft.ts';
+import type { LastReadings } from './last-readings.ts';
 import type { Stamps } from './stamps.ts';
 import type { CountIngested, ValueSink } from './value-sink.ts';
 
@@ -15,6 +16,8 @@ export interface IntakeOptions {
   /** The one gate that gives times of arrival. */
   stamps: Stamps;
   clock: Clock;
+  /** For people who look. */
+  readings?: LastReadings | undefined;
   /** How many series programs may open; without a bound where it is left out. */
   maxSeries?: number | undefined;
   /** Told after each commit. */
@@ -32,6 +35,7 @@ export class Intake {
   readonly #sink: ValueSink;
   readonly #stamps: Stamps;
   readonly #clock: Clock;
+  readonly #readings: LastReadings | undefined;
   readonly #countIngested: CountIngested;
   readonly #countAhead: CountIngested;
 
@@ -45,6 +49,7 @@ export class Intake {
     this.#sink = options.sink;
     this.#stamps = options.stamps;
     this.#clock = options.clock;
+    this.#readings = options.readings;
     this.#countIngested = options.countIngested ?? (() => {});
     this.#countAhead = options.countAhead ?? (() => {});
   }
@@ -74,6 +79,11 @@ export class Intake {
     return this.#book.openOfTag(tag, value);
   }
 
+  /** `undefined` where nothing was accepted for it yet. */
+  seriesIfOpen(tag: Tag, value: TagValue): number | undefined {
+    return this.#book.seriesIfOpen(tag, value);
+  }
+
   /**
    * Resolves with the number of values when they are all on disk. Throws `RefusedValues` before anything is stored,
    * or what the sink rejects with.
@@ -83,6 +93,7 @@ export class Intake {
     // The sink owns the columns from here on: their length is read before.
     const { length } = columns;
     if (length === 0) return 0;
+    this.#readings?.takeAll(columns, this.#clock.monotonicMs());
     await this.#sink.append(columns);
     this.#countIngested(source, length);
     if (draft.ahead > 0) this.#countAhead(source, draft.ahead);

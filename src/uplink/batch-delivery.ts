@@ -21,6 +21,8 @@ export interface BatchDelivery {
   readonly asset: number;
   readonly lane: 'live' | 'backlog';
   readonly kind: 'live' | 'backlog' | 'probe';
+  /** Monotonic, of the oldest live value of its asset when it was to be taken; left out for what takes none. */
+  readonly acceptedMs?: number | undefined;
   /** What a probe tries. */
   readonly probe: ProbeView | undefined;
   /** The one post that is tried while the platform is unavailable. */

@@ -207,7 +207,8 @@ export class Effects {
     deliveryLog.settled(delivery, slice, post);
     this.deliveredValues += slice.values;
     this.lastDeliveredMs = clock.wallMs();
-    hooks.delivered?.(slice.values);
+    const { acceptedMs } = delivery;
+    hooks.delivered?.(slice.values, acceptedMs === undefined ? undefined : clock.monotonicMs() - acceptedMs);
   }
 
   #credit(delivery: BatchDelivery, { slice, post }: Effect & { do: 'credit' }): Promise<undefined> | undefined {

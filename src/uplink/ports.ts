@@ -86,7 +86,8 @@ export interface PostBudget {
 /** Called as things happen: for metrics. */
 export interface UplinkHooks {
   posted?(outcome: string): void;
-  delivered?(values: number): void;
+  /** `waitedMs`: since the oldest live value of the batch was accepted; `undefined` for a batch of the backlog alone. */
+  delivered?(values: number, waitedMs: number | undefined): void;
   /** `reason` is the status with which the platform refused them. */
   quarantined?(reason: string, values: number): void;
 }

@@ -65,7 +65,7 @@ export class Sender {
 
   /** Runs the decision to its end. Rejects only where the store is gone while the agent stops. What the planner must see at once has changed when it returns a promise. */
   async perform(decision: PostDecision): Promise<void> {
-    const { effects, schedule } = this.#parts;
+    const { buffer, effects, schedule } = this.#parts;
     if (decision.do === 'slice') {
       const delivery = schedule.named(decision.delivery.name);
       if (!delivery) return;
@@ -75,7 +75,8 @@ export class Sender {
     const { take, kind, trial, probe } = decision;
     const name = `${this.#run}-${++this.#batches}`;
     const state = { kind: 'taking', after: 'next' } as const;
-    const delivery: BatchDelivery = { name, asset: take.asset, lane: take.lane, kind, probe, trial, state };
+    const acceptedMs = take.lane === 'live' ? buffer.lanes().get(take.asset)?.oldestLiveAtMs : undefined;
+    const delivery: BatchDelivery = { name, asset: take.asset, lane: take.lane, kind, acceptedMs, probe, trial, state };
     schedule.begin(delivery);
     if (kind === 'probe') schedule.occupyBoth(delivery);
     const batch = await this.#take(delivery, decision);

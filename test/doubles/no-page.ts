@@ -4,4 +4,5 @@ import { PageFiles } from '../../src/base/inbound/page-files.ts';
 export const noPage = {
   page: new PageFiles(new URL('nowhere/', import.meta.url)),
   live: { open: () => {}, stop: () => {} },
+  doctor: { report: () => Promise.reject(new Error('nobody asks')) },
 };

@@ -36,17 +36,18 @@ async function start(opsToken?: string, host = '127.0.0.1') {
     return [frame('now', { state: SECRET } as never)];
   };
   const live = new LiveStream({
-    feeds: { now: { begin: now, next: now } },
-    hello: () => ({ version: '1', gateway: 'gw', startedMs: 0, zone: { name: null, offsetMinutes: 0 } }),
+    feed: (topic) => (topic === 'now' ? { begin: now, next: now } : undefined),
+    hello: () => ({ version: '1', gateway: 'gw', startedWallMs: 0, zone: { name: null, offsetMinutes: 0 } }),
     position: () => ({ second: 0, line: 0 }),
     clock: systemClock,
     log: silentLogger(),
   });
   const health = () => ({ ok: true, problems: [], notes: [], session: null });
   const metrics = async () => ({ contentType: 'text/plain', text: '' });
+  const doctor = { report: async () => ({ atMs: 0, checks: [] }) };
   const page = new PageFiles(pathToFileURL(`${folder}/`));
   server = new OpsServer(
-    { health, readiness: health, status: () => ({}), metrics, page, live },
+    { health, readiness: health, status: () => ({}), metrics, page, live, doctor },
     {
       address: { host, port: 0 },
       access: { opsToken, opsHosts: undefined },

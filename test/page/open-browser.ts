@@ -5,6 +5,8 @@ import { type Browser, type BrowserContext, chromium, type Page } from 'playwrig
 export function openBrowser(): Promise<Browser> {
   // Root has no sandbox to stand in, containers have a small /dev/shm.
   const args = ['--no-sandbox', '--disable-dev-shm-usage', '--disable-gpu', '--disable-component-update'];
+  // A name of somebody else that points here, as in DNS rebinding.
+  args.push('--host-resolver-rules=MAP evil.example 127.0.0.1');
   return chromium.launch({ executablePath: '/usr/bin/chromium', args, timeout: 60_000 });
 }
 
@@ -36,4 +38,9 @@ export async function axeFindings(page: Page): Promise<string[]> {
     const { violations } = await axe.run();
     return violations.map(({ id, help, nodes }) => `${id}: ${help} (${nodes.length}, first ${nodes[0]?.html})`);
   });
+}
+
+/** By how much the page is wider than the screen. */
+export function sidewaysPixels(page: Page): Promise<number> {
+  return page.evaluate<number>('document.documentElement.scrollWidth - document.documentElement.clientWidth');
 }

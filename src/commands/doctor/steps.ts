@@ -24,6 +24,9 @@ const CHECKS: readonly [name: string, check: Check][] = [
   ['devices', checkDevices],
 ];
 
+/** What is looked at on this machine alone; of devices it is said what the running daemon knows. */
+export const INWARD_STEPS = ['eyes', 'configuration', 'state', 'clock', 'service', 'listener', 'devices'];
+
 /** Nothing that the service's eyes see better. */
 const OF_THE_MACHINE: ReadonlySet<string> = new Set(['clock', 'service']);
 

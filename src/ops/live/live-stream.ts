@@ -2,10 +2,10 @@
  * The page's stream (server-sent events): what is new goes to all who look once a second, put together once for all of them, so that many
  * cost what one costs. While nobody looks nothing is put together.
  *
- *   each second: what each topic has that is new ──► everyone who looks at that topic ──► tick, with an id
+ *   each second: what each subject has that is new ──► everyone who looks at it ──► tick, with an id
  *
- * The id says up to where a viewer has got it: the daemon's boot, the second, the line of the log, the topics. Who comes again with it
- * (`Last-Event-ID`) gets what it has missed; who comes from another boot, or looks at another topic, gets that from its beginning.
+ * The id says up to where a viewer has got it: the daemon's boot, the second, the line of the log, the subjects. Who comes again with it
+ * (`Last-Event-ID`) gets what it has missed; who comes from another boot, or looks at something else, gets that from its beginning.
  * A crash leaves nothing behind: the next boot has another name.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -24,16 +24,21 @@ interface Position {
   line: number;
 }
 
-/** One subject of the stream. Frames are written by `frame`. */
+type Frames = readonly string[] | Promise<readonly string[]>;
+
+/** One subject of the stream, while somebody looks at it. Frames are written by `frame`. */
 export interface Feed {
   /** For one who begins to look; `seen` where it has looked before: what it has got already is left out. */
-  begin(seen: Position | undefined): Promise<readonly string[]> | readonly string[];
-  /** What is new since the last call. Called once a second while somebody looks. */
-  next(): Promise<readonly string[]> | readonly string[];
+  begin(seen: Position | undefined): Frames;
+  /** What is new since the last call. Called once a second. */
+  next(): Frames;
+  /** Nobody looks any more. */
+  end?(): void;
 }
 
 export interface LiveStreamOptions {
-  feeds: Readonly<Record<Topic, Feed>>;
+  /** `of`: which one, where a topic has several. */
+  feed(topic: Topic, of: string | undefined): Feed | undefined;
   hello(): Omit<Hello, 'boot' | 'sight'>;
   /** Where the stream is now. */
   position(): Position;
@@ -43,16 +48,24 @@ export interface LiveStreamOptions {
 
 /** Beyond, who watches the agent by the same listener would find no place. */
 const MAX_VIEWERS = 40;
+/** A page looks at three or four. */
+const MAX_SUBJECTS = 8;
 const TICK_MS = 1_000;
 /** What only those who have shown OPS_TOKEN may see. */
-const FOR_ALL_SIGHT: ReadonlySet<Topic> = new Set<Topic>([]);
+const FOR_ALL_SIGHT: ReadonlySet<Topic> = new Set<Topic>(['events', 'log']);
+
+interface Looked {
+  feed: Feed;
+  isBusy: boolean;
+}
 
 export class LiveStream {
   readonly #options: LiveStreamOptions;
   /** Known to nobody before: two daemons on one machine, or one after the other, are told apart. */
   readonly #boot: string;
   readonly #viewers = new Set<Viewer>();
-  readonly #busy = new Set<Topic>();
+  /** By subject: `now`, `tag.12`. */
+  readonly #looked = new Map<string, Looked>();
   readonly #repeats = new Repeats();
   #cancel: (() => void) | undefined;
   #isStopped = false;
@@ -69,10 +82,6 @@ export class LiveStream {
 
   /** Answers a request for the stream; it goes on until the viewer leaves. */
   open(request: IncomingMessage, response: ServerResponse, query: URLSearchParams, sight: Sight): void {
-    const asked = new Set((query.get('of') ?? 'now').split(','));
-    const topics = new Set(
-      TOPICS.filter((topic) => asked.has(topic) && (sight === 'all' || !FOR_ALL_SIGHT.has(topic))),
-    );
     if (this.#viewers.size >= MAX_VIEWERS || this.#isStopped) {
       response.writeHead(503, { 'Content-Type': 'application/json', 'Cache-Control': 'no-store', 'Retry-After': '10' });
       response.end(`${JSON.stringify({ error: `${MAX_VIEWERS} look already, which is as many as may` })}\n`);
@@ -89,9 +98,11 @@ export class LiveStream {
       response.end();
       return;
     }
-    const viewer = new Viewer(response, topics, sight);
+    const asked = (query.get('of') ?? 'now').split(',').slice(0, MAX_SUBJECTS);
+    const subjects = new Set(asked.filter((subject) => this.#look(subject, sight)));
+    const viewer = new Viewer(response, subjects);
     this.#viewers.add(viewer);
-    response.once('close', () => this.#viewers.delete(viewer));
+    response.once('close', () => this.#leave(viewer));
     viewer.write(frame('hello', { ...this.#options.hello(), boot: this.#boot, sight }));
     void this.#begin(viewer, seenBy(request.headers['last-event-id'], this.#boot));
     this.#tickLater();
@@ -103,13 +114,35 @@ export class LiveStream {
     for (const viewer of this.#viewers) viewer.end();
   }
 
-  async #begin(viewer: Viewer, seen: Seen | undefined): Promise<void> {
-    for (const topic of viewer.topics) {
-      const frames = await this.#framesOf(topic, (feed) => feed.begin(seen?.topics.has(topic) ? seen : undefined));
-      viewer.begun.add(topic);
-      for (const each of frames) viewer.write(each);
+  /** Opens the subject's feed where nobody looks at it yet. Gives whether there is one for this viewer. */
+  #look(subject: string, sight: Sight): boolean {
+    const [name, of] = subject.split('.');
+    const topic = TOPICS.find((each) => each === name);
+    if (topic === undefined || (sight !== 'all' && FOR_ALL_SIGHT.has(topic))) return false;
+    if (this.#looked.has(subject)) return true;
+    const feed = this.#options.feed(topic, of);
+    if (feed) this.#looked.set(subject, { feed, isBusy: false });
+    return feed !== undefined;
+  }
+
+  #leave(viewer: Viewer): void {
+    this.#viewers.delete(viewer);
+    const rest = new Set([...this.#viewers].flatMap(({ subjects }) => [...subjects]));
+    for (const [subject, { feed }] of this.#looked) {
+      if (rest.has(subject)) continue;
+      this.#looked.delete(subject);
+      feed.end?.();
     }
-    viewer.write(this.#tick(viewer.topicsText));
+  }
+
+  async #begin(viewer: Viewer, seen: Seen | undefined): Promise<void> {
+    for (const subject of viewer.subjects) {
+      const from = seen?.subjects.has(subject) ? seen : undefined;
+      const frames = await this.#framesOf(subject, (feed) => feed.begin(from));
+      for (const each of frames) await viewer.writeInTurn(each);
+      viewer.begun.add(subject);
+    }
+    viewer.write(this.#tick(viewer.subjectsText));
   }
 
   #tickLater(): void {
@@ -123,46 +156,46 @@ export class LiveStream {
   }
 
   async #send(): Promise<void> {
-    // A store that takes its time over one topic does not keep the others back.
-    await Promise.all(TOPICS.map((topic) => this.#sendTopic(topic)));
+    // A store that takes its time over one subject does not keep the others back.
+    await Promise.all([...this.#looked].map(([subject, looked]) => this.#sendSubject(subject, looked)));
     const ticks = new Map<string, string>();
     for (const viewer of this.#viewers) {
-      const { topicsText } = viewer;
-      const tick = ticks.get(topicsText) ?? this.#tick(topicsText);
-      ticks.set(topicsText, tick);
+      const { subjectsText } = viewer;
+      const tick = ticks.get(subjectsText) ?? this.#tick(subjectsText);
+      ticks.set(subjectsText, tick);
       viewer.write(tick);
     }
   }
 
-  async #sendTopic(topic: Topic): Promise<void> {
-    const looking = [...this.#viewers].filter((viewer) => viewer.begun.has(topic));
-    if (looking.length === 0 || this.#busy.has(topic)) return;
-    this.#busy.add(topic);
-    try {
-      const frames = (await this.#framesOf(topic, (feed) => feed.next())).join('');
-      for (const viewer of looking) viewer.write(frames);
-    } finally {
-      this.#busy.delete(topic);
-    }
+  async #sendSubject(subject: string, looked: Looked): Promise<void> {
+    const looking = [...this.#viewers].filter((viewer) => viewer.begun.has(subject));
+    if (looking.length === 0 || looked.isBusy) return;
+    looked.isBusy = true;
+    const frames = (await this.#framesOf(subject, (feed) => feed.next())).join('');
+    looked.isBusy = false;
+    for (const viewer of looking) viewer.write(frames);
   }
 
-  /** A topic that breaks is said and left out; the others go on. */
-  async #framesOf(topic: Topic, ask: (feed: Feed) => ReturnType<Feed['next']>): Promise<readonly string[]> {
-    const { clock, feeds, log } = this.#options;
+  /** A subject that breaks is said and left out; the others go on. */
+  async #framesOf(subject: string, ask: (feed: Feed) => Frames): Promise<readonly string[]> {
+    const { clock, log } = this.#options;
+    const feed = this.#looked.get(subject)?.feed;
+    if (!feed) return [];
     try {
-      return await ask(feeds[topic]);
+      return await ask(feed);
     } catch (error) {
-      const count = this.#repeats.note(topic, clock.monotonicMs());
-      const fields = { event: 'ops.topic_failed', topic, error: messageOf(error), count };
+      const count = this.#repeats.note(subject, clock.monotonicMs());
+      const fields = { event: 'ops.topic_failed', topic: subject, error: messageOf(error), count };
       if (count !== undefined) log.warn(fields, 'a part of the page cannot be told now');
       return [];
     }
   }
 
-  #tick(topics: string): string {
+  #tick(subjects: string): string {
     const { clock, position } = this.#options;
     const { second, line } = position();
-    return `id: ${this.#boot}:${second}:${line}:${topics}\n${frame('tick', { atMs: clock.wallMs() })}`;
+    const tick = frame('tick', { atMs: clock.wallMs(), monotonicMs: Math.round(clock.monotonicMs()) });
+    return `id: ${this.#boot}:${second}:${line}:${subjects}\n${tick}`;
   }
 }
 
@@ -172,14 +205,14 @@ export function frame<Name extends LiveEventName>(name: Name, data: LiveEvents[N
 }
 
 interface Seen extends Position {
-  topics: ReadonlySet<string>;
+  subjects: ReadonlySet<string>;
 }
 
 /** What an id says, where it is of this boot. */
 function seenBy(id: string | string[] | undefined, boot: string): Seen | undefined {
-  const [of, second, line, topics = ''] = String(id ?? '').split(':');
+  const [of, second, line, subjects = ''] = String(id ?? '').split(':');
   const position = { second: Number(second), line: Number(line) };
   const isWhole = Number.isSafeInteger(position.second) && Number.isSafeInteger(position.line);
   if (of !== boot || !isWhole || position.second < 0 || position.line < 0) return undefined;
-  return { ...position, topics: new Set(topics.split('+')) };
+  return { ...position, subjects: new Set(subjects.split('+')) };
 }

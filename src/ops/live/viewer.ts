@@ -1,26 +1,24 @@
 import type { ServerResponse } from 'node:http';
-import type { Sight, Topic } from './live-events.ts';
 
 /** Who does not read so much meanwhile is ended, and comes again where it stopped. */
 const MAX_UNREAD_BYTES = 4 * 1024 * 1024;
+/** A beginning that is long waits for its reader beyond this. */
+const PAUSE_BYTES = 256 * 1024;
 
 /** One page that looks: a response that goes on until one of both ends it. */
 export class Viewer {
-  readonly topics: ReadonlySet<Topic>;
-  readonly sight: Sight;
+  /** `now`, `tag.12`: what it looks at. */
+  readonly subjects: ReadonlySet<string>;
+  /** As the ids of the stream name them. */
+  readonly subjectsText: string;
   readonly #response: ServerResponse;
-  /** Topics whose beginning it has got: what is new is for it from then on. */
-  readonly begun = new Set<Topic>();
+  /** Subjects whose beginning it has got: what is new is for it from then on. */
+  readonly begun = new Set<string>();
 
-  constructor(response: ServerResponse, topics: ReadonlySet<Topic>, sight: Sight) {
+  constructor(response: ServerResponse, subjects: ReadonlySet<string>) {
     this.#response = response;
-    this.topics = topics;
-    this.sight = sight;
-  }
-
-  /** The topics, as the ids of the stream name them. */
-  get topicsText(): string {
-    return [...this.topics].join('+');
+    this.subjects = subjects;
+    this.subjectsText = [...subjects].join('+');
   }
 
   write(frames: string): void {
@@ -28,6 +26,17 @@ export class Viewer {
     if (response.writableEnded || response.destroyed || frames === '') return;
     response.write(frames);
     if (response.writableLength > MAX_UNREAD_BYTES) response.destroy();
+  }
+
+  /** Resolves when there is room for more. */
+  async writeInTurn(frames: string): Promise<void> {
+    this.write(frames);
+    const response = this.#response;
+    if (response.writableLength < PAUSE_BYTES || response.destroyed) return;
+    await new Promise<void>((resolve) => {
+      response.once('drain', resolve);
+      response.once('close', resolve);
+    });
   }
 
   end(): void {

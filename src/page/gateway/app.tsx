@@ -1,13 +1,30 @@
 import { useEffect, useState } from 'preact/hooks';
 import { durationText } from '../../base/amounts.ts';
+import type { StatusReport } from '../../ops/status-report.ts';
+import { DoctorView } from './doctor-view.tsx';
+import { EventsView } from './events-view.tsx';
 import { FlowPicture } from './flow-picture.tsx';
+import { HeldView } from './held-view.tsx';
+import { HistoryView } from './history-view.tsx';
+import type { KnownTag } from './known-tags.ts';
+import { LogView } from './log-view.tsx';
 import type { Model } from './model.ts';
 import { NowView } from './now-view.tsx';
-import { placeOf, VIEWS, type View } from './place.ts';
+import { addressOf, placeOf, VIEWS, type View } from './place.ts';
+import { TagView } from './tag-view.tsx';
+import { TagsView } from './tags-view.tsx';
 import { TokenForm } from './token-form.tsx';
 import { useModel } from './use-model.ts';
 
-const TITLES: Record<View, string> = { now: 'Now' };
+const TITLES: Record<View, string> = {
+  now: 'Now',
+  history: 'History',
+  tags: 'Tags',
+  events: 'Events',
+  held: 'Held and refused',
+  log: 'Log',
+  doctor: 'Doctor',
+};
 
 export function App({ model }: { model: Model }) {
   useModel(model);
@@ -17,7 +34,9 @@ export function App({ model }: { model: Model }) {
     window.addEventListener('hashchange', follow);
     return () => window.removeEventListener('hashchange', follow);
   }, []);
-  const { hello, link, now } = model;
+  const { hello, link, now, tags } = model;
+  const tag = place.view === 'tags' && place.of !== undefined ? tags.named(place.of) : undefined;
+  useEffect(() => model.look(...subjectsOf(place.view, tag?.row)), [place.view, tag?.row]);
   if (link.kind === 'refused') return <TokenForm model={model} refusal={link} />;
   return (
     <>
@@ -32,18 +51,43 @@ export function App({ model }: { model: Model }) {
       {now && <FlowPicture now={now} />}
       <nav aria-label="views">
         {VIEWS.map((view) => (
-          <a key={view} href={`#${view}`} aria-current={view === place.view ? 'page' : undefined}>
+          <a key={view} href={addressOf(view)} aria-current={view === place.view ? 'page' : undefined}>
             {TITLES[view]}
           </a>
         ))}
       </nav>
       <main>
         <h2>{TITLES[place.view]}</h2>
-        {now ? <NowView model={model} now={now} /> : <p>Asking the gateway…</p>}
+        {now ? <Shown model={model} now={now} view={place.view} tag={tag} /> : <p>Asking the gateway…</p>}
       </main>
       <footer>{hello && `tagferry ${hello.version}`}</footer>
     </>
   );
+}
+
+/** What of the stream a view shows. */
+function subjectsOf(view: View, row: number | undefined): string[] {
+  if (view === 'tags') return row === undefined ? ['tags'] : ['tags', `tag.${row}`];
+  return view === 'events' || view === 'held' || view === 'log' ? [view] : [];
+}
+
+function Shown({ model, now, view, tag }: { model: Model; now: StatusReport; view: View; tag: KnownTag | undefined }) {
+  switch (view) {
+    case 'now':
+      return <NowView model={model} now={now} />;
+    case 'history':
+      return <HistoryView model={model} now={now} />;
+    case 'tags':
+      return tag ? <TagView model={model} tag={tag} /> : <TagsView model={model} />;
+    case 'events':
+      return <EventsView model={model} now={now} />;
+    case 'held':
+      return <HeldView model={model} now={now} />;
+    case 'log':
+      return <LogView model={model} />;
+    case 'doctor':
+      return <DoctorView model={model} />;
+  }
 }
 
 function State({ state }: { state: string }) {

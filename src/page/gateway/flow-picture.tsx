@@ -16,7 +16,7 @@ function Way({ links }: { links: FlowLink[] }) {
   return (
     <ol>
       {links.map((link, at) => (
-        <li key={link.to}>
+        <li key={link.to} aria-label={`${link.from} to ${link.to}`}>
           {at === 0 && <span class="node">{link.from}</span>}
           <span class={`link ${link.kind}`} title={link.why}>
             <strong>

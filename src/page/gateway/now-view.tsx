@@ -1,8 +1,8 @@
-import type { ComponentChildren } from 'preact';
 import { bytesText, counted, countText, durationText } from '../../base/amounts.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
 import { Copyable } from '../parts/copyable.tsx';
 import { Shape } from '../parts/shape.tsx';
+import { Card, Fact } from './card.tsx';
 import { failuresOf } from './failure.ts';
 import type { Model } from './model.ts';
 
@@ -42,24 +42,6 @@ function Failures({ now }: { now: StatusReport }) {
         </article>
       ))}
     </section>
-  );
-}
-
-function Card({ title, children }: { title: string; children: ComponentChildren }) {
-  return (
-    <section class="card">
-      <h3>{title}</h3>
-      <dl>{children}</dl>
-    </section>
-  );
-}
-
-function Fact({ name, children, bad = false }: { name: string; children: ComponentChildren; bad?: boolean }) {
-  return (
-    <div class={bad ? 'bad' : undefined}>
-      <dt>{name}</dt>
-      <dd>{children}</dd>
-    </div>
   );
 }
 

@@ -1,18 +1,22 @@
-/** Which of the page's views is looked at, as the address's fragment says: `#now`; it can be kept as a bookmark, and the browser goes back. */
+/** Which of the page's views is looked at, as the address's fragment says: `#/tags=FT-101%2Fflow`; it can be kept as a bookmark. */
 
-export const VIEWS = ['now'] as const;
+export const VIEWS = ['now', 'history', 'tags', 'events', 'held', 'log', 'doctor'] as const;
 export type View = (typeof VIEWS)[number];
 
 export interface Place {
   view: View;
-  /** What of it: the number of a tag, of an event. */
+  /** What of it: the name of a tag. */
   of: string | undefined;
 }
 
 export function placeOf(fragment: string): Place {
-  const [view, of] = fragment.replace(/^#/, '').split('=');
-  const known = VIEWS.find((each) => each === view);
-  return { view: known ?? 'now', of: known && of };
+  const [name, ...of] = fragment.replace(/^#\/?/, '').split('=');
+  const view = VIEWS.find((each) => each === name);
+  return { view: view ?? 'now', of: view && of.length > 0 ? decoded(of.join('=')) : undefined };
+}
+
+export function addressOf(view: View, of?: string): string {
+  return `#/${view}${of === undefined ? '' : `=${encodeURIComponent(of)}`}`;
 }
 
 const TOKEN = /^#token=([^&]+)(?:&(.*))?$/;
@@ -24,10 +28,14 @@ const TOKEN = /^#token=([^&]+)(?:&(.*))?$/;
 export function takeToken(): string | undefined {
   const match = TOKEN.exec(window.location.hash);
   if (!match) return undefined;
-  window.history.replaceState(null, '', `#${match[2] ?? 'now'}`);
+  window.history.replaceState(null, '', `#/${match[2] ?? 'now'}`);
+  return decoded(match[1]!);
+}
+
+function decoded(text: string): string {
   try {
-    return decodeURIComponent(match[1]!);
+    return decodeURIComponent(text);
   } catch {
-    return match[1];
+    return text;
   }
 }

@@ -1,0 +1,79 @@
+import { readFacts } from '../../reactions/event-facts.ts';
+import type { Inbox } from '../../webhook/inbox.ts';
+import { describeEvent, type InboxEvent, type ShownEvent } from '../../webhook/inbox-event.ts';
+import type { LiveEvent } from './live-events.ts';
+import { type Feed, frame } from './live-stream.ts';
+
+export interface EventsFeedParts {
+  inbox: {
+    list(query: { limit: number }): Promise<InboxEvent[]>;
+    show(id: number): Promise<ReturnType<Inbox['show']>>;
+  };
+  /** Requests to the webhook listener that were refused since the start, by why. */
+  rejected(): Record<string, number>;
+  /** Events since the start. */
+  received(): number;
+}
+
+const EVENTS = 50;
+/** Of an event's JSON, and of what is known of one action. */
+const MAX_CONTENT = 4_000;
+const MAX_DETAIL = 1_000;
+const MAX_JOURNAL = 20;
+
+/** The newest events of the inbox, each again when it or its journal has changed. */
+export function eventsFeed({ inbox, rejected, received }: EventsFeedParts): Feed {
+  let told = new Map<number, string>();
+  let counts = '';
+  const look = async (known: ReadonlyMap<number, string>) => {
+    const newest = await inbox.list({ limit: EVENTS });
+    const marks = new Map(newest.map((event) => [event.id, `${event.state} ${event.attempts}`]));
+    // One that runs has a journal that grows.
+    const changed = newest.filter(({ id, state }) => known.get(id) !== marks.get(id) || state === 'running');
+    const events: LiveEvent[] = [];
+    for (const { id } of changed) {
+      const event = await inbox.show(id);
+      if (event) events.push(liveEvent(event));
+    }
+    return { marks, events };
+  };
+  const eventsNow = (whole: boolean, events: LiveEvent[]) =>
+    frame('events', { whole, events, rejected: rejected(), received: received() });
+  return {
+    async begin() {
+      return [eventsNow(true, (await look(new Map())).events)];
+    },
+    async next() {
+      const { marks, events } = await look(told);
+      told = marks;
+      const now = JSON.stringify([rejected(), received()]);
+      if (events.length === 0 && now === counts) return [];
+      counts = now;
+      return [eventsNow(false, events)];
+    },
+  };
+}
+
+function liveEvent(event: ShownEvent): LiveEvent {
+  const { id, eventType, occurredAtMs, payload } = event;
+  const journal = event.journal.slice(-MAX_JOURNAL).map(({ detail = '', ...attempt }) => ({
+    reaction: attempt.reaction,
+    action: attempt.action,
+    outcome: attempt.outcome,
+    // What a command says last says most.
+    detail: detail.slice(-MAX_DETAIL),
+    durationMs: Math.round(attempt.durationMs),
+    atMs: attempt.atMs,
+  }));
+  const { object } = readFacts({ id, eventType, occurredAtMs, payload, envelope: envelopeOf(payload), progress: [] });
+  return { ...describeEvent(event), object, content: payload.slice(0, MAX_CONTENT), journal };
+}
+
+function envelopeOf(payload: string): Record<string, unknown> {
+  try {
+    const parsed: unknown = JSON.parse(payload);
+    return typeof parsed === 'object' && parsed !== null ? (parsed as Record<string, unknown>) : {};
+  } catch {
+    return {};
+  }
+}

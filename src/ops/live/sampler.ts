@@ -1,0 +1,62 @@
+import type { Clock } from '../../base/clock.ts';
+import { History } from './history.ts';
+
+/** How it stands now; counters since the start. */
+export interface Standing {
+  ingested: number;
+  delivered: number;
+  backlog: number;
+  requests: number;
+  isOut: boolean;
+}
+
+const EVERY_MS = 1_000;
+
+/** Writes a row of history each second, from the start to the end of the agent. */
+export class Sampler {
+  readonly history = new History();
+  readonly #look: () => Standing;
+  readonly #clock: Clock;
+  #before = { ingested: 0, delivered: 0 };
+  #waited = { sumMs: 0, count: 0 };
+  #cancel: () => void = () => {};
+
+  constructor(look: () => Standing, clock: Clock) {
+    this.#look = look;
+    this.#clock = clock;
+  }
+
+  start(): void {
+    this.#cancel = this.#clock.after(EVERY_MS, () => {
+      this.#sample();
+      this.start();
+    });
+  }
+
+  stop(): void {
+    this.#cancel();
+  }
+
+  /** Live values were delivered, the oldest of them so long after it was accepted. */
+  delivered(waitedMs: number): void {
+    this.#waited.sumMs += waitedMs;
+    this.#waited.count++;
+  }
+
+  #sample(): void {
+    const { ingested, delivered, backlog, requests, isOut } = this.#look();
+    const { sumMs, count } = this.#waited;
+    this.history.add({
+      atMs: this.#clock.monotonicMs(),
+      ingested: ingested - this.#before.ingested,
+      delivered: delivered - this.#before.delivered,
+      backlog,
+      latencyMs: count === 0 ? Number.NaN : sumMs / count,
+      requests,
+      rssBytes: process.memoryUsage.rss(),
+      out: isOut ? 1 : 0,
+    });
+    this.#before = { ingested, delivered };
+    this.#waited = { sumMs: 0, count: 0 };
+  }
+}

@@ -1,0 +1,61 @@
+import { counted, countText, durationText } from '../../base/amounts.ts';
+import type { StatusReport } from '../../ops/status-report.ts';
+import { Copyable } from '../parts/copyable.tsx';
+import { Shape } from '../parts/shape.tsx';
+import { failuresOf } from './failure.ts';
+import type { Model } from './model.ts';
+
+/** What may not be posted now and what the platform refused, in its words. */
+export function HeldView({ model, now }: { model: Model; now: StatusReport }) {
+  const refused = failuresOf(now).filter(({ id }) => id.startsWith('series '));
+  const quarantine = model.held?.quarantine ?? [];
+  return (
+    <div class="stack">
+      <h3>Held: {now.holds.length === 0 ? 'nothing' : counted(now.holds.length, 'hold')}</h3>
+      {now.holds.map((hold) => (
+        <article key={`${hold.kind} ${hold.id}`}>
+          <h4>
+            <Shape name="held" /> {hold.kind} {hold.id}
+            {hold.tags.length > 0 && `: ${hold.tags.join(', ')}`}
+          </h4>
+          <p class="words">{String(hold.cause).replaceAll('_', ' ')}</p>
+          <p>
+            since {model.time(Date.parse(hold.since))}
+            {hold.next_probe_in_seconds !== null && `, tried again in ${durationText(hold.next_probe_in_seconds)}`}
+          </p>
+        </article>
+      ))}
+      {now.lost_nodes.map(({ node, since }) => (
+        <p key={node}>
+          node {node} disappeared, since {model.time(Date.parse(since))}
+        </p>
+      ))}
+      <h3>Refused series: {refused.length === 0 ? 'none' : countText(refused.length)}</h3>
+      {refused.map(({ id, title, words, hint, command }) => (
+        <article key={id}>
+          <h4>
+            <Shape name="refused" /> {title}
+          </h4>
+          <p class="words">{words}</p>
+          {hint && <p>{hint}</p>}
+          {command && <Copyable text={command} />}
+        </article>
+      ))}
+      <h3>Quarantine: {now.buffer.quarantined === 0 ? 'empty' : counted(now.buffer.quarantined, 'value')}</h3>
+      {quarantine.length > 0 && <Copyable text="tagferry buffer requeue" />}
+      {quarantine.map((line, at) => (
+        <article key={`${line.name} ${line.refusedAtMs} ${at}`}>
+          <h4>
+            <Shape name="warning" /> {line.name}: {counted(line.values, 'value')}, refused with {line.status}
+          </h4>
+          <p class="words">{line.message}</p>
+          <p>
+            at {model.time(line.refusedAtMs)}
+            {line.first.map(({ timeAtMs, value }) => `; ${value} of ${model.time(timeAtMs)}`).join('')}
+          </p>
+        </article>
+      ))}
+      {model.held?.isMore && <p>There is more: tagferry buffer quarantine</p>}
+    </div>
+  );
+}

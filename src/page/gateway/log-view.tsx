@@ -1,0 +1,78 @@
+import { LOG_MEANINGS } from 'tagferry:log-meanings';
+import { useMemo, useState } from 'preact/hooks';
+import { counted } from '../../base/amounts.ts';
+import { Choice } from '../parts/choice.tsx';
+import type { KnownLine } from './known-log.ts';
+import type { Model } from './model.ts';
+import { WantsToken } from './wants-token.tsx';
+
+const LEVELS = ['all', 'warn and worse', 'error and worse'] as const;
+const WORSE: Readonly<Record<string, readonly string[]>> = {
+  'warn and worse': ['warn', 'error', 'fatal'],
+  'error and worse': ['error', 'fatal'],
+};
+/** So many stand in the page at once. */
+const SHOWN = 300;
+
+/** The lines that the gateway keeps in memory, newest first, with what docs/logs.md says of each. */
+export function LogView({ model }: { model: Model }) {
+  const [level, setLevel] = useState<(typeof LEVELS)[number]>('all');
+  const [search, setSearch] = useState('');
+  const { log, hello } = model;
+  const lines = log?.lines ?? [];
+  const found = useMemo(() => {
+    const levels = WORSE[level];
+    const wanted = search.toLowerCase();
+    const meant = lines.filter((line) => (levels?.includes(line.level) ?? true) && line.text.includes(wanted));
+    return meant.reverse();
+  }, [lines, level, search]);
+  if (hello?.sight === 'status') return <WantsToken what="Log lines" />;
+  return (
+    <>
+      <div class="tools">
+        <Choice label="levels" options={LEVELS} chosen={level} choose={(option) => setLevel(option)} />
+        <input
+          type="search"
+          aria-label="search events and words"
+          placeholder="event or words"
+          value={search}
+          onInput={(event) => setSearch(event.currentTarget.value)}
+        />
+        <p>
+          {counted(found.length, 'line')}
+          {log && log.missed > 0 && `; ${log.missed} came and went unseen`}
+          {found.length > SHOWN && `, the newest ${SHOWN} of them here`}
+        </p>
+      </div>
+      <ol class="log">
+        {found.slice(0, SHOWN).map((line) => (
+          <Line key={line.number} model={model} line={line} />
+        ))}
+      </ol>
+    </>
+  );
+}
+
+function Line({ model, line }: { model: Model; line: KnownLine }) {
+  const meaning = LOG_MEANINGS[line.event];
+  const fields = Object.entries(line.fields).map(([name, value]) => `${name}=${textOf(value)}`);
+  return (
+    <li class={`level-${line.level}`}>
+      <p>
+        <time>{Number.isFinite(line.atMs) ? model.time(line.atMs) : ''}</time> <strong>{line.level}</strong>{' '}
+        <code>{line.event}</code> {line.msg}
+      </p>
+      {fields.length > 0 && <p class="fields">{fields.join('  ')}</p>}
+      {meaning && (
+        <p class="meaning">
+          {meaning.meaning}
+          {meaning.action !== '' && `. To do: ${meaning.action}`}
+        </p>
+      )}
+    </li>
+  );
+}
+
+function textOf(value: unknown): string {
+  return typeof value === 'string' ? value : JSON.stringify(value);
+}

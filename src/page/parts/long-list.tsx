@@ -1,0 +1,51 @@
+import type { ComponentChildren } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+
+export interface LongListProps<Item> {
+  label: string;
+  items: readonly Item[];
+  /** In pixels: every row is as high. */
+  rowHeight: number;
+  keyOf(item: Item): string | number;
+  children(item: Item): ComponentChildren;
+}
+
+/** Above and below what is seen. */
+const SPARE_ROWS = 8;
+
+/** A list of which only what is seen stands in the page, however long it is. */
+export function LongList<Item>({ label, items, rowHeight, keyOf, children }: LongListProps<Item>) {
+  const place = useRef<HTMLElement>(null);
+  const [seen, see] = useState({ top: 0, height: 600 });
+  useEffect(() => {
+    const element = place.current!;
+    const look = () => see({ top: element.scrollTop, height: element.clientHeight });
+    look();
+    element.addEventListener('scroll', look, { passive: true });
+    const observer = new ResizeObserver(look);
+    observer.observe(element);
+    return () => {
+      element.removeEventListener('scroll', look);
+      observer.disconnect();
+    };
+  }, []);
+  const first = Math.max(0, Math.floor(seen.top / rowHeight) - SPARE_ROWS);
+  const last = Math.min(items.length, Math.ceil((seen.top + seen.height) / rowHeight) + SPARE_ROWS);
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: what can be scrolled has to be reached by the keyboard
+    <section class="long-list" ref={place} aria-label={label} tabIndex={0}>
+      <ul style={{ height: `${items.length * rowHeight}px` }}>
+        {items.slice(first, last).map((item, at) => (
+          <li
+            key={keyOf(item)}
+            aria-setsize={items.length}
+            aria-posinset={first + at + 1}
+            style={{ top: `${(first + at) * rowHeight}px`, height: `${rowHeight}px` }}
+          >
+            {children(item)}
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
