@@ -1,4 +1,5 @@
 import { configDefaults, defineConfig } from 'vitest/config';
+import { COMPILED_CODE } from './test/compiled-code.ts';
 
 export default defineConfig({
   test: {
@@ -7,6 +8,8 @@ export default defineConfig({
     globalSetup: './test/built-page.ts',
     // What is long by nature (whole machines, other Debians, hours) runs where ALL is set: `scripts/test --all`.
     exclude: [...configDefaults.exclude, ...(process.env.ALL ? [] : ['test/long/**'])],
+    // For the processes that tests start.
+    env: COMPILED_CODE,
     // Daemons, kill -9 and real disks: generous bounds, because no test asserts a time.
     testTimeout: 60_000,
     hookTimeout: 60_000,

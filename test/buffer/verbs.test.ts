@@ -11,6 +11,7 @@ import { bufferRoutes } from '../../src/control/buffer-routes.ts';
 import { ControlServer } from '../../src/control/control-server.ts';
 import type { BufferFlow } from '../../src/daemon/buffer-flow.ts';
 import { Intake } from '../../src/sources/intake.ts';
+import { COMPILED_CODE } from '../compiled-code.ts';
 import { openFlow } from '../doubles/open-flow.ts';
 import { tagOf } from '../sources/sink-double.ts';
 
@@ -99,7 +100,10 @@ function tagferry(...args: string[]): Promise<Ran> {
     const child = execFile(
       process.execPath,
       [main, 'buffer', ...args, '--config', folder],
-      { env: { PATH: process.env.PATH, STATE_DIR: join(folder, 'state') }, maxBuffer: 64 * 1024 * 1024 },
+      {
+        env: { ...COMPILED_CODE, PATH: process.env.PATH, STATE_DIR: join(folder, 'state') },
+        maxBuffer: 64 * 1024 * 1024,
+      },
       (error, stdout, stderr) => resolve({ code: error ? Number(error.code) : 0, stdout, stderr }),
     );
     child.stdin?.end();

@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { SANDBOX_CREDENTIALS, type Sandbox } from '../../src/sandbox/sandbox.ts';
+import { COMPILED_CODE } from '../compiled-code.ts';
 import { runVerb, type VerbOutcome } from './verb-run.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
@@ -69,6 +70,7 @@ export class Account {
 
   constructor(sandbox: Sandbox, more: Record<string, string> = {}) {
     this.environment = {
+      ...COMPILED_CODE,
       PATH: process.env.PATH ?? '',
       HOME: this.folder,
       NO_COLOR: '1',

@@ -1,5 +1,6 @@
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
+import { COMPILED_CODE } from '../compiled-code.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 
@@ -22,7 +23,12 @@ export function runVerb(
     execFile(
       process.execPath,
       [join(ROOT, 'src/main.ts'), ...args],
-      { cwd: ROOT, env: { ...clean, NO_COLOR: '1', ...environment }, timeout: patienceMs, maxBuffer: 32 * 1024 * 1024 },
+      {
+        cwd: ROOT,
+        env: { ...clean, ...COMPILED_CODE, NO_COLOR: '1', ...environment },
+        timeout: patienceMs,
+        maxBuffer: 32 * 1024 * 1024,
+      },
       (error, stdout, stderr) => {
         const code = (error as { code?: number | string } | null)?.code;
         resolve({ status: error === null ? 0 : typeof code === 'number' ? code : -1, stdout, stderr });

@@ -2,6 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, rmSync, statSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { COMPILED_CODE } from '../compiled-code.ts';
 import { ENOUGH, type Files, makeFolder } from './folder.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
@@ -16,7 +17,11 @@ const PROGRAM = `
 function runCheck(files: Files, environment: Record<string, string>, ...options: string[]) {
   const folder = makeFolder(files);
   const args = ['--input-type=module', '-e', PROGRAM, '--', '--config', folder, 'check', ...options];
-  const run = spawnSync(process.execPath, args, { cwd: ROOT, env: environment, encoding: 'utf8' });
+  const run = spawnSync(process.execPath, args, {
+    cwd: ROOT,
+    env: { ...COMPILED_CODE, ...environment },
+    encoding: 'utf8',
+  });
   return { ...run, stdout: run.stdout.replaceAll(folder, 'DIR') };
 }
 
@@ -97,7 +102,7 @@ describe('tagferry check', () => {
     const args = ['--input-type=module', '-e', PROGRAM, '--', 'check'];
     const run = spawnSync(process.execPath, args, {
       cwd: ROOT,
-      env: { ...ENOUGH, TAGFERRY_CONFIG: folder },
+      env: { ...COMPILED_CODE, ...ENOUGH, TAGFERRY_CONFIG: folder },
       encoding: 'utf8',
     });
     expect(run.stdout).toBe(`${folder}: 0 problems, 1 tag, 0 sources, 0 reactions\n`);

@@ -9,6 +9,7 @@ import { openDatabase } from '../../src/base/database.ts';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { SeriesCatalogue } from '../../src/buffer/series.ts';
 import { ValueStore } from '../../src/buffer/value-store.ts';
+import { COMPILED_CODE } from '../compiled-code.ts';
 import { compileDiskLayer } from './disk-fault.ts';
 import { mapPages, PAGE, type PageMap, SECTOR, sectorOf } from './page-map.ts';
 
@@ -86,7 +87,13 @@ async function drain(library: string, when: 'start' | 'running'): Promise<void> 
   const file = join(origin, `${when}-orders`);
   const script = join(import.meta.dirname, 'drain-process.ts');
   const child = spawn(process.execPath, [script, file, orders.join('\n'), when, ...folders], {
-    env: { PATH: process.env.PATH, LD_PRELOAD: library, DISK_LAYER_PATH: 'buffer.db', DISK_LAYER_ORDERS: file },
+    env: {
+      ...COMPILED_CODE,
+      PATH: process.env.PATH,
+      LD_PRELOAD: library,
+      DISK_LAYER_PATH: 'buffer.db',
+      DISK_LAYER_ORDERS: file,
+    },
   });
   let stderr = '';
   child.stderr.on('data', (text) => {

@@ -37,7 +37,10 @@ let events: { event: string; [field: string]: unknown }[];
 
 beforeAll(async () => {
   origin = mkdtempSync(join(tmpdir(), 'tagferry-origin-'));
-  run = await takeIn(compileDiskLayer(), origin, { commits: 104 });
+  const [taken] = await takeIn(compileDiskLayer(), origin, [
+    { folder: origin, orders: '', commits: 104, maintenances: 1 },
+  ]);
+  run = taken!;
   expect(run.done).toBe(true);
 });
 afterAll(() => rmSync(origin, { recursive: true, force: true }));

@@ -2,17 +2,18 @@ import { copyFileSync, existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:f
 import { constants, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { compileDiskLayer, drain, pullThePlug, type Run, takeIn } from './disk-fault.ts';
+import { compileDiskLayer, drain, pullThePlug, type Run, readJournal, takeIn } from './disk-fault.ts';
 
 /**
- * Each write and each sync fails once, in a run of its own: some 250 runs of half a second. Those that make the empty file,
- * a third of them, need no long take-in behind them and get a short one; that keeps each test at about a minute.
+ * Each write and each sync fails once, in a round of its own, some 650 rounds. Those that make the empty file, a third of them,
+ * need no long take-in behind them and get a short one. Most of what a process costs is its start, so each has many rounds.
  */
 /** Sixteen small spans make a compaction, and what was compacted is written with the commits after it. */
 const LONG = { commits: 20, maintenances: 2 };
 const SHORT = { commits: 3, maintenances: 2 };
-/** Two processes at a time: that is what the runs cost. */
+/** Two processes at a time. */
 const LANES = 2;
+const ROUNDS_A_PROCESS = 20;
 
 let library: string;
 let folder: string;
@@ -24,23 +25,18 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
-/** What the process left when it was killed, and what a pulled plug would have left. */
-function checkBoth(place: string, run: Run): void {
-  const plug = join(place, 'plug');
+/** What a round left when its process was killed, and what a pulled plug would have left. */
+function checkBoth(changes: Parameters<typeof pullThePlug>[0], round: string, run: Run): void {
+  const plug = join(round, 'plug');
   mkdirSync(plug);
-  pullThePlug(join(place, 'journal'), plug);
-  const images = ['killed', 'plug'].map((name) => {
-    const image = join(place, name);
-    if (name === 'killed') {
-      mkdirSync(image);
-      for (const end of ['', '-wal']) {
-        if (existsSync(join(place, `buffer.db${end}`)))
-          copyFileSync(join(place, `buffer.db${end}`), join(image, `buffer.db${end}`));
-      }
-    }
-    return drain(join(image, 'buffer.db'));
-  });
-  for (const { values, damaged } of images) {
+  pullThePlug(changes, plug);
+  const killed = join(round, 'killed');
+  mkdirSync(killed);
+  for (const end of ['', '-wal']) {
+    if (existsSync(join(round, `buffer.db${end}`)))
+      copyFileSync(join(round, `buffer.db${end}`), join(killed, `buffer.db${end}`));
+  }
+  for (const { values, damaged } of [killed, plug].map((image) => drain(join(image, 'buffer.db')))) {
     const found = new Set(values);
     const lost = [...run.acknowledged].filter((number) => !found.has(number) && !run.settled.has(number));
     expect(lost).toEqual([]);
@@ -49,47 +45,62 @@ function checkBoth(place: string, run: Run): void {
   }
 }
 
-async function inLanes(rounds: readonly number[], work: (round: number) => Promise<void>): Promise<void> {
-  const left = [...rounds];
-  await Promise.all(
-    Array.from({ length: LANES }, async () => {
-      for (let round = left.shift(); round !== undefined; round = left.shift()) await work(round);
-    }),
-  );
+interface Wanted {
+  orders: string;
+  commits: number;
+  maintenances: number;
 }
 
-async function fail(orders: string, amounts = LONG): Promise<Run> {
-  const place = mkdtempSync(join(folder, 'run-'));
-  const run = await takeIn(library, place, { orders, journal: join(place, 'journal'), ...amounts });
-  // A buffer that could not even be made holds nothing: the service manager starts the agent anew.
-  if (run.acknowledged.size > 0) checkBoth(place, run);
+/** Several rounds by one process, each looked at once that is gone. */
+async function inOneProcess(wanted: readonly Wanted[]): Promise<Run[]> {
+  const place = mkdtempSync(join(folder, 'process-'));
+  const rounds = wanted.map((one) => ({ ...one, folder: mkdtempSync(join(place, 'round-')) }));
+  const runs = await takeIn(library, place, rounds);
+  const journal = readJournal(place);
+  for (const [index, run] of runs.entries()) {
+    const { folder } = rounds[index]!;
+    // A buffer that could not even be made holds nothing: the service manager starts the agent anew.
+    if (run.acknowledged.size > 0) checkBoth(journal.get(folder) ?? [], folder, run);
+  }
   rmSync(place, { recursive: true });
-  return run;
+  return runs;
+}
+
+async function once(orders: string, amounts = LONG): Promise<Run> {
+  const [run] = await inOneProcess([{ orders, ...amounts }]);
+  return run!;
 }
 
 /** Fails each in turn of what a whole run does, with a short run for what it does before its first commit. */
 async function failEach(what: 'writes' | 'syncs', orderOf: (round: number) => string): Promise<Run[]> {
-  const [opening, whole] = [await fail('', { commits: 0, maintenances: 0 }), await fail('')];
+  const [opening, whole] = [await once('', { commits: 0, maintenances: 0 }), await once('')];
   expect(opening[what]).toBeLessThan(whole[what]);
-  const rounds = Array.from({ length: whole[what] }, (_, i) => i + 1);
+  const left = Array.from({ length: whole[what] }, (_, index) => index + 1);
   const outcomes: Run[] = [];
-  await inLanes(rounds, async (round) => {
-    const amounts = round <= opening[what] ? SHORT : LONG;
-    const run = await fail(orderOf(round), amounts);
-    outcomes.push(run);
-    expect(run.failures, `round ${round}`).toBe(1);
-    // Once it was open it went on to the end, and took everything in after the one failure.
-    if (run.acknowledged.size === 0) return;
-    expect(run.done, `round ${round}`).toBe(true);
-    expect(run.acknowledged.size, `round ${round}`).toBe(amounts.commits * 20);
-  });
+  const lane = async () => {
+    for (let some = left.splice(0, ROUNDS_A_PROCESS); some.length > 0; some = left.splice(0, ROUNDS_A_PROCESS)) {
+      const wanted = some.map((round) => ({ orders: orderOf(round), ...(round <= opening[what] ? SHORT : LONG) }));
+      for (const [index, run] of (await inOneProcess(wanted)).entries()) {
+        outcomes.push(run);
+        expect(run.failures, `round ${some[index]}`).toBe(1);
+        // Once it was open it went on to the end, and took everything in after the one failure.
+        if (run.acknowledged.size === 0) continue;
+        expect(run.done, `round ${some[index]}`).toBe(true);
+        expect(run.acknowledged.size, `round ${some[index]}`).toBe(wanted[index]!.commits * 20);
+      }
+    }
+  };
+  // Both are waited for, also where one of them fails.
+  for (const ended of await Promise.allSettled(Array.from({ length: LANES }, lane))) {
+    if (ended.status === 'rejected') throw ended.reason;
+  }
   expect(outcomes).toHaveLength(whole[what]);
   return outcomes;
 }
 
 describe('a disk that fails once', () => {
   it('has nothing to fail without a fault, and a killed process or a pulled plug loses nothing', async () => {
-    const run = await fail('');
+    const run = await once('');
     expect(run).toMatchObject({ failed: [], done: true, failures: 0 });
     expect(run.acknowledged.size).toBe(LONG.commits * 20);
     expect(run.settled.size).toBeGreaterThan(0);

@@ -1,10 +1,12 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { basename, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { openDatabase } from '../../src/base/database.ts';
 import { ValueStore } from '../../src/buffer/value-store.ts';
+import { COMPILED_CODE } from '../compiled-code.ts';
+import type { Round } from './take-in-process.ts';
 
 /** Compiles the layer between a program and its disk. Fails with what to install where there is no C compiler. */
 export function compileDiskLayer(): string {
@@ -33,33 +35,33 @@ export interface Run {
 }
 
 interface Said {
+  folder?: string;
   acknowledged?: number[];
   settled?: number[];
   failed?: string;
   flushed?: number;
   compacted?: number;
+  endedEarly?: string;
   done?: boolean;
+  writes?: number;
+  syncs?: number;
+  failures?: number;
 }
 
-/** Runs `take-in-process.ts` on a buffer in `folder` under the layer. */
-export async function takeIn(
-  library: string,
-  folder: string,
-  options: { orders?: string; journal?: string; commits?: number; maintenances?: number } = {},
-): Promise<Run> {
-  const counts = join(folder, 'counts');
-  const orders = join(folder, 'orders');
-  writeFileSync(orders, `${options.orders ?? ''}\n`);
+/** Runs `take-in-process.ts` on buffers in folders of their own, under the layer; gives the run of each. */
+export async function takeIn(library: string, folder: string, rounds: readonly Round[]): Promise<Run[]> {
+  const [counts, orders, journal] = ['counts', 'orders', JOURNAL].map((name) => join(folder, name));
+  writeFileSync(orders!, '\n');
   const script = join(import.meta.dirname, 'take-in-process.ts');
-  const amounts = [options.commits ?? 30, options.maintenances ?? 1].map(String);
-  const child = spawn(process.execPath, [script, join(folder, 'buffer.db'), ...amounts], {
+  const child = spawn(process.execPath, [script, orders!, counts!, JSON.stringify(rounds)], {
     env: {
+      ...COMPILED_CODE,
       PATH: process.env.PATH,
       LD_PRELOAD: library,
       DISK_LAYER_PATH: 'buffer.db',
       DISK_LAYER_ORDERS: orders,
       DISK_LAYER_COUNTS: counts,
-      ...(options.journal === undefined ? {} : { DISK_LAYER_JOURNAL: options.journal }),
+      DISK_LAYER_JOURNAL: journal,
     },
   });
   let stdout = '';
@@ -71,7 +73,23 @@ export async function takeIn(
     stderr += piece;
   });
   await once(child, 'close');
-  const run: Run = {
+  const runs: Run[] = [];
+  for (const line of stdout.split('\n')) {
+    if (!line.startsWith('{')) continue;
+    const said = JSON.parse(line) as Said;
+    if (said.folder !== undefined) runs.push(begun());
+    note(runs.at(-1)!, said);
+  }
+  const isWhole = runs.length === rounds.length && runs.every((run) => run.done || run.failed.length > 0);
+  if (!isWhole)
+    throw new Error(`the process ended at round ${runs.length} of ${rounds.length}: ${stderr.slice(0, 2_000)}`);
+  return runs;
+}
+
+const JOURNAL = 'journal';
+
+function begun(): Run {
+  return {
     acknowledged: new Set(),
     settled: new Set(),
     failed: [],
@@ -82,64 +100,76 @@ export async function takeIn(
     syncs: 0,
     failures: 0,
   };
-  for (const line of stdout.split('\n')) {
-    if (!line.startsWith('{')) continue;
-    const said = JSON.parse(line) as Said;
-    for (const number of said.acknowledged ?? []) run.acknowledged.add(number);
-    for (const number of said.settled ?? []) run.settled.add(number);
-    if (said.failed !== undefined) run.failed.push(said.failed);
-    run.flushed += said.flushed ?? 0;
-    run.compacted += said.compacted ?? 0;
-    if (said.done) run.done = true;
+}
+
+function note(run: Run, said: Said): void {
+  for (const number of said.acknowledged ?? []) run.acknowledged.add(number);
+  for (const number of said.settled ?? []) run.settled.add(number);
+  if (said.failed !== undefined) run.failed.push(said.failed);
+  if (said.endedEarly !== undefined) run.failed.push(`ended early: ${said.endedEarly}`);
+  run.flushed += said.flushed ?? 0;
+  run.compacted += said.compacted ?? 0;
+  if (said.done) run.done = true;
+  for (const name of ['writes', 'syncs', 'failures'] as const) run[name] = said[name] ?? run[name];
+}
+
+/** What happened to the files of one folder, in order, as the layer wrote it down. */
+type Change =
+  | { path: string; kind: 'write'; offset: number; bytes: Buffer }
+  | { path: string; kind: 'truncate'; length: number }
+  | { path: string; kind: 'sync' | 'failed sync' };
+
+/** The journal of a process, by the folders of its rounds. */
+export function readJournal(processFolder: string): Map<string, Change[]> {
+  const journal = readFileSync(join(processFolder, JOURNAL));
+  const byFolder = new Map<string, Change[]>();
+  for (let at = 0; at < journal.length; ) {
+    const [op, pathLength, offset, size] = [0, 8, 16, 24].map((each) => Number(journal.readBigUInt64LE(at + each)));
+    at += 32;
+    const path = journal.toString('utf8', at, at + pathLength!);
+    at += pathLength!;
+    const bytes = journal.subarray(at, op === 1 ? at + size! : at);
+    at += bytes.length;
+    // It holds nothing but room, two megabytes of it.
+    if (path.endsWith('.reserve')) continue;
+    const changes = byFolder.get(dirname(path)) ?? [];
+    byFolder.set(dirname(path), changes);
+    if (op === 1) changes.push({ path, kind: 'write', offset: offset!, bytes });
+    else if (op === 3) changes.push({ path, kind: 'truncate', length: offset! });
+    else changes.push({ path, kind: op === 2 ? 'sync' : 'failed sync' });
   }
-  if (!run.done) run.failed.push(`ended early: ${stderr.slice(0, 400)}`);
-  if (existsSync(counts)) {
-    const bytes = readFileSync(counts);
-    run.writes = Number(bytes.readBigUInt64LE(0));
-    run.syncs = Number(bytes.readBigUInt64LE(8));
-    run.failures = Number(bytes.readBigUInt64LE(24));
-  }
-  return run;
+  return byFolder;
 }
 
 /**
- * The files that a pulled plug would leave at the end of a journal, at worst: of each only what a sync that succeeded had
+ * The files that a pulled plug would leave at the end of these changes, at worst: of each only what a sync that succeeded had
  * covered. What a failed sync was to cover never comes to the disk, though a later one succeeds: so do the kernels.
  */
-export function pullThePlug(journal: string, into: string): void {
-  const bytes = readFileSync(journal);
+export function pullThePlug(changes: readonly Change[], into: string): void {
   const durable = new Map<string, Buffer>();
-  const waiting = new Map<string, ((file: Buffer) => Buffer)[]>();
-  for (let at = 0; at < bytes.length; ) {
-    const [op, pathLength, offset, size] = [0, 8, 16, 24].map((each) => Number(bytes.readBigUInt64LE(at + each)));
-    at += 32;
-    const path = bytes.toString('utf8', at, at + pathLength!);
-    at += pathLength!;
-    const list = waiting.get(path) ?? [];
-    waiting.set(path, list);
-    if (op === 1) {
-      const written = bytes.subarray(at, at + size!);
-      at += size!;
-      list.push((file) => {
-        const grown =
-          file.length < offset! + size! ? Buffer.concat([file, Buffer.alloc(offset! + size! - file.length)]) : file;
-        written.copy(grown, offset);
-        return grown;
-      });
-    } else if (op === 3) list.push((file) => Buffer.from(file.subarray(0, offset)));
-    else {
-      const synced = op === 2 ? list : [];
-      durable.set(
-        path,
-        synced.reduce((file, change) => change(file), durable.get(path) ?? Buffer.alloc(0)),
-      );
-      list.length = 0;
+  const waiting = new Map<string, Change[]>();
+  for (const change of changes) {
+    const list = waiting.get(change.path) ?? [];
+    waiting.set(change.path, list);
+    if (change.kind === 'write' || change.kind === 'truncate') {
+      list.push(change);
+      continue;
     }
+    const synced = change.kind === 'sync' ? list : [];
+    durable.set(change.path, synced.reduce(changed, durable.get(change.path) ?? Buffer.alloc(0)));
+    list.length = 0;
   }
   // The rollback journal of the time before WAL is deleted once it is over, which is no write.
-  for (const [path, file] of durable) {
-    if (!path.endsWith('.reserve') && !path.endsWith('-journal')) writeFileSync(join(into, basename(path)), file);
-  }
+  for (const [path, file] of durable) if (!path.endsWith('-journal')) writeFileSync(join(into, basename(path)), file);
+}
+
+function changed(file: Buffer, change: Change): Buffer {
+  if (change.kind === 'truncate') return Buffer.from(file.subarray(0, change.length));
+  if (change.kind !== 'write') return file;
+  const end = change.offset + change.bytes.length;
+  const grown = file.length < end ? Buffer.concat([file, Buffer.alloc(end - file.length)]) : file;
+  change.bytes.copy(grown, change.offset);
+  return grown;
 }
 
 /** Opens a buffer and takes out everything that stands in it. */

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { COMPILED_CODE } from '../compiled-code.ts';
 import { compileDiskLayer } from './disk-fault.ts';
 import type { InboxSaid } from './inbox-sector-process.ts';
 import { SECTOR, sectorOf } from './page-map.ts';
@@ -24,7 +25,13 @@ async function run(state: string, kind: 'fill' | 'use', atStart = '', later = ''
   writeFileSync(file, `${atStart}\n`);
   const script = join(import.meta.dirname, 'inbox-sector-process.ts');
   const child = spawn(process.execPath, [script, state, kind, String(EVENTS), later], {
-    env: { PATH: process.env.PATH, LD_PRELOAD: library, DISK_LAYER_PATH: 'inbox.db', DISK_LAYER_ORDERS: file },
+    env: {
+      ...COMPILED_CODE,
+      PATH: process.env.PATH,
+      LD_PRELOAD: library,
+      DISK_LAYER_PATH: 'inbox.db',
+      DISK_LAYER_ORDERS: file,
+    },
   });
   let [stdout, stderr] = ['', ''];
   child.stdout.on('data', (text) => {

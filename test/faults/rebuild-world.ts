@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { expect } from 'vitest';
 import type { Salvage } from '../../src/buffer/recovery/salvage.ts';
+import { COMPILED_CODE } from '../compiled-code.ts';
 import { mapPages, PAGE, SECTOR } from './page-map.ts';
 import type { Said, Told, Work } from './rebuild-process.ts';
 
@@ -86,6 +87,7 @@ export class RebuildWorld {
     const script = join(import.meta.dirname, 'rebuild-process.ts');
     const child = spawn(process.execPath, [script, JSON.stringify(work)], {
       env: {
+        ...COMPILED_CODE,
         PATH: process.env.PATH,
         LD_PRELOAD: this.#library,
         DISK_LAYER_PATH: 'buffer.db',

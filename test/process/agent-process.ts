@@ -4,6 +4,7 @@ import { request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { SANDBOX_CREDENTIALS } from '../../src/sandbox/sandbox.ts';
+import { COMPILED_CODE } from '../compiled-code.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 
@@ -86,7 +87,7 @@ export class AgentProcess {
 
   /** Of the environment, beside what a test gives. */
   protected variables(): Record<string, string> {
-    return {};
+    return COMPILED_CODE;
   }
 
   /** Starts it without waiting. */

@@ -8,6 +8,7 @@ import { DEMO_TAGS } from '../../src/commands/demo/plant.ts';
 import { openStage, progressBar } from '../../src/commands/demo/stage.ts';
 import { MIN_SECONDS, shouldReturn, timetableOf } from '../../src/commands/demo/timetable.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { COMPILED_CODE } from '../compiled-code.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 
@@ -22,7 +23,7 @@ function startDemo(args: string[], environment: NodeJS.ProcessEnv = {}) {
   const clean = Object.fromEntries(Object.entries(process.env).filter(([key]) => !key.startsWith('NODE_')));
   const child = spawn(process.execPath, [join(ROOT, 'src/main.ts'), 'demo', ...args], {
     cwd: folder,
-    env: { ...clean, TMPDIR: folder, ...environment },
+    env: { ...clean, ...COMPILED_CODE, TMPDIR: folder, ...environment },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let output = '';

@@ -1,4 +1,3 @@
-import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { StrictBroker } from '../broker/strict-broker.ts';
@@ -31,15 +30,8 @@ afterEach(async () => {
   await sandbox.stop();
 });
 
-/** Starts again and again: what Node makes of the sources is kept from start to start, which takes most of one. */
-class OftenStarted extends AgentProcess {
-  protected override variables(): Record<string, string> {
-    return { NODE_COMPILE_CACHE: join(import.meta.dirname, '../../node_modules/.cache/compiled') };
-  }
-}
-
 function agentOf(tags: string, env: Record<string, string> = ENV): AgentProcess {
-  const agent = new OftenStarted(sandbox.url, { tags, env });
+  const agent = new AgentProcess(sandbox.url, { tags, env });
   agents.push(agent);
   return agent;
 }
