@@ -64,7 +64,12 @@ export class AgentProcess {
   /** Starts the daemon and waits until it says that it is ready. */
   async start(environment: NodeJS.ProcessEnv = {}): Promise<void> {
     this.launch(environment);
-    await this.until(() => this.logged('agent.ready').length > this.#readyBefore, 'the agent is ready');
+    await this.until(() => this.hasBeenReady, 'the agent is ready');
+  }
+
+  /** Whether it said so since it was launched. */
+  get hasBeenReady(): boolean {
+    return this.logged('agent.ready').length > this.#readyBefore;
   }
 
   #readyBefore = 0;

@@ -196,7 +196,7 @@ function numberOf(event: InboxEvent): number {
   return (JSON.parse(event.payload) as { content: { data: { value: number } } }).content.data.value;
 }
 
-function contentOf(number: number, isMeant: boolean): Record<string, unknown> {
+export function contentOf(number: number, isMeant: boolean): Record<string, unknown> {
   const unit = { code: 'liter_per_minute', symbol: 'l/min' };
   return {
     asset: { id: 881, href: 'https://platform.example/v1/assets/881' },

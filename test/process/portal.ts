@@ -9,6 +9,9 @@ export class Portal {
   readonly #platform: URL;
   /** `undefined`: let it pass. Else it writes what it likes, the request's body read before. */
   answer: ((request: IncomingMessage, response: ServerResponse) => void) | undefined;
+  /** What becomes of the platform's own answer; what was asked is done by then. */
+  spoil: ((from: IncomingMessage, request: IncomingMessage, response: ServerResponse) => void) | undefined;
+  #port = 0;
 
   constructor(platform: string) {
     this.#platform = new URL(platform);
@@ -19,16 +22,25 @@ export class Portal {
   }
 
   get url(): string {
-    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+    return `http://127.0.0.1:${this.#port}`;
   }
 
+  /** Listens, at the same port each time. */
   async start(): Promise<void> {
-    this.#server.listen(0, '127.0.0.1');
+    this.#server.listen(this.#port, '127.0.0.1');
     await once(this.#server, 'listening');
+    this.#port = (this.#server.address() as AddressInfo).port;
   }
 
+  /** Nobody listens there any more. */
   async stop(): Promise<void> {
-    this.#server.close();
+    const closed = new Promise((resolve) => this.#server.close(resolve));
+    this.cut();
+    await closed;
+  }
+
+  /** Breaks what connections there are. */
+  cut(): void {
     for (const socket of this.#sockets) socket.destroy();
   }
 
@@ -38,6 +50,7 @@ export class Portal {
     const { hostname, port } = this.#platform;
     const { method, url, headers } = request;
     const onward = httpRequest({ hostname, port, method, path: url, headers, agent: false }, (from) => {
+      if (this.spoil) return this.spoil(from.resume(), request, response);
       response.writeHead(from.statusCode ?? 502, from.rawHeaders);
       from.pipe(response);
     });

@@ -1,0 +1,19 @@
+/**
+ * A hostile day in half a minute: every way in, every fault, one judge. `PROVE_SEED=7 vitest run test/prove/day.test.ts` repeats one;
+ * `scripts/prove` lives longer ones.
+ */
+import { expect, it } from 'vitest';
+import { liveDay } from './day.ts';
+import { FAULTS } from './faults.ts';
+import { mixed, scheduleText } from './schedule.ts';
+
+const SEED = Number(process.env.PROVE_SEED ?? 1 + (Date.now() % 1_000_000));
+const LENGTH_MS = 22_000;
+
+it(`what was acknowledged is delivered, whatever comes, seed ${SEED}`, { timeout: 300_000 }, async () => {
+  const schedule = mixed(SEED, LENGTH_MS, Object.keys(FAULTS).length, FAULTS);
+  const { wrong, all, events } = await liveDay({ seed: SEED, schedule, perSecond: 300 });
+  expect(wrong, `seed ${SEED}: ${scheduleText(schedule)}`).toEqual([]);
+  expect(all.acknowledged).toBeGreaterThan(200);
+  expect(events.acknowledged).toBeGreaterThan(0);
+});

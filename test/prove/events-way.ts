@@ -1,0 +1,104 @@
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { contentOf } from '../process/event-plant.ts';
+import { Loop, pause } from './ways/way.ts';
+
+const SETTLED_WITHIN_MS = 120_000;
+
+export interface EventVerdict {
+  sent: number;
+  /** Answered 204. */
+  acknowledged: number;
+  /** Acknowledged, and the reaction has left no line. */
+  missing: number;
+  invented: number;
+  /** Ran more than once: only where something failed. */
+  repeated: number;
+}
+
+/** Webhook events: a 204 is an obligation, the journal that the reaction writes is the judge. */
+export class EventsWay {
+  readonly reactions: string;
+  readonly #sandbox: Sandbox;
+  readonly #journal: string;
+  readonly #sent = new Set<number>();
+  readonly #loop = new Loop(async () => this.#send());
+  #serial = 0;
+  #read = 0;
+
+  constructor(sandbox: Sandbox, folder: string) {
+    this.#sandbox = sandbox;
+    this.#journal = join(folder, 'reactions-ran');
+    writeFileSync(this.#journal, '');
+    this.reactions = `reactions:\n  - name: note-it\n    on: threshold_reached\n    do: [{ run: [/bin/sh, -c, 'echo "$TAGFERRY_VALUE" >> ${this.#journal}'] }]\n`;
+  }
+
+  produce(perSecond: number): void {
+    this.#loop.start(1000 / perSecond);
+  }
+
+  async rest(): Promise<void> {
+    await this.#loop.end();
+  }
+
+  /** Lets the platform's retries come due until every delivery was taken and every reaction has run, and counts. */
+  async judge(): Promise<EventVerdict> {
+    const end = performance.now() + SETTLED_WITHIN_MS;
+    const isOver = () => {
+      const { acknowledged, missing } = this.#count();
+      return acknowledged === this.#sent.size && missing === 0;
+    };
+    while (!isOver() && performance.now() < end) {
+      this.#sandbox.clock.advance(5_000);
+      await pause(100);
+    }
+    const verdict = this.#count();
+    this.#read = this.#lines().length;
+    this.#sent.clear();
+    return verdict;
+  }
+
+  #send(): void {
+    // The webhook is there once the agent has registered it.
+    if (this.#sandbox.webhooks().length === 0) return;
+    const number = ++this.#serial;
+    this.#sent.add(number);
+    this.#sandbox.announcer.announce({
+      type: 'threshold_reached',
+      audience: () => true,
+      content: () => contentOf(number, true),
+    });
+  }
+
+  #count(): EventVerdict {
+    const times = new Map<number, number>();
+    for (const number of this.#lines().slice(this.#read)) times.set(number, (times.get(number) ?? 0) + 1);
+    const taken = new Set(
+      this.#sandbox
+        .deliveries()
+        .filter(({ status }) => status === 'delivered')
+        .map(({ payload }) => numberOf(payload)),
+    );
+    const verdict = { sent: this.#sent.size, acknowledged: 0, missing: 0, invented: 0, repeated: 0 };
+    for (const number of this.#sent) {
+      if (!taken.has(number)) continue;
+      verdict.acknowledged++;
+      if (!times.has(number)) verdict.missing++;
+    }
+    for (const [number, count] of times) {
+      if (number > this.#serial || !(number >= 1)) verdict.invented++;
+      verdict.repeated += this.#sent.has(number) ? count - 1 : count;
+    }
+    return verdict;
+  }
+
+  #lines(): number[] {
+    if (!existsSync(this.#journal)) return [];
+    return readFileSync(this.#journal, 'utf8').split('\n').filter(Boolean).map(Number);
+  }
+}
+
+function numberOf(payload: string): number {
+  return (JSON.parse(payload) as { content: { data: { value: number } } }).content.data.value;
+}

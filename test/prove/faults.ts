@@ -1,0 +1,160 @@
+import { constants } from 'node:os';
+import type { Slotted } from './schedule.ts';
+import { pause } from './ways/way.ts';
+import type { World } from './world.ts';
+
+/** What may befall a gateway. `begin` and `end` return when it has begun, and is over; it holds in between. */
+export interface Fault extends Slotted {
+  begin(world: World): Promise<void> | void;
+  end?(world: World): Promise<void> | void;
+}
+
+const DAY_MS = 86_400_000;
+const { EIO, ENOSPC, EROFS } = constants.errno;
+const SHORT = [500, 4_000] as const;
+const AT_ONCE = [0, 0] as const;
+
+/** The daemon is gone without a warning, and started as a service manager does. */
+async function crash(world: World): Promise<void> {
+  await world.agent.end('SIGKILL');
+  world.farEnd.crashed();
+  world.launch();
+}
+
+async function reload(world: World, more: Record<string, string> = {}, tags = ''): Promise<void> {
+  await world.configure(more, tags);
+  // As a service manager does: to a start that is not over it would be the end, and it reads these files anyway.
+  if (world.agent.hasBeenReady) world.agent.signal('SIGHUP');
+}
+
+const platform = (begin: Fault['begin']): Fault => ({
+  slot: 'platform',
+  holdMs: [1_000, 6_000],
+  begin,
+  end: (world) => world.platform.mend(),
+});
+const disk = (orders: string, holdMs: Fault['holdMs'] = SHORT): Fault => ({
+  slot: 'disk',
+  holdMs,
+  begin: (world) => world.orders(orders),
+  end: (world) => world.orders(''),
+});
+const clock = (offsetMs: number): Fault => ({
+  slot: 'clock',
+  holdMs: SHORT,
+  begin: (world) => world.clock.set(offsetMs),
+  end: (world) => world.clock.set(0),
+});
+
+export const FAULTS: Readonly<Record<string, Fault>> = {
+  SIGKILL: { slot: 'process', holdMs: AT_ONCE, begin: crash },
+  SIGTERM: {
+    slot: 'process',
+    holdMs: AT_ONCE,
+    begin: async (world) => {
+      await world.agent.end('SIGTERM');
+      world.launch();
+    },
+  },
+  'SIGSTOP for longer than the token lives': {
+    slot: 'process',
+    holdMs: [9_000, 12_000],
+    begin: (world) => world.agent.signal('SIGSTOP'),
+    end: (world) => {
+      world.agent.signal('SIGCONT');
+      world.farEnd.cutOff();
+    },
+  },
+  'another start of the monotonic clock': {
+    slot: 'process',
+    holdMs: AT_ONCE,
+    begin: async (world) => {
+      world.bootOffsetS = world.bootOffsetS === 0 ? 10_000_000 : 0;
+      await crash(world);
+    },
+  },
+  'platform refuses': {
+    ...platform((world) => world.platform.refuse()),
+    end: async (world) => {
+      await world.platform.portal.start();
+    },
+  },
+  'platform hangs': platform((world) => world.platform.hang()),
+  'platform resets in mid-answer': platform((world) => world.platform.reset()),
+  'platform takes, and is not heard': platform((world) => world.platform.swallow()),
+  'another one answers 2xx': platform((world) => world.platform.foreign(Math.floor(world.chance() * 100))),
+  'storm of 401 to 504': platform((world) => world.platform.storm(world.chance)),
+  'malformed answers': platform((world) => world.platform.malformed(Math.floor(world.chance() * 100))),
+  'DNS gone': {
+    ...platform((world) => {
+      world.names(false);
+      world.platform.portal.cut();
+      world.farEnd.cutOff();
+    }),
+    end: (world) => world.names(true),
+  },
+  'tokens end at the platform': {
+    slot: 'session',
+    holdMs: AT_ONCE,
+    begin: (world) => world.sandbox.tokens.expireAll(world.chance() < 0.5),
+  },
+  'clock back to 1970': { ...clock(0), begin: (world) => world.clock.to1970() },
+  'clock two weeks ahead': clock(14 * DAY_MS),
+  'clock two weeks back': clock(-14 * DAY_MS),
+  'bodies that fill the memory': {
+    slot: 'memory',
+    holdMs: AT_ONCE,
+    begin: async (world) => {
+      const { agent } = world;
+      const headers = { 'Content-Type': 'application/json' };
+      const bodies = [Buffer.alloc(9_000_000, ' '), '['.repeat(7_000_000), `{"values":[${'{},'.repeat(2_000_000)}{}]}`];
+      await Promise.all(
+        bodies.map((body) =>
+          Promise.race([agent.call(agent.ingest, '/v1/values', { body, headers }).catch(() => {}), pause(5_000)]),
+        ),
+      );
+    },
+  },
+  'file descriptors exhausted': {
+    slot: 'handles',
+    holdMs: SHORT,
+    begin: (world) => world.agent.limitHandles(world.agent.handles()),
+    end: (world) => world.agent.limitHandles(1_024),
+  },
+  'disk full': {
+    slot: 'disk',
+    holdMs: SHORT,
+    begin: (world) => world.disk.fill(),
+    end: (world) => world.disk.free(),
+  },
+  'disk says it is full': disk(`refuse_writes ${ENOSPC}`),
+  'disk read-only': disk(`refuse_writes ${EROFS}`),
+  'disk fails': disk(`refuse_writes ${EIO}`),
+  'a sync fails': disk(`fail_sync 2 ${EIO}`),
+  'a write fails': disk(`fail_write 3 ${EIO}`),
+  'disk slow': disk('sync_delay_ms 400'),
+  'disk hangs': disk('hold_syncs'),
+  'broker killed': {
+    slot: 'broker',
+    holdMs: SHORT,
+    begin: (world) => world.mqtt.broker.stop('SIGKILL'),
+    end: (world) => world.mqtt.startBroker(),
+  },
+  'device hangs': {
+    slot: 'device',
+    holdMs: SHORT,
+    begin: (world) => world.modbus.hang(true),
+    end: (world) => world.modbus.hang(false),
+  },
+  'settings reloaded': {
+    slot: 'files',
+    holdMs: AT_ONCE,
+    begin: (world) => reload(world, { POST_INTERVAL: world.chance() < 0.5 ? '100ms' : '400ms' }),
+  },
+  'files refused': {
+    slot: 'files',
+    holdMs: SHORT,
+    begin: (world) => reload(world, {}, `  X: ${'a'.repeat(100_000)}\n`),
+    end: (world) => reload(world),
+  },
+};

@@ -1,0 +1,168 @@
+import type { ValueStatus } from '../../src/contract/values.ts';
+import type { Sandbox } from '../../src/sandbox/sandbox.ts';
+
+/** What a producer says it gave: known by series and time, whatever way it took. */
+export interface Claim {
+  way: string;
+  asset: number;
+  key: string;
+  timestampMs: number;
+  value: number;
+  status?: ValueStatus | undefined;
+}
+
+/** What was found at the far end, by way. Only `acknowledged`, `delivered` and `repeated` may be other than 0. */
+export interface Verdict {
+  offered: number;
+  acknowledged: number;
+  delivered: number;
+  /** Acknowledged, and not at the far end. */
+  missing: number;
+  /** At the far end, and never offered; a reading that stands there under two times. */
+  invented: number;
+  /** At the far end with another value, bit for bit, or another status. */
+  different: number;
+  /** Came again with what they had said before: allowed up to a bound. */
+  repeated: number;
+}
+
+interface Known extends Claim {
+  acknowledged: boolean;
+}
+
+/** A device that says a number more with each answer, and is told nothing: what was counted is owed, by count. */
+interface Counter {
+  way: string;
+  answered: Set<number>;
+  owed: number;
+  /** At the far end, each under which time. */
+  seen: Map<number, number>;
+}
+
+type SeriesName = `${number}/${string}`;
+
+/**
+ * The one judge, for every way in. A producer claims values before it gives them away; an acknowledgement makes a claim an obligation;
+ * the far end is asked in the end. What was never acknowledged may be there or not; what was, must be, as it was given.
+ *
+ * `judge` begins anew: so that a run of days holds no more than a part of it. What came before is remembered until the next judgement,
+ * because a crash may repeat it.
+ */
+export class Oracle {
+  #claims = new Map<SeriesName, Map<number, Known>>();
+  #counters = new Map<SeriesName, Counter>();
+  #before = new Map<SeriesName, Set<number>>();
+
+  offer(claim: Claim): void {
+    const series = entryOf(this.#claims, nameOf(claim), () => new Map<number, Known>());
+    const known = series.get(claim.timestampMs);
+    if (known === undefined) series.set(claim.timestampMs, { ...claim, acknowledged: false });
+    else if (!isSame(known, claim)) throw new Error(`${nameOf(claim)} claims two values at ${claim.timestampMs}`);
+  }
+
+  acknowledge(claim: Claim): void {
+    const known = this.#claims.get(nameOf(claim))?.get(claim.timestampMs);
+    if (known === undefined) throw new Error(`${nameOf(claim)} at ${claim.timestampMs} was never offered`);
+    known.acknowledged = true;
+  }
+
+  /** So many of a counter's answers were counted in all, and these are what it has answered. */
+  counted(way: string, asset: number, key: string, owed: number, answered: Iterable<number>): void {
+    const seen = this.#counters.get(`${asset}/${key}`)?.seen ?? new Map<number, number>();
+    this.#counters.set(`${asset}/${key}`, { way, owed, answered: new Set(answered), seen });
+  }
+
+  /** Compares with what the far end has, by way, and begins anew on both sides. */
+  judge(sandbox: Sandbox): Map<string, Verdict> {
+    const verdicts = new Map<string, Verdict>();
+    const of = (way: string) => entryOf(verdicts, way, noVerdict);
+    const here = new Set(sandbox.values.series().map(({ asset, key }): SeriesName => `${asset}/${key}`));
+    const before = this.#before;
+    this.#before = new Map();
+    for (const name of new Set([...here, ...this.#claims.keys()])) {
+      if (this.#counters.has(name)) continue;
+      this.#judgeSeries(name, sandbox, before.get(name), of);
+    }
+    for (const [name, counter] of this.#counters) judgeCounter(name, counter, sandbox, of(counter.way));
+    this.#claims = new Map();
+    sandbox.values.clear();
+    return verdicts;
+  }
+
+  #judgeSeries(
+    name: SeriesName,
+    sandbox: Sandbox,
+    before: Set<number> | undefined,
+    of: (way: string) => Verdict,
+  ): void {
+    const claims = this.#claims.get(name) ?? new Map<number, Known>();
+    const far = new Map(listOf(sandbox, name).map((value) => [value.timestampMs, value]));
+    for (const claim of claims.values()) {
+      const verdict = of(claim.way);
+      const found = far.get(claim.timestampMs);
+      verdict.offered++;
+      if (claim.acknowledged) verdict.acknowledged++;
+      if (found === undefined) {
+        if (claim.acknowledged) verdict.missing++;
+        continue;
+      }
+      verdict.delivered++;
+      verdict.repeated += found.times - 1;
+      if (!isSame(claim, found)) verdict.different++;
+    }
+    for (const [timestampMs, { times }] of far) {
+      if (claims.has(timestampMs)) continue;
+      if (before?.has(timestampMs)) of('earlier').repeated += times;
+      else of('nobody').invented++;
+    }
+    this.#before.set(name, new Set(claims.keys()));
+  }
+}
+
+/** A counter is judged whole each time. */
+function judgeCounter(name: SeriesName, counter: Counter, sandbox: Sandbox, verdict: Verdict): void {
+  for (const { value, timestampMs, times } of listOf(sandbox, name)) {
+    const known = counter.seen.get(value);
+    if (!counter.answered.has(value) || (known !== undefined && known !== timestampMs)) verdict.invented++;
+    else verdict.repeated += known === timestampMs ? times : times - 1;
+    counter.seen.set(value, timestampMs);
+  }
+  verdict.offered += counter.answered.size;
+  verdict.acknowledged += counter.owed;
+  verdict.delivered += counter.seen.size;
+  verdict.missing += Math.max(0, counter.owed - counter.seen.size);
+}
+
+function isSame(one: Pick<Claim, 'value' | 'status'>, other: Pick<Claim, 'value' | 'status'>): boolean {
+  return Object.is(one.value, other.value) && one.status === other.status;
+}
+
+function nameOf({ asset, key }: Claim): SeriesName {
+  return `${asset}/${key.toLowerCase()}`;
+}
+
+function listOf(sandbox: Sandbox, name: SeriesName) {
+  const [asset, key] = name.split('/') as [string, string];
+  return sandbox.values.list(Number(asset), key);
+}
+
+function noVerdict(): Verdict {
+  return { offered: 0, acknowledged: 0, delivered: 0, missing: 0, invented: 0, different: 0, repeated: 0 };
+}
+
+function entryOf<Key, Value>(map: Map<Key, Value>, key: Key, make: () => Value): Value {
+  const found = map.get(key);
+  if (found !== undefined) return found;
+  const made = make();
+  map.set(key, made);
+  return made;
+}
+
+/** Of all ways together. */
+export function summed(verdicts: Iterable<Verdict>): Verdict {
+  const sum = noVerdict();
+  for (const verdict of verdicts) {
+    for (const [name, count] of Object.entries(verdict)) sum[name as keyof Verdict] += count;
+  }
+  return sum;
+}

@@ -1,0 +1,100 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { Portal } from '../process/portal.ts';
+import type { FarEnd } from './far-end.ts';
+
+const PAGE = '<html><title>Guest WLAN</title><form action="/login"><input name="password"></form></html>';
+type Answer = (request: IncomingMessage, response: ServerResponse) => void;
+const status =
+  (code: number, headers: Record<string, string> = {}, body?: string): Answer =>
+  (_request, response) =>
+    void response.writeHead(code, headers).end(body);
+const raw =
+  (text: string): Answer =>
+  (request) =>
+    void request.socket.end(text);
+const json = { 'content-type': 'application/json' };
+
+/** What says 2xx and is not the platform: a guest network, a proxy, half a service. */
+const FOREIGN: readonly Answer[] = [
+  status(200, { 'content-type': 'text/html' }, PAGE),
+  status(200, json, '{"errors":[{"type":"x","message":"y"}]}'),
+  status(202, { 'content-length': '0' }),
+  status(207, { 'content-type': 'application/xml' }, '<multistatus/>'),
+  status(302, { location: 'http://portal.example/login' }),
+];
+/** What no service says. */
+const MALFORMED: readonly Answer[] = [
+  raw('HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{"values"'),
+  raw('HTTP/1.1 204\r\ncontent-length: -1\r\n\r\n'),
+  raw('\u0000\u0001\u0002 SSH-2.0-OpenSSH_9.2\r\n'),
+  raw('HTTP/1.1 999 Whatever\r\n\r\n'),
+  raw(`HTTP/1.1 200 OK\r\n${'x-filler: y\r\n'.repeat(20_000)}\r\n`),
+  status(200, { ...json, 'content-encoding': 'gzip' }, 'this is no gzip'),
+  status(200, json, '{"access_token":'),
+];
+const STORM = [401, 402, 403, 404, 429, 500, 502, 503, 504];
+
+/** The way between the agent and the platform, and what may befall it. What is asked for `/oauth/` shares it. */
+export class PlatformWay {
+  readonly portal: Portal;
+  readonly #farEnd: FarEnd;
+
+  constructor(platformUrl: string, farEnd: FarEnd) {
+    this.portal = new Portal(platformUrl);
+    this.#farEnd = farEnd;
+  }
+
+  /** As if nothing had been. */
+  async mend(): Promise<void> {
+    this.portal.answer = this.portal.spoil = undefined;
+    this.portal.cut();
+    this.#farEnd.cutOff();
+  }
+
+  async refuse(): Promise<void> {
+    await this.portal.stop();
+    this.#farEnd.cutOff();
+  }
+
+  /** Takes connections and says nothing. */
+  hang(): void {
+    this.portal.answer = () => {};
+  }
+
+  foreign(kind: number): void {
+    this.portal.answer = FOREIGN[kind % FOREIGN.length]!;
+  }
+
+  malformed(kind: number): void {
+    this.portal.answer = MALFORMED[kind % MALFORMED.length]!;
+  }
+
+  /** One status after the other, some with `Retry-After`. */
+  storm(chance: () => number): void {
+    this.portal.answer = (request, response) => {
+      const code = STORM[Math.floor(chance() * STORM.length)]!;
+      const wait: Record<string, string> = code === 429 || code === 503 ? { 'retry-after': '1' } : {};
+      status(code, { ...json, ...wait }, '{"errors":[{"type":"storm","message":"no"}]}')(request, response);
+    };
+  }
+
+  /** The platform does what it is asked, and the answer breaks off in its head. */
+  reset(): void {
+    this.#spoil((request) => {
+      request.socket.write('HTTP/1.1 20');
+      setImmediate(() => request.socket.destroy());
+    });
+  }
+
+  /** The platform does what it is asked, and nobody hears of it. */
+  swallow(): void {
+    this.#spoil(() => {});
+  }
+
+  #spoil(instead: (request: IncomingMessage) => void): void {
+    this.portal.spoil = (from, request) => {
+      if (from.statusCode === 204 && request.url?.endsWith('/values')) this.#farEnd.spoiled();
+      instead(request);
+    };
+  }
+}

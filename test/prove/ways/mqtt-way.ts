@@ -1,0 +1,106 @@
+import { connect, type MqttClient } from 'mqtt';
+import { Mosquitto } from '../../broker/mosquitto.ts';
+import { WatchedWay } from '../../broker/watched-way.ts';
+import type { Claim } from '../oracle.ts';
+import { Loop, numberText, pause, type Way, type WayContext } from './way.ts';
+
+const KEYS = ['a', 'b', 'c'];
+const PERSISTENCE = 'persistence true\nautosave_on_changes true\nautosave_interval 1';
+/** For what the broker still has when producing ends. */
+const LAST_WORD_MS = 90_000;
+
+/**
+ * A plant that publishes with QoS 1 on Debian's Mosquitto. The obligation is the PUBACK of the agent, read on its way: what a broker that is
+ * killed forgets before is the broker's.
+ */
+export class MqttWay implements Way {
+  readonly name = 'mqtt';
+  readonly sources: string;
+  readonly tags: string;
+  readonly broker: Mosquitto;
+  readonly #watched: WatchedWay;
+  readonly #context: WayContext;
+  readonly #asset: number;
+  readonly #given = new Map<string, Claim>();
+  readonly #loop = new Loop(() => this.#give());
+  #plant: MqttClient | undefined;
+  #turn = 0;
+
+  private constructor(broker: Mosquitto, watched: WatchedWay, port: number, asset: number, context: WayContext) {
+    this.broker = broker;
+    this.#watched = watched;
+    this.#context = context;
+    this.#asset = asset;
+    this.sources = `  broker: { mqtt: "mqtt://127.0.0.1:${port}" }\n`;
+    const values = KEYS.map(
+      (key) => `${key}: { unit: 12, from: broker, topic: site/${key}, at: /v, time: /t, status: /q }`,
+    );
+    this.tags = `  T-${asset}: { asset: ${asset}, values: { ${values.join(', ')} } }\n`;
+  }
+
+  static async open(asset: number, context: WayContext): Promise<MqttWay> {
+    const broker = await Mosquitto.make();
+    const watched = new WatchedWay(broker.port);
+    const way = new MqttWay(broker, watched, await watched.start(), asset, context);
+    await way.startBroker();
+    return way;
+  }
+
+  async startBroker(): Promise<void> {
+    await this.broker.start(`${PERSISTENCE}\npersistence_location ${this.broker.folder}/`);
+    this.#plant?.end(true);
+    this.#plant = connect(`mqtt://127.0.0.1:${this.broker.port}`, { reconnectPeriod: 200 });
+    this.#plant.on('error', () => {});
+  }
+
+  produce(perSecond: number): void {
+    this.#loop.start(1000 / perSecond);
+  }
+
+  async rest(): Promise<void> {
+    if (!this.#loop.isRunning) return;
+    await this.#loop.end();
+    // Each broker keeps the order of a topic: with the last of each all before are over.
+    const end = performance.now() + LAST_WORD_MS;
+    for (const key of KEYS) {
+      for (let text: string | undefined; text === undefined || !this.#watched.confirmed.has(text); ) {
+        if (performance.now() > end)
+          throw new Error(`the last message on site/${key} was never confirmed by the agent`);
+        // Published anew where a broker was killed with the one before.
+        if (text === undefined || performance.now() % 5_000 < 200) text = await this.#publish(key);
+        await pause(100);
+      }
+    }
+    for (const [text, claim] of this.#given) {
+      if (this.#watched.confirmed.has(text)) this.#context.oracle.acknowledge(claim);
+    }
+    this.#given.clear();
+    this.#watched.confirmed.clear();
+  }
+
+  async close(): Promise<void> {
+    await this.#loop.end();
+    this.#plant?.end(true);
+    await this.#watched.stop();
+    await this.broker.dispose();
+  }
+
+  async #give(): Promise<void> {
+    await this.#publish(KEYS[this.#turn++ % KEYS.length]!);
+  }
+
+  async #publish(key: string): Promise<string> {
+    const { oracle, readings } = this.#context;
+    const claim = readings.next(this.name, this.#asset, key, true);
+    const { value, timestampMs, status } = claim;
+    const quality = status === undefined ? '' : `,"q":"${status}"`;
+    const text = `{"v":${numberText(value)},"t":${timestampMs}${quality}}`;
+    oracle.offer(claim);
+    this.#given.set(text, claim);
+    const plant = this.#plant;
+    if (plant?.connected) {
+      await Promise.race([plant.publishAsync(`site/${key}`, text, { qos: 1 }).catch(() => {}), pause(1_000)]);
+    }
+    return text;
+  }
+}
