@@ -118,7 +118,10 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
   'file descriptors exhausted': {
     slot: 'handles',
     holdMs: SHORT,
-    begin: (world) => world.agent.limitHandles(world.agent.handles()),
+    // Not before the program is whole: without it nobody could wait anything out.
+    begin: (world) => {
+      if (world.agent.hasBeenReady) world.agent.limitHandles(world.agent.handles());
+    },
     end: (world) => world.agent.limitHandles(1_024),
   },
   'disk full': {
