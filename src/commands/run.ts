@@ -74,6 +74,8 @@ async function runDaemon(directory: string, strict: boolean, storeThread: StoreT
     stopping = true;
     void daemon.stop().then(() => end(status));
   };
+  // Node would open its debugger, and with it the session, to everyone on this machine.
+  process.on('SIGUSR1', () => {});
   process.on('SIGTERM', () => stop(0));
   process.on('SIGINT', () => stop(0));
   // The daemon says in its log what is wrong with a configuration; the old one stays in force.
