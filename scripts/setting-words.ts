@@ -36,6 +36,8 @@ export function formWords(form: Form): string {
       return 'a size or a share';
     case 'listen':
       return 'an address';
+    case 'topic':
+      return 'a broker of tags.yaml and a topic';
     case 'hosts':
       return 'names of hosts';
     case 'event-types':

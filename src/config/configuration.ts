@@ -19,6 +19,7 @@ import { checkSettings } from './setting-rules.ts';
 import type { Settings } from './settings.ts';
 import type { SourceKinds } from './source-kinds.ts';
 import type { Tags } from './tags.ts';
+import { checkTopics } from './webhook-topics.ts';
 import { type FileText, readYamlPart } from './yaml-part.ts';
 
 export interface ConfigurationOptions {
@@ -133,7 +134,8 @@ export function checkConfiguration(options: ConfigurationOptions): CheckedConfig
   const reactions = part('reactions', () =>
     instead?.reactions === 'none' ? [] : loadReactions(directory, tags, settings, values, problems),
   );
-  warnOfIdleSources(tags, reactions, problems);
+  part('settings', () => checkTopics(settings, origins, tags, problems));
+  warnOfIdleSources(tags, reactions, problems, settings);
   const configuration = { settings: settings as Settings, tags: { sources: tags.sources, tags: tags.tags }, reactions };
   const wrong = problems.errors.length > 0;
   return {
@@ -244,10 +246,17 @@ function loadReactions(
   return file === undefined ? [] : readReactions(file, tags, settings, problems);
 }
 
-function warnOfIdleSources(tags: ReadTags, reactions: readonly Reaction[], problems: Problems): void {
+function warnOfIdleSources(
+  tags: ReadTags,
+  reactions: readonly Reaction[],
+  problems: Problems,
+  settings: ReadSettings,
+): void {
   if (problems.errors.length > 0) return;
   const used = new Set<string>();
   for (const tag of tags.tags.values()) for (const { from } of tag.values.values()) if (from) used.add(from.source);
+  for (const { broker } of [settings.webhookFrom, settings.webhookTo].filter((one) => one !== undefined))
+    used.add(broker);
   for (const { actions } of reactions)
     for (const action of actions) if (action.kind === 'publish') used.add(action.broker);
   for (const name of tags.sources.keys()) {

@@ -3,7 +3,7 @@ import { insteadOf, nearestName, noneOf } from '../base/nearest.ts';
 import { readDuration, readSize, readSizeOrShare } from '../base/quantity.ts';
 import type { Reading } from '../base/reading.ts';
 import { EVENT_TYPES } from '../contract/events.ts';
-import type { Form } from './settings/entry.ts';
+import type { BrokerTopic, Form } from './settings/entry.ts';
 
 /** How long any one setting may be; a list of all event types is a sixth of it. */
 const MAX_VALUE_LENGTH = 4096;
@@ -47,6 +47,8 @@ export function readForm(form: Form, text: string): Reading<unknown> {
       return readSizeOrShare(text);
     case 'listen':
       return readListenAddress(text);
+    case 'topic':
+      return readBrokerTopic(text);
     case 'hosts':
       return readHosts(text);
     case 'event-types':
@@ -133,6 +135,12 @@ function readValuesPath(text: string): Reading<string> {
     return { reason: 'has neither {asset_id} nor {instrumentation_id}', instead: example };
   }
   return { value: path };
+}
+
+function readBrokerTopic(text: string): Reading<BrokerTopic> {
+  const [broker = '', topic, ...more] = text.trim().split(/\s+/);
+  if (topic !== undefined && more.length === 0) return { value: { broker, topic } };
+  return { reason: 'is not a broker and a topic', instead: 'write for example broker platform/events' };
 }
 
 /** Names without ports, comma-separated; case and a last dot make no difference. */

@@ -21,6 +21,7 @@ export function checkSettings(settings: ReadSettings, origins: GivenSettings, pr
   checkAddresses(settings, origins, problems);
   checkListeners(settings, origins, problems);
   checkTls(settings, origins, problems);
+  checkRelay(settings, origins, problems);
   if (settings.postMaxBytes !== undefined && settings.postMaxBytes > MAX_BODY_BYTES) {
     const reason = `POST_MAX_BYTES "${textOf('POST_MAX_BYTES', origins)}" is more than the platform takes in one post (${MAX_BODY_BYTES / 1000}kB)`;
     problems.error(
@@ -131,6 +132,31 @@ function checkListeners(settings: ReadSettings, origins: GivenSettings, problems
     if (other === undefined) seen.set(text, key);
     else
       problems.error(origins.placeOf(key), `${key} and ${other} are both ${text}`, 'give each a port of its own', text);
+  }
+}
+
+/** Events come by one way. */
+function checkRelay(settings: ReadSettings, origins: GivenSettings, problems: Problems): void {
+  if (settings.webhookFrom === undefined) return;
+  const place = origins.placeOf('WEBHOOK_FROM');
+  if (settings.webhookSecret === undefined && !origins.broken.has('WEBHOOK_SECRET')) {
+    problems.error(
+      place,
+      'WEBHOOK_FROM is set, and WEBHOOK_SECRET is empty: nobody could tell whose events they are',
+      'set WEBHOOK_SECRET to the secret of the webhook that the relay has',
+    );
+  }
+  for (const [key, isSet] of [
+    ['WEBHOOK_URL', settings.webhookUrl !== undefined],
+    ['WEBHOOK_TO', settings.webhookTo !== undefined],
+    ['WEBHOOK_POLL', origins.given.has('WEBHOOK_POLL') && settings.webhookPollMs !== 0],
+  ] as const) {
+    if (isSet)
+      problems.error(
+        origins.placeOf(key),
+        `${key} is set, and events come by WEBHOOK_FROM`,
+        `remove ${key} or WEBHOOK_FROM`,
+      );
   }
 }
 

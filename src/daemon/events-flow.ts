@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import { AccessFollower } from '../access/follower.ts';
 import { Holds } from '../access/holds.ts';
+import { ownAccessOnly } from '../access/own-access.ts';
 import type { Clock } from '../base/clock.ts';
 import { webhookBudgetBytes } from '../base/inbound/memory-budget.ts';
 import type { Logger } from '../base/logger.ts';
@@ -40,6 +41,7 @@ import {
 } from '../webhook/self-test.ts';
 import type { BufferFlow } from './buffer-flow.ts';
 import { certificateFiles } from './certificate-files.ts';
+import { RelayFlow } from './relay-flow.ts';
 
 export interface EventsFlowOptions {
   settings: Settings;
@@ -92,6 +94,7 @@ export class EventsFlow {
   readonly catchUp: CatchUp;
   readonly runner: ReactionRunner;
   readonly #follower: AccessFollower;
+  readonly #relay: RelayFlow;
   readonly #stopping = new AbortController();
   #listener: WebhookListener | undefined;
   #cancelPrune: () => void = () => {};
@@ -106,11 +109,14 @@ export class EventsFlow {
     const received = (eventType: string) => metrics.eventsReceived.inc({ event_type: eventType });
     const feed = new EventFeed(this.#inbox);
     const inserted = () => {
+      this.#relay.wake();
       this.#follower.wake();
       this.runner.wake();
     };
     this.holds = makeHolds({ settings, tags: tags.tags.values(), buffer, clock, log });
-    this.#follower = new AccessFollower({ feed, holds: this.holds, clock, logger: log });
+    const { webhookFrom, technicalUserId } = settings;
+    const held = webhookFrom ? ownAccessOnly(this.holds, technicalUserId, log) : this.holds;
+    this.#follower = new AccessFollower({ feed, holds: held, clock, logger: log });
     this.brokers = new Brokers({
       clock,
       logger: log,
@@ -130,7 +136,10 @@ export class EventsFlow {
         file: new RegistrationFile(join(settings.stateDir, 'webhook.json')),
         clock,
         log,
-        registered: () => this.catchUp.nowRegistered(),
+        registered: () => {
+          this.catchUp.nowRegistered();
+          this.#relay.wake();
+        },
       },
     );
     this.catchUp = new CatchUp(
@@ -161,7 +170,19 @@ export class EventsFlow {
       nowMs: () => options.nowMs(),
       onOutcome: (name, outcome) => metrics.reactions.inc({ name, outcome }),
     });
-    if (settings.webhookListen) {
+    this.#relay = new RelayFlow({
+      settings,
+      tags,
+      reactions,
+      brokers: this.brokers,
+      inbox: this.#inbox,
+      secrets: () => this.registration.secrets(),
+      inserted,
+      clock,
+      log,
+      metrics,
+    });
+    if (settings.webhookListen && !webhookFrom) {
       this.#listener = new WebhookListener(
         {
           listen: settings.webhookListen,
@@ -190,6 +211,7 @@ export class EventsFlow {
     await this.#followBrokers(this.#options.tags);
     // The secret is read before the listener opens: a delivery must not be refused for that.
     await this.registration.load();
+    await this.#relay.start();
     await this.#listener?.start();
     // What a killed daemon left running is ended before its reaction runs again.
     await endOrphans(this.#instance);
@@ -211,7 +233,9 @@ export class EventsFlow {
     this.runner.setReactions(reactions, tagNames(tags.tags.values()));
     this.registration.setFilters(filtersFor(reactions, this.#options.settings.webhookEvents));
     this.holds.setTags(tags.tags.values());
-    return this.#followBrokers(tags);
+    const fresh = await this.#followBrokers(tags);
+    this.#relay.reload(tags, reactions);
+    return fresh;
   }
 
   /** Where the listener is, for `status`; `undefined` where it is off. */
@@ -263,6 +287,7 @@ export class EventsFlow {
     this.#stopping.abort(new Error('the agent stops'));
     await Promise.all([
       this.#listener?.stop(),
+      this.#relay.stop(),
       this.catchUp.stop(),
       this.registration.stop(),
       this.runner.stop(budgetMs),

@@ -83,6 +83,8 @@ export function createMetrics(figures: () => MetricFigures) {
       ['outcome'],
     ),
     eventsReceived: counter('tagferry_events_received_total', 'Events that are in the inbox.', ['event_type']),
+    eventsPassed: counter('tagferry_events_elsewhere_total', 'Events from the broker that concern other gateways.', []),
+    eventsRelayed: counter('tagferry_events_relayed_total', 'Events that were published for other gateways.', []),
     reactions: counter('tagferry_reactions_total', 'Reactions that ran.', ['name', 'outcome']),
   };
 }

@@ -30,7 +30,10 @@ const INSTRUMENTATION_PATHS = ['instrumentation.id', 'instrumentations.id', 'eve
 const OTHER_OBJECTS = ['node', 'edge_device', 'product', 'event', 'add_on'];
 
 /** Reads an event. One whose payload is no JSON object (which the inbox would have marked) has no content and matches nothing by path. */
-export function readFacts(event: InboxEvent, tagOf: TagOf = () => undefined): EventFacts {
+export function readFacts(
+  event: Omit<InboxEvent, 'progress'> & Partial<InboxEvent>,
+  tagOf: TagOf = () => undefined,
+): EventFacts {
   const { envelope } = event;
   const { content } = envelope;
   const assets = idsAt(content, ASSET_PATHS);

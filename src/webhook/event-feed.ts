@@ -1,4 +1,5 @@
-import type { InboxEvent, RunnableEvent } from './inbox-event.ts';
+import { digestOf, type InboxEvent, type RunnableEvent } from './inbox-event.ts';
+import type { ArrivedEvent } from './received-event.ts';
 
 /**
  * How the inbox reaches its subscribers: each asks from where it stands (`reactions/` by the state of each event, `access/` by a
@@ -53,6 +54,24 @@ export class EventFeed {
     this.#kept.set(event.id, envelope);
     return envelope;
   }
+}
+
+/** One that is not in the inbox yet, as subscribers of it would be given it. */
+export function parsedEvent(event: ArrivedEvent): Parsed<InboxEvent> {
+  const payload = Buffer.from(event.payload).toString('utf8');
+  return {
+    id: 0,
+    digest: digestOf(event.identity),
+    eventType: event.eventType,
+    occurredAtMs: event.occurredAtMs,
+    receivedAtMs: event.receivedAtMs,
+    payload,
+    state: 'received',
+    attempts: 0,
+    unrecognised: event.unrecognised,
+    replayed: false,
+    envelope: parseObject(payload),
+  };
 }
 
 function parseObject(text: string): Record<string, unknown> {

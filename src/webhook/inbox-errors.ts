@@ -11,7 +11,7 @@ export function inboxFull(maxBytes: number): StoreError {
   });
 }
 
-export function translateStoreError(error: unknown): StoreError {
+function translateStoreError(error: unknown): StoreError {
   const cause = codeOf(error) ?? '';
   if (cause.startsWith('SQLITE_FULL')) {
     return new StoreError('The disk is full: the inbox cannot be written', {
@@ -32,4 +32,13 @@ export function translateStoreError(error: unknown): StoreError {
     });
   }
   return new StoreError('The inbox cannot be used', { code: 'inbox.unavailable', retryable: true, cause: error });
+}
+
+/** What SQLite throws arrives as a `StoreError`. */
+export function guarded<Result>(work: () => Result): Result {
+  try {
+    return work();
+  } catch (error) {
+    throw error instanceof StoreError ? error : translateStoreError(error);
+  }
 }

@@ -141,6 +141,7 @@ export function prepareStatements(database: Database) {
     ofAccess: database.prepare<[number, number], EventRow>(
       `SELECT * FROM inbox_event WHERE id > ? AND ${ACCESS} ORDER BY id LIMIT ?`,
     ),
+    after: database.prepare<[number, number], EventRow>('SELECT * FROM inbox_event WHERE id > ? ORDER BY id LIMIT ?'),
     countOpen: database.prepare<[], number>(`SELECT count(*) FROM inbox_event WHERE ${OPEN}`).pluck(),
     totals: database.prepare<[], { events: number; bytes: number }>(
       // Answered from the index alone: a start does not read the payloads.

@@ -1,8 +1,7 @@
 import type { Clock } from '../base/clock.ts';
 import type { Database } from '../base/database.ts';
-import { StoreError } from '../base/errors.ts';
 import type { AskedMemory } from './asked-memory.ts';
-import { inboxFull, translateStoreError } from './inbox-errors.ts';
+import { guarded, inboxFull } from './inbox-errors.ts';
 import type {
   ActionProgress,
   Attempt,
@@ -27,6 +26,7 @@ import {
   toProgress,
 } from './inbox-tables.ts';
 import type { ArrivedEvent } from './received-event.ts';
+import { RELAYED_NOTE } from './relayed-note.ts';
 import { type RunningAge, SAVE_AGE_EVERY_MS } from './running-age.ts';
 import type { SeenMemory } from './seen-memory.ts';
 import { WATERMARK_NOTE } from './watermark.ts';
@@ -97,6 +97,11 @@ export class Inbox {
 
   /** The highest number that an event was given. */
   get lastId(): number {
+    return this.#lastId;
+  }
+
+  /** The same, for who is not in this thread. */
+  highestId(): number {
     return this.#lastId;
   }
 
@@ -177,6 +182,12 @@ export class Inbox {
   /** Events that concern access, oldest first, whatever became of their reactions. Only ids above `afterId`. */
   ofAccess(limit: number, afterId = 0): InboxEvent[] {
     return guarded(() => this.#whole(this.#statements.ofAccess.all(afterId, limit)).map(toEvent));
+  }
+
+  /** For the relay: all that came, as it came, oldest first. Only ids above `afterId`. */
+  toRelay(limit: number, afterId: number): { id: number; identity: Uint8Array; payload: Uint8Array }[] {
+    const rows = guarded(() => this.#whole(this.#statements.after.all(afterId, limit)));
+    return rows.map(({ id, identity, payload }) => ({ id, identity, payload }));
   }
 
   markRunning(id: number): void {
@@ -301,7 +312,9 @@ export class Inbox {
   #dropSettled(maxBytes: number, bornBeforeMs: number): number {
     let bytes = this.#bytes;
     const gone: number[] = [];
+    const relayed = Number(this.#notes.get(RELAYED_NOTE) || Number.POSITIVE_INFINITY);
     for (const row of this.#statements.settled.iterate(STEP_ROWS)) {
+      if (row.id > relayed) break;
       if (bytes <= maxBytes && row.age_ms >= bornBeforeMs) break;
       gone.push(row.id);
       bytes -= row.bytes;
@@ -378,14 +391,5 @@ export class Inbox {
     const monotonicMs = this.#clock.monotonicMs();
     this.#notes.set('age', JSON.stringify(this.#age.save(monotonicMs)));
     this.#ageSavedAtMs = monotonicMs;
-  }
-}
-
-/** What SQLite throws arrives as a `StoreError`. */
-function guarded<Result>(work: () => Result): Result {
-  try {
-    return work();
-  } catch (error) {
-    throw error instanceof StoreError ? error : translateStoreError(error);
   }
 }

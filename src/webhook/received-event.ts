@@ -45,8 +45,11 @@ function parse(body: Uint8Array): unknown {
   }
 }
 
-/** The line of the log that an event's arrival is: by a `push` to the listener, or from the deliveries `list`. */
-export function arrivalLine({ identity, eventType, occurredAtMs, unrecognised }: ArrivedEvent, via: 'push' | 'list') {
+/** The line of the log that an event's arrival is: by a `push` to the listener, from the deliveries `list`, or by a `broker`. */
+export function arrivalLine(
+  { identity, eventType, occurredAtMs, unrecognised }: ArrivedEvent,
+  via: 'push' | 'list' | 'broker',
+) {
   return {
     event: 'webhook.received',
     digest: digestOf(identity),

@@ -1,5 +1,11 @@
 import type { ListenAddress } from '../../base/listen.ts';
 
+/** Where at a broker of tags.yaml. */
+export interface BrokerTopic {
+  broker: string;
+  topic: string;
+}
+
 /** What a key's text is read as. */
 export type Form =
   | { as: 'text'; pattern?: RegExp; what?: string; example?: string }
@@ -18,6 +24,8 @@ export type Form =
   /** Empty is off. */
   | { as: 'listen' }
   | { as: 'event-types' }
+  /** A broker of tags.yaml and a topic there. */
+  | { as: 'topic' }
   /** Names of hosts, comma-separated. */
   | { as: 'hosts' }
   | { as: 'success-statuses' };
@@ -61,11 +69,13 @@ export type ValueOf<F extends Form> = F extends { as: 'choice'; of: readonly (in
         ? { bytes: number } | { share: number }
         : F extends { as: 'listen' }
           ? ListenAddress | undefined
-          : F extends { as: 'event-types' | 'hosts' }
-            ? readonly string[]
-            : F extends { as: 'success-statuses' }
-              ? readonly number[]
-              : string;
+          : F extends { as: 'topic' }
+            ? BrokerTopic
+            : F extends { as: 'event-types' | 'hosts' }
+              ? readonly string[]
+              : F extends { as: 'success-statuses' }
+                ? readonly number[]
+                : string;
 
 export const DAY_MS = 86_400_000;
 export const YEAR_MS = 365 * DAY_MS;

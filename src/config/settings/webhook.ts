@@ -1,5 +1,5 @@
 import { ACCESS_EVENT_TYPES } from '../../contract/events.ts';
-import { type SettingEntries, YEAR_MS } from './entry.ts';
+import { MAX, type SettingEntries, YEAR_MS } from './entry.ts';
 
 export const WEBHOOK = {
   WEBHOOK_URL: {
@@ -35,6 +35,28 @@ export const WEBHOOK = {
     default: 'false',
     takenBy: 'restart',
     text: 'Accept the deprecated SHA-1 signature where the SHA-256 one is missing.',
+  },
+  WEBHOOK_FROM: {
+    member: 'webhookFrom',
+    form: { as: 'topic' },
+    example: 'broker platform/events',
+    takenBy: 'restart',
+    text:
+      'Events come over a broker of tags.yaml, from a relay (WEBHOOK_TO): its name and the topic. Needs WEBHOOK_SECRET (two of ' +
+      'them with a comma between while it is changed), excludes WEBHOOK_URL.',
+  },
+  WEBHOOK_TO: {
+    member: 'webhookTo',
+    form: { as: 'topic' },
+    example: 'broker platform/events',
+    takenBy: 'restart',
+    text: 'Relay: every event that this gateway is sent is published there as well, body and signature, for WEBHOOK_FROM.',
+  },
+  TECHNICAL_USER_ID: {
+    member: 'technicalUserId',
+    form: { as: 'count', min: 1, max: MAX },
+    takenBy: 'restart',
+    text: 'With WEBHOOK_FROM: the number of the technical user, by which its events of access are told from those of others.',
   },
   WEBHOOK_POLL: {
     member: 'webhookPollMs',

@@ -1,0 +1,128 @@
+/**
+ * Publishes what the inbox takes to a topic, for gateways without a public address: the body as it came, with the platform's signature
+ * over it. One that was taken from the deliveries list, which has none, is signed with the same secret, so that whoever takes it verifies
+ * it in the same way.
+ *
+ * A cursor on disk says how far it has come; nothing above it leaves the inbox. A crash publishes some events a second time, which those
+ * who take them know by their content.
+ */
+import type { Clock } from '../base/clock.ts';
+import { codeOf, messageOf } from '../base/errors.ts';
+import type { Logger } from '../base/logger.ts';
+import { Repeats } from '../base/repeats.ts';
+import { fullJitterMs } from '../base/retry.ts';
+import { SIGNATURE_SHA256_HEADER } from '../contract/webhooks.ts';
+import { RELAYED_NOTE } from './relayed-note.ts';
+import { sign } from './signature.ts';
+
+interface RelayInbox {
+  toRelay(limit: number, afterId: number): Promise<{ id: number; identity: Uint8Array; payload: Uint8Array }[]>;
+  note(name: string): Promise<string | undefined>;
+  setNote(name: string, value: string): Promise<void>;
+  highestId(): Promise<number>;
+}
+
+export interface RelayParts {
+  inbox: RelayInbox;
+  /** Resolves once the broker has it. `id`: the same for the same event. */
+  publish(body: Uint8Array, headers: Readonly<Record<string, string>>, id: string, signal: AbortSignal): Promise<void>;
+  secrets(): readonly string[];
+  clock: Clock;
+  log: Logger;
+  relayed(count: number): void;
+}
+
+const PAGE = 64;
+const RETRY = { baseMs: 500, capMs: 30_000 };
+
+export class Relay {
+  readonly #parts: RelayParts;
+  readonly #repeats = new Repeats();
+  readonly #stopping = new AbortController();
+  #after = 0;
+  #wanted = false;
+  #work: Promise<void> | undefined;
+
+  constructor(parts: RelayParts) {
+    this.#parts = parts;
+  }
+
+  /** Events that were there before the first start of the relay stay here. */
+  async start(): Promise<void> {
+    const { inbox } = this.#parts;
+    const note = await inbox.note(RELAYED_NOTE);
+    this.#after = note ? Number(note) : await inbox.highestId();
+    if (!note) await inbox.setNote(RELAYED_NOTE, String(this.#after));
+    this.wake();
+  }
+
+  /** There is something new in the inbox. Cheap; call it after every insert. */
+  wake(): void {
+    if (this.#stopping.signal.aborted) return;
+    this.#wanted = true;
+    this.#work ??= this.#run().finally(() => {
+      this.#work = undefined;
+      if (this.#wanted) this.wake();
+    });
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort(new Error('the agent stops'));
+    await this.#work;
+  }
+
+  async #run(): Promise<void> {
+    const { clock } = this.#parts;
+    const { signal } = this.#stopping;
+    for (let failures = 0; this.#wanted && !signal.aborted; ) {
+      this.#wanted = false;
+      try {
+        while (!signal.aborted && (await this.#publishSome()) === PAGE);
+        this.#repeats.end('');
+        failures = 0;
+      } catch (error) {
+        if (signal.aborted) return;
+        this.#wanted = true;
+        this.#say(error);
+        const waitMs = fullJitterMs(failures++, RETRY, () => clock.random(), 200);
+        await clock.sleep(waitMs, signal).catch(() => {});
+      }
+    }
+  }
+
+  /** Gives how many there were. The cursor moves once all of them are with the broker. */
+  async #publishSome(): Promise<number> {
+    const { inbox, publish, secrets, relayed } = this.#parts;
+    const [secret] = secrets();
+    if (secret === undefined) return 0;
+    const page = await inbox.toRelay(PAGE, this.#after);
+    const last = page.at(-1);
+    if (last === undefined) return 0;
+    const published = await Promise.allSettled(
+      page.map(({ identity, payload }) =>
+        publish(
+          payload,
+          { [SIGNATURE_SHA256_HEADER]: sign(payload, secret) },
+          Buffer.from(identity).toString('hex'),
+          this.#stopping.signal,
+        ),
+      ),
+    );
+    const failed = published.find((one) => one.status === 'rejected');
+    if (failed) throw failed.reason;
+    await inbox.setNote(RELAYED_NOTE, String(last.id));
+    this.#after = last.id;
+    relayed(page.length);
+    return page.length;
+  }
+
+  #say(error: unknown): void {
+    const { clock, log } = this.#parts;
+    const count = this.#repeats.note('', clock.monotonicMs());
+    const fields = { event: 'webhook.relay_waits', code: codeOf(error), error: messageOf(error), count };
+    log[count === undefined ? 'debug' : 'warn'](
+      fields,
+      'events wait here for the broker that takes them to the gateways',
+    );
+  }
+}
