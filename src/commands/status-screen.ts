@@ -156,6 +156,12 @@ function putPosts({ uplink }: ShownStatus, put: Put): void {
   }
 }
 
+const SHARE_WORDS = {
+  refused: 'the platform answered 429: others use this limit too',
+  growing: 'growing while no 429 comes',
+  'slow-start': 'beginning small after an outage',
+} as const;
+
 function putRequests({ requests, uplink }: ShownStatus, put: Put): void {
   const of = (limit: number) => (limit > 0 ? ` of ${countText(limit)}` : '');
   const over = requests.day_limit > 0 && requests.day_projected > requests.day_limit;
@@ -163,6 +169,10 @@ function putRequests({ requests, uplink }: ShownStatus, put: Put): void {
     'requests',
     `${countText(requests.minute)}${of(requests.minute_limit)} this minute, ${countText(requests.day)}${of(requests.day_limit)} in 24 h`,
   );
+  if (requests.share_reason !== 'configured') {
+    const share = `${requests.share} a minute found as this gateway’s share`;
+    put('', `${share} (${SHARE_WORDS[requests.share_reason]})`);
+  }
   put('', `at the pace of the last hour ${countText(requests.day_projected)} a day`, over);
   if (uplink.resting) {
     const { for_seconds: left, until } = uplink.resting;

@@ -107,7 +107,10 @@ export class RunningAgent {
     const flows = { settings, clock, log, platform, metrics, onLiveDelivered };
     const { outgoing } = buffer;
     this.#uplink = makeUplink({ ...flows, buffer: outgoing, access: this.#events.holds, addresses: this.#addresses });
-    this.#uplink.onBack(() => this.#events.catchUp.readSoon());
+    this.#uplink.onBack(() => {
+      platform.budget.outageOver();
+      this.#events.catchUp.readSoon();
+    });
     session.onChange(() => {
       if (session.snapshot().state !== 'valid') return;
       this.#uplink.tryNow();

@@ -200,6 +200,11 @@ export function createRegistry(counts: readonly Count[], figures: () => MetricFi
       grant: session.grant ?? 'none',
     }),
   );
+  gauge(
+    'tagferry_requests_share',
+    'Requests a minute that were found to be this gateway’s of the limit; 0 is no limit.',
+    (now) => now.requestsShare,
+  );
   gauge('tagferry_requests_today', 'API calls of the last 24 hours.', (now) => now.requestsToday);
   gauge('tagferry_requests_day_limit', 'REQUESTS_PER_DAY; 0 is no limit.', (now) => now.requestsPerDay);
   gauge(

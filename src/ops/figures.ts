@@ -36,6 +36,8 @@ export interface MetricFigures {
   unavailableSeconds: number;
   postIntervalSeconds: number;
   seriesWaiting: number;
+  /** Requests a minute that were found to be this gateway's; 0 is no limit. */
+  requestsShare: number;
   requestsToday: number;
   /** 0 is no limit. */
   requestsPerDay: number;
@@ -87,6 +89,7 @@ export function metricFigures(parts: FiguresParts): MetricFigures {
     unavailableSeconds: (uplink.outage?.forMs ?? 0) / 1000,
     postIntervalSeconds: uplink.intervalMs / 1000,
     seriesWaiting: uplink.waitingSeries.length,
+    requestsShare: requests.share,
     requestsToday: requests.dayUsed,
     requestsPerDay: requests.dayLimit,
     requestsProjected: requests.dayProjected,

@@ -88,6 +88,9 @@ export async function statusReport(parts: StatusParts) {
     requests: {
       minute: request.minuteUsed,
       minute_limit: request.minuteLimit,
+      // Of the limit, where others have a part in it: found by the platform's 429.
+      share: Math.round(100 * request.share) / 100,
+      share_reason: request.shareReason,
       day: request.dayUsed,
       day_limit: request.dayLimit,
       day_projected: Math.round(request.dayProjected),

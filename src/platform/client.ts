@@ -119,7 +119,8 @@ export class PlatformClient extends ApiCalls {
       if (answer.status === 401) lease.refused();
       else lease.accepted();
       // One rule for every call, a post's too: who has paid by himself reads from the budget how long it rests.
-      if (answer.status === 429) budget?.restUntil(clock.monotonicMs() + this.platformClock.restMs(answer));
+      if (answer.status !== 429) budget?.accepted();
+      else if (budget) budget.restUntil(clock.monotonicMs() + this.platformClock.restMs(answer, budget.refused()));
       return answer;
     } catch (error) {
       const counted = lease !== undefined && !NOT_COUNTED.has(codeOf(error) ?? '');

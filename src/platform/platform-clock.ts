@@ -5,6 +5,7 @@ import type { PlatformAnswer } from './http-boundary.ts';
 /** Each gateway of a fleet comes back at another second of the new minute. */
 const REST_SPREAD_MS = 10_000;
 const MINUTE_MS = 60_000;
+const MAX_SPREAD_MS = 10 * MINUTE_MS;
 const RETRY_AFTER_SPREAD_MS = 1_000;
 /** A `Retry-After` beyond this is taken for a mistake, and the platform is asked again. */
 const MAX_REST_MS = 5 * MINUTE_MS;
@@ -41,16 +42,17 @@ export class PlatformClock {
   /**
    * How long a 429 keeps everyone waiting (docs/interface.md): as `Retry-After` says, else until the next minute starts by the
    * platform's own clock (its limit is one of minutes), and a random while more, so that not every gateway comes back in
-   * that second.
+   * that second: at least of the interval from one of its requests to the next, so that a thousand who share a limit do not meet again.
    */
-  restMs(answer: Pick<PlatformAnswer, 'header'>): number {
+  restMs(answer: Pick<PlatformAnswer, 'header'>, intervalMs = 0): number {
+    const spread = (leastMs: number) => this.#clock.random() * Math.max(leastMs, Math.min(intervalMs, MAX_SPREAD_MS));
     this.observe(answer);
     const nowMs = this.nowMs();
     const asked = retryAfterMs(answer.header('retry-after'), nowMs ?? this.#clock.wallMs());
     if (asked !== undefined) {
-      return Math.min(Math.max(asked, MIN_REST_MS), MAX_REST_MS) + this.#clock.random() * RETRY_AFTER_SPREAD_MS;
+      return Math.min(Math.max(asked, MIN_REST_MS), MAX_REST_MS) + spread(RETRY_AFTER_SPREAD_MS);
     }
     const toNextMinute = nowMs === undefined ? MINUTE_MS : MINUTE_MS - (nowMs % MINUTE_MS);
-    return toNextMinute + this.#clock.random() * REST_SPREAD_MS;
+    return toNextMinute + spread(REST_SPREAD_MS);
   }
 }

@@ -5,6 +5,10 @@ export interface RequestAllowance {
   acquire(kind: RequestKind, signal?: AbortSignal): Promise<void>;
   /** The last request taken did not reach the platform. */
   giveBack(): void;
+  /** The platform took a request. */
+  accepted(): void;
+  /** The platform answered 429. Gives how long it lets pass from request to request now, in milliseconds. */
+  refused(): number;
   /** The platform answered 429: nobody calls before this monotonic time. */
   restUntil(monotonicMs: number): void;
 }

@@ -11,9 +11,13 @@
  * minute that wait (155 ms) is over before the first token is there; at one a minute it cannot be shorter, because the
  * last process may have posted the moment before it died. Where it is known that none ran, `quietSinceMs` says so.
  *
+ * The pace of the minute is at most the configured one: where others have a part in the limit, it is the share that was found
+ * (`FoundShare`).
+ *
  * Calls that wait here (`acquire`) and the uplink, which asks (`tryTake`), take turns when both want the next request.
  */
 import type { Clock } from '../base/clock.ts';
+import { FoundShare, type ShareReason } from './found-share.ts';
 
 /** `paid`: the caller has taken from the budget already. */
 export type RequestKind = 'live' | 'backlog' | 'probe' | 'other' | 'paid';
@@ -34,6 +38,9 @@ export interface RequestBudgetStats {
   /** Requests in the last 60 s. */
   minuteUsed: number;
   minuteLimit: number;
+  /** Requests a minute that were found to be this one's of what is configured, and why; 0 where there is no limit. */
+  share: number;
+  shareReason: ShareReason;
   /** Requests of this process in the last 24 h. */
   dayUsed: number;
   dayLimit: number;
@@ -57,6 +64,10 @@ const DAY_MS = 86_400_000;
 const WAY_MS = 1_750;
 /** How far a request may come before its even place: what lets a late timer be caught up. */
 const MINUTE_TOLERANCE_MS = 250;
+/** In which the requests of a minute are made. */
+const SPAN_MS = MINUTE_MS + WAY_MS + MINUTE_TOLERANCE_MS;
+/** One that comes so soon after it was free had been waiting for it: this long, or a quarter of the interval. */
+const WAITED_MS = 1_000;
 /** A day's pace may save up two hours, so that an outage costs nothing of the day. */
 const DAY_TOLERANCE_MS = 2 * HOUR_MS;
 /** Probes of held assets take a tenth of the budget at most. */
@@ -73,6 +84,8 @@ export class RequestBudget {
   readonly #clock: Clock;
   readonly #options: RequestBudgetOptions;
   readonly #paces: Pace[] = [];
+  readonly #minute: Pace | undefined;
+  readonly #share: FoundShare | undefined;
   readonly #day: Pace | undefined;
   readonly #probes: Pace | undefined;
   readonly #minuteCount = new RecentCount(MINUTE_MS, 60);
@@ -92,8 +105,9 @@ export class RequestBudget {
     const quietSinceMs = options.quietSinceMs ?? this.#startedMs;
     const { requestsPerMinute, requestsPerDay } = options;
     if (requestsPerMinute > 0) {
-      const span = MINUTE_MS + WAY_MS + MINUTE_TOLERANCE_MS;
-      this.#paces.push(new Pace(span / requestsPerMinute, MINUTE_TOLERANCE_MS, quietSinceMs));
+      this.#minute = new Pace(SPAN_MS / requestsPerMinute, MINUTE_TOLERANCE_MS, quietSinceMs);
+      this.#share = new FoundShare(requestsPerMinute, this.#startedMs);
+      this.#paces.push(this.#minute);
     }
     if (requestsPerDay > 0) {
       this.#day = new Pace((DAY_MS + WAY_MS + DAY_TOLERANCE_MS) / requestsPerDay, DAY_TOLERANCE_MS, quietSinceMs);
@@ -164,6 +178,28 @@ export class RequestBudget {
     for (const count of [this.#minuteCount, this.#hourCount, this.#dayCount]) count.takeBack(nowMs);
   }
 
+  /** The platform took a request. */
+  accepted(): void {
+    this.#share?.accepted();
+  }
+
+  /** The platform answered 429: the share becomes smaller. Gives how long it lets pass from request to request now. */
+  refused(): number {
+    this.#share?.refused(this.#clock.monotonicMs());
+    this.#followShare();
+    return this.#minute?.intervalMs ?? 0;
+  }
+
+  /** The platform is there again after an outage. */
+  outageOver(): void {
+    this.#share?.outageOver(this.#clock.monotonicMs());
+    this.#followShare();
+  }
+
+  #followShare(): void {
+    if (this.#share) this.#minute?.setInterval(SPAN_MS / this.#share.perMinute, this.#clock.monotonicMs());
+  }
+
   /** Nothing is free before `monotonicMs`: the platform answered 429. A shorter rest never ends a longer one. */
   restUntil(monotonicMs: number): void {
     this.#restUntilMs = Math.max(this.#restUntilMs, monotonicMs);
@@ -188,6 +224,8 @@ export class RequestBudget {
     return {
       minuteUsed: this.#minuteCount.sum(nowMs),
       minuteLimit: this.#options.requestsPerMinute,
+      share: this.#share?.perMinute ?? 0,
+      shareReason: this.#share?.reason ?? 'configured',
       dayUsed: this.#dayCount.sum(nowMs),
       dayLimit: this.#options.requestsPerDay,
       dayProjected: Math.round((this.#hourCount.sum(nowMs) * DAY_MS) / observedMs),
@@ -205,6 +243,11 @@ export class RequestBudget {
 
   #take(kind: RequestKind): void {
     const nowMs = this.#clock.monotonicMs();
+    if (this.#minute) {
+      const lateMs = nowMs - this.#minute.nextAtMs;
+      this.#share?.used(kind === 'backlog', lateMs < Math.max(WAITED_MS, this.#minute.intervalMs / 4));
+      if (this.#share?.look(nowMs)) this.#followShare();
+    }
     for (const pace of this.#paces) pace.take(nowMs);
     if (kind === 'probe') this.#probes?.take(nowMs);
     for (const count of [this.#minuteCount, this.#hourCount, this.#dayCount]) count.add(nowMs);
@@ -241,7 +284,7 @@ export class RequestBudget {
 
 /** Even spacing with a little tolerance: see the head of this file. */
 class Pace {
-  readonly intervalMs: number;
+  intervalMs: number;
   readonly #toleranceMs: number;
   #expectedMs: number;
 
@@ -253,6 +296,12 @@ class Pace {
 
   get nextAtMs(): number {
     return this.#expectedMs - this.#toleranceMs;
+  }
+
+  /** Another pace from now on: nothing waits for longer than one interval of it. */
+  setInterval(intervalMs: number, nowMs: number): void {
+    this.intervalMs = intervalMs;
+    this.#expectedMs = Math.min(this.#expectedMs, nowMs + intervalMs + this.#toleranceMs);
   }
 
   take(nowMs: number): void {

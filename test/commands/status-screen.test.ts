@@ -93,6 +93,8 @@ const BAD_DAY: ShownStatus = {
   requests: {
     minute: 400,
     minute_limit: 400,
+    share: 120.5,
+    share_reason: 'refused',
     day: 19_000,
     day_limit: 20_000,
     day_projected: 25_000,

@@ -26,6 +26,10 @@ class CountingBudget implements RequestAllowance {
   giveBack(): void {
     this.givenBack++;
   }
+  accepted(): void {}
+  refused(): number {
+    return 0;
+  }
   restUntil(atMs: number): void {
     this.restMs.push(atMs - bench.clock.monotonicMs());
   }

@@ -135,6 +135,9 @@ function RequestsCard({ now: { requests } }: { now: StatusReport }) {
         {countText(requests.minute)}
         {of(requests.minute_limit)}
       </Fact>
+      {requests.share_reason !== 'configured' && (
+        <Fact name={`share found (${requests.share_reason})`}>{requests.share} a minute</Fact>
+      )}
       <Fact name="in 24 hours">
         {countText(requests.day)}
         {of(requests.day_limit)}

@@ -1,0 +1,167 @@
+import { describe, expect, it } from 'vitest';
+import type { Clock } from '../../src/base/clock.ts';
+import { FoundShare } from '../../src/platform/found-share.ts';
+import { PlatformClock } from '../../src/platform/platform-clock.ts';
+import { RequestBudget, type RequestKind } from '../../src/platform/request-budget.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+
+const MINUTE_MS = 60_000;
+const TICK_MS = 100;
+const CONFIGURED = 400;
+
+/** A clock for many, moved by whoever runs them; chance of its own for each. */
+class Ticking implements Clock {
+  nowMs = 0;
+  readonly #chance: ManualClock;
+
+  constructor(seed: number) {
+    this.#chance = new ManualClock(0, seed);
+  }
+  wallMs = () => this.nowMs;
+  monotonicMs = () => this.nowMs;
+  random = () => this.#chance.random();
+  after = () => () => {};
+  sleep = () => Promise.resolve();
+}
+
+/** One that wants all it can get, of one kind, by the real budget. */
+class Greedy {
+  readonly clock: Ticking;
+  readonly budget: RequestBudget;
+  readonly kind: RequestKind;
+  readonly taken: number[] = [];
+  readonly returns: number[] = [];
+  readonly #platformClock: PlatformClock;
+
+  constructor(seed: number, kind: RequestKind) {
+    this.clock = new Ticking(seed);
+    this.kind = kind;
+    this.budget = new RequestBudget(this.clock, { requestsPerMinute: CONFIGURED, requestsPerDay: 0 });
+    this.#platformClock = new PlatformClock(this.clock);
+  }
+
+  /** `isTaken`: whether the platform takes one more. */
+  work(nowMs: number, isTaken: () => boolean): void {
+    this.clock.nowMs = nowMs;
+    while (this.budget.tryTake(this.kind)) {
+      if (isTaken()) {
+        this.budget.accepted();
+        const minute = Math.floor(nowMs / MINUTE_MS);
+        this.taken[minute] = (this.taken[minute] ?? 0) + 1;
+        continue;
+      }
+      const date = new Date(nowMs).toUTCString();
+      const answer = { header: (name: string) => (name === 'date' ? date : undefined) };
+      this.budget.restUntil(nowMs + this.#platformClock.restMs(answer, this.budget.refused()));
+      this.returns.push(this.budget.restingUntilMs ?? nowMs);
+    }
+  }
+
+  mean(fromMinute: number, toMinute: number): number {
+    let sum = 0;
+    for (let minute = fromMinute; minute < toMinute; minute++) sum += this.taken[minute] ?? 0;
+    return sum / (toMinute - fromMinute);
+  }
+}
+
+/** Agents behind one limit a minute for so long; gives what the platform refused in each minute. */
+function share(agents: readonly Greedy[], limit: number, minutes: number): number[] {
+  const refused = new Array<number>(minutes).fill(0);
+  for (let minute = 0; minute < minutes; minute++) {
+    let used = 0;
+    const isTaken = () => {
+      if (++used <= limit) return true;
+      refused[minute]!++;
+      return false;
+    };
+    for (let ms = 0; ms < MINUTE_MS; ms += TICK_MS) {
+      for (const agent of agents) agent.work(minute * MINUTE_MS + ms, isTaken);
+    }
+  }
+  return refused;
+}
+
+const greedy = (count: number, kind: RequestKind = 'backlog') =>
+  Array.from({ length: count }, (_, at) => new Greedy(at + 1, kind));
+
+describe('the share of a limit that many use', () => {
+  it.each([2, 10, 50])(
+    'is fair within a factor of two among %i, means of 30 minutes after 30, and the limit is used',
+    (count) => {
+      const agents = greedy(count);
+      share(agents, 500, 60);
+      const means = agents.map((agent) => agent.mean(30, 60));
+      expect(Math.max(...means) / Math.min(...means)).toBeLessThan(2.2);
+      expect(means.reduce((sum, one) => sum + one, 0)).toBeGreaterThan(0.7 * 500);
+    },
+  );
+
+  it('of 200 is fair within a factor of two for nine of ten, and nobody is left out', () => {
+    const agents = greedy(200);
+    const refused = share(agents, 500, 60);
+    const means = agents.map((agent) => agent.mean(30, 60)).toSorted((a, b) => a - b);
+    expect(means[190]! / means[10]!).toBeLessThan(2);
+    expect(means[0]).toBeGreaterThan(0.5);
+    expect(means.reduce((sum, one) => sum + one, 0)).toBeGreaterThan(0.9 * 500);
+    // Not everybody is refused every minute, as without a share.
+    expect(Math.max(...refused.slice(30))).toBeLessThan(120);
+  });
+
+  it('goes to who posts live values before who posts a backlog', () => {
+    const agents = [...greedy(10, 'live'), ...greedy(10, 'backlog')];
+    share(agents, 500, 60);
+    const mean = (some: readonly Greedy[]) => some.reduce((sum, agent) => sum + agent.mean(30, 60), 0) / some.length;
+    expect(mean(agents.slice(0, 10))).toBeGreaterThan(1.3 * mean(agents.slice(10)));
+  });
+
+  it('rests after a 429 for the interval of each, so that those who share it do not meet again', () => {
+    const agents = greedy(400);
+    const refused = share(agents, 200, 30);
+    // By ten seconds alone, all who were refused in a minute would come back together.
+    expect(Math.max(...refused.slice(15))).toBeGreaterThan(80);
+    const returns = agents.flatMap((agent) => agent.returns).filter((ms) => ms > 16 * MINUTE_MS && ms < 29 * MINUTE_MS);
+    const inTenSeconds = new Map<number, number>();
+    for (const ms of returns) {
+      const slot = Math.floor(ms / 10_000);
+      inTenSeconds.set(slot, (inTenSeconds.get(slot) ?? 0) + 1);
+    }
+    expect(Math.max(...inTenSeconds.values())).toBeLessThan(0.75 * Math.max(...refused.slice(15)));
+  });
+
+  it('is all of it for one alone, and comes back after a 429 of a minute', () => {
+    const [alone] = greedy(1) as [Greedy];
+    share([alone], 10_000, 2);
+    expect(alone.budget.stats()).toMatchObject({ share: CONFIGURED, shareReason: 'configured' });
+    alone.clock.nowMs += 1;
+    alone.budget.refused();
+    expect(alone.budget.stats()).toMatchObject({ share: 0.7 * CONFIGURED, shareReason: 'refused' });
+    share([alone], 10_000, 60);
+  });
+
+  it('does not grow for who does not use it', () => {
+    const found = new FoundShare(CONFIGURED, 0);
+    found.refused(1_000);
+    const after = found.perMinute;
+    for (let minute = 1; minute < 60; minute++) {
+      found.used(false, false);
+      found.look(minute * MINUTE_MS + 2_000);
+    }
+    expect(found.perMinute).toBe(after);
+  });
+
+  it('begins small after an outage, and doubles up to what was found', () => {
+    const found = new FoundShare(CONFIGURED, 0);
+    found.refused(0);
+    const before = found.perMinute;
+    found.outageOver(MINUTE_MS);
+    expect([found.perMinute, found.reason]).toEqual([before / 4, 'slow-start']);
+    const shares = [1, 2, 3].map((minute) => {
+      found.used(true, true);
+      found.look((minute + 1) * MINUTE_MS);
+      return found.perMinute / before;
+    });
+    expect(shares.map((one) => Math.round(100 * one) / 100)).toEqual([0.5, 1, expect.any(Number)]);
+    expect(shares[2]).toBeGreaterThan(1);
+    expect(found.reason).toBe('growing');
+  });
+});
