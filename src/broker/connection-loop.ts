@@ -140,10 +140,11 @@ export class ConnectionLoop<Connection> {
 
   #tellAway(error: unknown): void {
     const { name, clock, logger } = this.#options;
-    this.#problem = codeOf(error) ?? messageOf(error);
+    const code = codeOf(error);
+    this.#problem = code ?? messageOf(error);
     this.failures++;
     const count = this.#repeats.note('away', clock.monotonicMs());
-    const fields = { event: 'broker.away', broker: name, reason: this.#problem, count };
+    const fields = { event: 'broker.away', broker: name, code, error: messageOf(error), count };
     logger[count === undefined ? 'debug' : 'warn'](fields, 'a broker is away; it is tried again until it answers');
     this.#saidAway ||= count !== undefined;
   }

@@ -72,15 +72,6 @@ export const PERMISSION_ID_OFFSETS_V1: Readonly<Partial<Record<PermissionType, n
   can_delete: 4,
 };
 
-/**
- * The v1 id of one permission type of a pair: the pair's id plus the type's offset, as text. `undefined` for
- * `can_permit`, whose offset is not shown: such an id can be read from a list, never composed.
- */
-export function composePermissionIdV1(pairId: number, type: PermissionType): string | undefined {
-  const offset = PERMISSION_ID_OFFSETS_V1[type];
-  return offset === undefined ? undefined : String(pairId + offset);
-}
-
 /** Platform 4.2: body of POST and DELETE on the owners endpoints. */
 export interface OwnerV1 {
   assignable: { id: number; type: 'User' };

@@ -98,7 +98,7 @@ export class PlatformClient extends ApiCalls {
 
   /**
    * Makes a call and gives its answer, whatever the status. Throws `PlatformError` where there was none, at once with
-   * `platform.no_session` where there is no token and none is being asked for (see `Session.whenValid` to wait for one).
+   * `platform.no_session` where there is no token and none is being asked for.
    */
   override async request(call: PlatformCall): Promise<PlatformAnswer> {
     this.#heedDeprecation(call);

@@ -57,5 +57,7 @@ describe('the log about a broker', () => {
     expect(lines.slice(0, 4).map(({ event, count }) => [event, count])).toEqual(
       [1, 2, 4, 8].map((count) => ['broker.away', count]),
     );
+    // The text and the code as every other line has them.
+    expect(lines[0]).toMatchObject({ code: 'ECONNREFUSED', error: expect.stringContaining('ECONNREFUSED') });
   });
 });

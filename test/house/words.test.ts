@@ -126,6 +126,17 @@ describe('the words', () => {
     expect(found).toEqual([]);
   });
 
+  it('of a line of the log are the same in every line: a text is `error`, its code `code`', () => {
+    const lines = textsOf(SRC).flatMap(({ path, text }) =>
+      [...text.matchAll(/\{[^{}]*\bevent: '[\w.]+'[^{}]*\}/g)].map(([line]) => ({ path: relative(SRC, path), line })),
+    );
+    expect(lines.length).toBeGreaterThan(150);
+    const others = /\b(?:reason|message|problem|cause|why): (?:this\.#problem|codeOf|messageOf|error\b|reason\b)/;
+    expect(others.test("{ event: 'a.b', reason: messageOf(error) }")).toBe(true);
+    // The sandbox is a program of its own.
+    expect(lines.filter(({ path, line }) => !path.startsWith('sandbox/') && others.test(line))).toEqual([]);
+  });
+
   it('that are retired name no event of the log', () => {
     const events = [...findLogEvents().events.keys()];
     expect(events.length).toBeGreaterThan(50);

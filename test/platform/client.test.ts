@@ -6,6 +6,7 @@ import { allEntries, listEntries } from '../../src/platform/pages.ts';
 import type { RequestAllowance } from '../../src/platform/request-allowance.ts';
 import { SessionBench, until } from './session-bench.ts';
 import { json, type SeenRequest } from './token-server.ts';
+import { untilValid } from './until-valid.ts';
 
 let bench: SessionBench;
 
@@ -173,7 +174,7 @@ describe('a call', () => {
     await expect(call).rejects.toThrow('stopping');
     await until(() => bench.server.count('/oauth/token') === 2);
     held.resolve();
-    await bench.session.whenValid(AbortSignal.timeout(10_000));
+    await untilValid(bench.session);
   });
 });
 

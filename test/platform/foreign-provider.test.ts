@@ -43,6 +43,7 @@ import {
   WEB_REDIRECT,
 } from './foreign-provider.ts';
 import { until } from './session-bench.ts';
+import { untilValid } from './until-valid.ts';
 
 /** Our client's grants against an authorization server that nobody here wrote; foreign-provider.ts says what is its own. */
 const PERSON: PersonClient = { clientId: PERSON_KEY };
@@ -316,7 +317,7 @@ describe('a session, served by oidc-provider,', () => {
       () => rmSync(folder, { recursive: true, force: true }),
     );
     await session.start(new AbortController().signal);
-    await session.whenValid(AbortSignal.timeout(10_000));
+    await untilValid(session);
     const api = new PlatformClient({ boundary, baseUrl, tokens: session, clock: systemClock, log });
     return { session, api, renewals };
   }

@@ -21,6 +21,7 @@ import { Session } from '../../src/platform/session/session.ts';
 import { SessionFile } from '../../src/platform/session/session-file.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
 import { until } from './session-bench.ts';
+import { untilValid } from './until-valid.ts';
 
 /** The client against the sandbox, which shares nothing with it but the contract. */
 let sandbox: Sandbox;
@@ -54,7 +55,7 @@ beforeEach(async () => {
   const apiKey = { header: 'API-Key', clientId };
   client = new PlatformClient({ boundary, baseUrl: sandbox.url, tokens: session, apiKey, clock: systemClock, log });
   await session.start(new AbortController().signal);
-  await session.whenValid(AbortSignal.timeout(10_000));
+  await untilValid(session);
 });
 
 afterEach(async () => {

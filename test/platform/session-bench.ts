@@ -11,6 +11,7 @@ import { SessionFile } from '../../src/platform/session/session-file.ts';
 import type { SessionCredentials } from '../../src/platform/session/token-requests.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { TokenServer } from './token-server.ts';
+import { untilValid } from './until-valid.ts';
 
 export const CLIENT_SECRET = 'client secret+ü:%';
 
@@ -70,7 +71,7 @@ export class SessionBench {
   /** Starts the session and waits for its first token. */
   async start(): Promise<void> {
     await this.session.start(this.#abort.signal);
-    await this.session.whenValid(AbortSignal.timeout(10_000));
+    await untilValid(this.session);
     await this.quiet();
   }
 

@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { CLIENT_SECRET, SessionBench } from './session-bench.ts';
 import { refuse } from './token-server.ts';
+import { untilValid } from './until-valid.ts';
 
 let bench: SessionBench;
 
@@ -70,7 +71,7 @@ describe('a sign-in that is refused', () => {
     await expect(bench.session.renewNow()).rejects.toMatchObject({ code: 'platform.sign_in_refused' });
     bench.credentials.user.password = bench.server.password;
     bench.session.tryNow();
-    await bench.session.whenValid(AbortSignal.timeout(10_000));
+    await untilValid(bench.session);
     expect(bench.session.snapshot()).toMatchObject({ state: 'valid', usable: true, lastError: undefined, failures: 0 });
     const call = { method: 'GET', path: '/v1/assets', kind: 'other' } as const;
     expect((await bench.client.request(call)).status).toBe(200);

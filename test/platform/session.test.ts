@@ -179,7 +179,7 @@ describe('a session', () => {
     await bench.server.stop();
     await bench.session.start(new AbortController().signal);
     const abort = new AbortController();
-    const waiting = bench.session.whenValid(abort.signal);
+    const waiting = bench.session.lease(abort.signal);
     abort.abort(new Error('enough'));
     await expect(waiting).rejects.toThrow('enough');
   });

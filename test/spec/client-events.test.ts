@@ -2,7 +2,7 @@ import { createHmac } from 'node:crypto';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { deprecationOf, isSunset } from '../../src/contract/deprecations.ts';
 import { occurredAtMs } from '../../src/contract/events/occurred-at.ts';
-import { composePermissionIdV1 } from '../../src/contract/permissions.ts';
+import { PERMISSION_ID_OFFSETS_V1 } from '../../src/contract/permissions.ts';
 import { Listening } from '../webhook/parts/listening.ts';
 import { asset, DAY_MS, type Hook, instrumentation, Platform, until, WEBHOOKS } from './platform.ts';
 
@@ -92,13 +92,13 @@ describe('the client’s receiver', () => {
 });
 
 describe('what client and service both stand on', () => {
-  it('2.2 the client composes v1 ids that the service knows', async () => {
+  it('2.2 the id of a pair and the offset of a type are a v1 id that the service knows', async () => {
     const give = (version: 1 | 2, body: object) => platform.gateway.call('POST', `/v${version}/permissions`, body);
     const types = ['can_read', 'can_update', 'can_delete'] as const;
     const on = { permitable: asset(881) };
     const { id } = (await give(2, { permission_types: types, assignable: { id: 40, type: 'Usergroup' }, ...on })).body;
     for (const type of types) {
-      const found = await platform.gateway.get(`/v1/permissions/${composePermissionIdV1(id, type)}`);
+      const found = await platform.gateway.get(`/v1/permissions/${id + PERMISSION_ID_OFFSETS_V1[type]!}`);
       expect(found.body.permission_type).toBe(type);
     }
   });

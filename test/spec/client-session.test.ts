@@ -17,6 +17,7 @@ import { HttpBoundary } from '../../src/platform/http-boundary.ts';
 import { Session } from '../../src/platform/session/session.ts';
 import { SessionFile } from '../../src/platform/session/session-file.ts';
 import { SANDBOX_CREDENTIALS } from '../../src/sandbox/sandbox.ts';
+import { untilValid } from '../platform/until-valid.ts';
 import { Platform, REDIRECT, redirectOf } from './platform.ts';
 
 const { clientId, clientSecret, technicalUsername, technicalPassword } = SANDBOX_CREDENTIALS;
@@ -55,7 +56,7 @@ const signedIn = async (clientAuth: 'basic' | 'body' = 'basic', password: string
   });
   sessions.push(session);
   await session.start(new AbortController().signal);
-  await session.whenValid(AbortSignal.timeout(10_000));
+  await untilValid(session);
   return session;
 };
 /** Tokens that the service still honours, but for the test's own. */

@@ -1,11 +1,4 @@
-import { PlatformError } from '../../base/errors.ts';
-import {
-  composePermissionIdV1,
-  type PermissionCreateV1,
-  type PermissionRecordV1,
-  type PermissionType,
-  type Permitable,
-} from '../../contract/permissions.ts';
+import type { PermissionCreateV1, PermissionRecordV1, Permitable } from '../../contract/permissions.ts';
 import type { PlatformClient } from '../client.ts';
 import { listEntries } from '../pages.ts';
 
@@ -38,21 +31,6 @@ export class PermissionsV1 {
     const query = options.all ? { all: true } : {};
     const call = { method: 'DELETE', path: pathOf(id), query, kind: 'other', signal: options.signal } as const;
     await this.#client.act(call);
-  }
-
-  /**
-   * Deletes one type of a pair by the pair's id. `can_permit` cannot be named so, because its offset is not known: take
-   * the id from `list`.
-   */
-  async deleteType(pairId: number, type: PermissionType, signal?: AbortSignal): Promise<void> {
-    const id = composePermissionIdV1(pairId, type);
-    if (id === undefined) {
-      throw new PlatformError(`the v1 id of ${type} cannot be composed: its offset is not known`, {
-        code: 'platform.unknown_offset',
-        hint: 'List the permissions of the object and use the id that stands there, or use v2.',
-      });
-    }
-    await this.delete(id, signal === undefined ? {} : { signal });
   }
 }
 

@@ -119,21 +119,6 @@ export class Session implements TokenSource {
     }
   }
 
-  /** Resolves as soon as calls get a token; rejects with the signal's reason, or when the session is stopped. */
-  async whenValid(signal: AbortSignal): Promise<void> {
-    while (!this.#usable()) {
-      signal.throwIfAborted();
-      if (this.#isStopped()) throw this.#noSession();
-      const { promise, resolve } = Promise.withResolvers<void>();
-      const forget = this.onChange(resolve);
-      try {
-        await raced(promise, signal);
-      } finally {
-        forget();
-      }
-    }
-  }
-
   /** Called after every change of state; the function it returns ends that. */
   onChange(listener: () => void): () => void {
     this.#listeners.add(listener);
