@@ -105,6 +105,26 @@ describe('scripts/build-deb', { timeout: PATIENCE_MS }, () => {
     expect(sha256(await buildDeb(join(folder, 'again'), 'amd64', '--fast'))).toBe(sha256(deb));
   });
 
+  it('names in its copyright whoever wrote each package in it, and tells the licences of what the page is built with', () => {
+    const copyright = readFileSync(join(tree, 'usr/share/doc/tagferry/copyright'), 'utf8');
+    const stanzas = new Map(
+      copyright.split(/\n(?=Files: )/).map((one) => [/^Files: (.*)/m.exec(one)?.[1], one.split('\n').slice(1)]),
+    );
+    const lock = JSON.parse(readFileSync(join(CHECKOUT, 'package-lock.json'), 'utf8')) as { packages: object };
+    const brought = Object.keys(lock.packages).filter(
+      (path) => path !== '' && existsSync(join(tree, 'usr/lib/tagferry', path, 'package.json')),
+    );
+    expect(brought.length).toBeGreaterThan(50);
+    for (const path of brought) {
+      const [holder, license] = stanzas.get(`usr/lib/tagferry/${path}/*`) ?? [];
+      expect(holder, path).toMatch(/^Copyright: \S/);
+      expect(license, path).toMatch(/^License: \S/);
+    }
+    expect(stanzas.get('usr/lib/tagferry/dist/page/*')?.join('\n')).toMatch(
+      /preact:[\s\S]*Permission is hereby granted/,
+    );
+  });
+
   it('makes a package in which lintian finds no error', async () => {
     const asRoot = process.getuid?.() === 0 ? ['--allow-root'] : [];
     const said = await run('lintian', ['--fail-on', 'error', ...asRoot, deb]).catch(

@@ -1,0 +1,76 @@
+import { globSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+/**
+ * The stanzas of `debian/copyright` for what others wrote: `copyright.ts ROOT STAGED PREFIX`. One for each package in the
+ * `node_modules` of a staged folder (which stands at PREFIX on the gateway), and one for those that the page's build has put into
+ * its own files: they have no folder there, so their licences are told whole.
+ */
+const [root, staged, prefix] = process.argv.slice(2) as [string, string, string];
+
+interface Manifest {
+  name: string;
+  license?: string;
+  author?: string | { name: string };
+}
+
+const stanzas: string[] = [];
+for (const file of globSync('**/node_modules/{*,@*/*}/package.json', { cwd: staged }).sort()) {
+  const folder = file.slice(0, -'/package.json'.length);
+  const manifest = readManifest(join(staged, folder));
+  // Some packages carry manifests of their inner folders, which have no name.
+  if (manifest.name === undefined || !folder.endsWith(`/${manifest.name}`)) continue;
+  const { file: text, holder } = licenceOf(join(staged, folder), manifest);
+  const common = /Apache-2\.0/.test(manifest.license ?? '')
+    ? 'Apache-2.0 stands in /usr/share/common-licenses/Apache-2.0.'
+    : '';
+  const own = text
+    ? `The whole text stands in /${prefix}/${folder}/${text}.`
+    : 'Its package brings no text of its own.';
+  const where = [own, common].filter(Boolean).join('\n');
+  stanzas.push(stanza(`${prefix}/${folder}/*`, holder, manifest, where));
+}
+const page = bundled().map((name) => {
+  const folder = join(root, 'node_modules', name);
+  const manifest = readManifest(folder);
+  const { file, holder } = licenceOf(folder, manifest);
+  if (!file) throw new Error(`${name} is in the page and brings no licence`);
+  return { ...manifest, holder, text: `${name}:\n${readFileSync(join(folder, file), 'utf8')}` };
+});
+if (page.length > 0) {
+  const license = [...new Set(page.map((one) => one.license))].join(' and ');
+  const holders = page.map((one) => one.holder).join('\n ');
+  stanzas.push(stanza(`${prefix}/dist/page/*`, holders, { license }, page.map((one) => one.text).join('\n')));
+}
+console.log(stanzas.join('\n'));
+
+function readManifest(folder: string): Manifest {
+  return JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8')) as Manifest;
+}
+
+/** The file with a package's licence, and who holds it, in its own words. */
+function licenceOf(folder: string, { name, author }: Manifest): { file: string | undefined; holder: string } {
+  const file = readdirSync(folder).find((one) => /^(licen[cs]e|copying)/i.test(one));
+  const lines = file ? readFileSync(join(folder, file), 'utf8').split('\n') : [];
+  const notice = lines.map((line) => /^\W*copyright\s+(?:\(c\)|©|\d)\s*(.*)/i.exec(line)?.[0]).find(Boolean);
+  const written = typeof author === 'string' ? author : author?.name;
+  return {
+    file,
+    holder: notice?.replace(/^\W*copyright\s*(?:\(c\)|©)?\s*/i, '') || written || `the authors of ${name}`,
+  };
+}
+
+/** What the page imports from others. */
+function bundled(): string[] {
+  const names = globSync('src/page/**/*.{ts,tsx}', { cwd: root }).flatMap((file) =>
+    [...readFileSync(join(root, file), 'utf8').matchAll(/from '((?:@[\w-]+\/)?[a-z][\w-]*)[^']*'/g)].map(
+      ([, name]) => name!,
+    ),
+  );
+  return [...new Set(names)].sort();
+}
+
+function stanza(files: string, holder: string, { license }: Pick<Manifest, 'license'>, text: string): string {
+  const body = text.split('\n').map((line) => ` ${line.trim() || '.'}`);
+  return [`Files: ${files}`, `Copyright: ${holder}`, `License: ${license ?? 'see-text'}`, ...body, ''].join('\n');
+}
