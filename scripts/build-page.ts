@@ -10,13 +10,25 @@ import { build } from 'rolldown';
  * Every file but the page itself has the hash of its content in its name, so that it may be kept for ever, and lies there plain, as gzip and
  * as Brotli: the gateway compresses nothing. `--stale`: only where a source is newer than what was built.
  */
+const BUNDLED = ['preact', 'uplot'];
 const LOG_MEANINGS = 'tagferry:log-meanings';
 const root = join(import.meta.dirname, '..');
 const source = join(root, 'src/page');
 const [flag, ...rest] = process.argv.slice(2);
 const folder = resolve((flag === '--stale' ? rest[0] : flag) ?? join(root, 'dist/page'));
 const pages = readdirSync(source).filter((name) => existsSync(join(source, name, 'index.html')));
-if (flag !== '--stale' || isStale()) for (const page of pages) await buildPage(page);
+if (flag !== '--stale' || isStale()) {
+  for (const page of pages) await buildPage(page);
+  writeFileSync(join(folder, 'notices.txt'), notices());
+}
+
+/** The licences of what is bundled, word for word: they go where the pages go. */
+function notices(): string {
+  const texts = BUNDLED.map(
+    (name) => `${name}\n\n${readFileSync(join(root, 'node_modules', name, 'LICENSE'), 'utf8').trim()}\n`,
+  );
+  return texts.join('\n');
+}
 
 /** What docs/logs.md says of each event, as a module. */
 function logMeanings(): string {

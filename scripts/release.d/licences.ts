@@ -13,6 +13,8 @@ for (const { name, version, licence, texts } of bundledPackages(tree)) {
     `${name} ${version} (${licence ?? 'see below'})`,
   );
 }
+const notices = join(tree, 'usr/lib/tagferry/dist/page/notices.txt');
+add(readFileSync(notices, 'utf8').trim(), 'preact and uPlot, inside the page');
 add(readFileSync(join(tree, 'usr/lib/tagferry/bin/LICENSE-node'), 'utf8').trim(), 'Node.js and the libraries in it');
 for (const [text, whose] of byText) {
   const line = '='.repeat(78);

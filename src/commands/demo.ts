@@ -1,13 +1,15 @@
+import { randomBytes } from 'node:crypto';
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Command } from 'commander';
-import { systemClock } from '../base/clock.ts';
+import { type Clock, systemClock } from '../base/clock.ts';
 import { messageOf, TagferryError, UsageError } from '../base/errors.ts';
 import { Sandbox } from '../sandbox/sandbox.ts';
 import { AgentChild, freePort } from './demo/agent-child.ts';
 import { type AgentPlace, placeIn, writeAgentFiles } from './demo/agent-files.ts';
 import { problemsOf } from './demo/count.ts';
+import { openPages } from './demo/open-pages.ts';
 import { DEMO_TAGS, demoSeed, SimulatedPlant } from './demo/plant.ts';
 import { PUSH_EVERY_MS, Pusher } from './demo/pusher.ts';
 import { count, openStage, type Stage } from './demo/stage.ts';
@@ -16,10 +18,17 @@ import { MIN_SECONDS, timetableOf } from './demo/timetable.ts';
 import { Watch } from './demo/watch.ts';
 
 const MAX_SECONDS = 3_600;
+const OPEN_LOOK_MS = 200;
 /** Signals of one Ctrl-C, which may come twice (terminal and wrapper). */
 const SAME_SIGNAL_MS = 500;
 /** Paths of Unix sockets end at 107 bytes. */
 const MAX_TEMPORARY_FOLDER_LENGTH = 60;
+
+interface Flags {
+  seconds: string;
+  stay?: boolean;
+  open?: boolean;
+}
 
 /** Adds `tagferry demo`: sandbox, agent and a simulated plant in one terminal. Exit 0 only where the count comes out. */
 export function define(program: Command): void {
@@ -27,8 +36,10 @@ export function define(program: Command): void {
     .command('demo')
     .description('sandbox, daemon and simulated tags in one terminal: the main job in about a minute')
     .option('--seconds <n>', `bounds the whole (${MIN_SECONDS} to ${MAX_SECONDS})`, '60')
-    .action(async (flags: { seconds: string }) => {
-      process.exitCode = await runDemo(secondsOf(flags.seconds));
+    .option('--stay', 'keep everything running after the story, until Ctrl-C')
+    .option('--open', 'open the two pages in a browser, where there is a desktop')
+    .action(async ({ seconds, stay = false, open = false }: Flags) => {
+      process.exitCode = await runDemo(secondsOf(seconds), { stay, open });
     });
 }
 
@@ -41,14 +52,15 @@ function secondsOf(text: string): number {
 /** Somebody pressed Ctrl-C. */
 class InterruptedError extends TagferryError {}
 
-async function runDemo(seconds: number): Promise<number> {
+async function runDemo(seconds: number, { stay, open }: Required<Omit<Flags, 'seconds'>>): Promise<number> {
   const clock = systemClock;
   const startedMs = clock.monotonicMs();
   const stage = openStage(process.stdout, process.env, () => clock.monotonicMs() - startedMs);
   const timetable = timetableOf(seconds, (DEMO_TAGS.length * 1000) / PUSH_EVERY_MS);
   const over = new AbortController();
   const temporary = tmpdir().length > MAX_TEMPORARY_FOLDER_LENGTH ? '/tmp' : tmpdir();
-  const place = placeIn(mkdtempSync(join(temporary, 'tagferry-demo-')));
+  const ops = { port: await freePort(), token: randomBytes(18).toString('base64url') };
+  const place = placeIn(mkdtempSync(join(temporary, 'tagferry-demo-')), ops);
   const sandbox = new Sandbox({
     seed: demoSeed,
     accessTokenLifeS: timetable.tokenLifeS,
@@ -77,7 +89,10 @@ async function runDemo(seconds: number): Promise<number> {
     await sandbox.start();
     const { backfillValuesPerSecond } = timetable;
     writeAgentFiles(place, { platformUrl: sandbox.url, webhookPort: await freePort(), backfillValuesPerSecond });
+    const pages = [`http://127.0.0.1:${ops.port}/#token=${ops.token}`, `${sandbox.url}/sandbox/`];
+    stage.tell(`  the gateway's page   ${pages[0]}\n  the platform's page  ${pages[1]}\n`);
     const { signal } = over;
+    if (open) void openWhenReady(agent, pages, clock, signal);
     const parts = { stage, sandbox, agent, pusher, plant, watch, place, clock, timetable, startedMs, signal };
     const story = new Story(parts);
     await story.play().catch((error: unknown) => {
@@ -87,6 +102,7 @@ async function runDemo(seconds: number): Promise<number> {
     await pusher.stop();
     watch.stop();
     if (!interrupted) problems.push(...sayCount(stage, story));
+    if (stay && !interrupted && problems.length === 0) await stayUntil(stage, { place, plant, clock, signal });
     if (agent.isRunning) problems.push(...(await story.stop()));
   } catch (error) {
     problems.push(messageOf(error));
@@ -100,6 +116,40 @@ async function runDemo(seconds: number): Promise<number> {
   }
   conclude(stage, problems, { interrupted, trouble: pusher.trouble, agent, place });
   return problems.length === 0 ? 0 : 1;
+}
+
+/** The gateway's page is there once the agent listens. */
+async function openWhenReady(
+  agent: AgentChild,
+  pages: readonly string[],
+  clock: Clock,
+  signal: AbortSignal,
+): Promise<void> {
+  while (!signal.aborted && !(await agent.isReady())) await clock.sleep(OPEN_LOOK_MS);
+  if (!signal.aborted) openPages(pages, process.env);
+}
+
+interface Staying {
+  place: AgentPlace;
+  plant: SimulatedPlant;
+  clock: Clock;
+  signal: AbortSignal;
+}
+
+/** Values flow on until Ctrl-C. Throws where the agent ends by itself. */
+async function stayUntil(stage: Stage, { place, plant, clock, signal }: Staying): Promise<void> {
+  stage.tell('\nThe story is over; everything runs on, until Ctrl-C.');
+  const pusher = new Pusher(DEMO_TAGS, place.ingest, (tag, nowMs) => plant.read(tag, nowMs), clock);
+  pusher.start();
+  try {
+    await new Promise<void>((resolve) => {
+      if (signal.aborted) resolve();
+      else signal.addEventListener('abort', () => resolve(), { once: true });
+    });
+  } finally {
+    await pusher.stop();
+  }
+  if (!(signal.reason instanceof InterruptedError)) throw signal.reason;
 }
 
 /** Says what the count gives, and what does not come out of it. */

@@ -203,5 +203,7 @@ function tokenWords(directory: string, isEncrypted: boolean): string {
   const file = join(directory, 'credentials/ops_token');
   const sudo = isServiceFolder(directory) ? 'sudo ' : '';
   const command = isEncrypted ? `${sudo}systemd-creds decrypt --name=ops_token ${file}.cred -` : `${sudo}cat ${file}`;
-  return `The live page and /status want a token (OPS_TOKEN) from now on. It shows with:\n  ${command}`;
+  return `The live page and /status want a token (OPS_TOKEN) from now on. It shows with:\n  ${command}
+and the page's whole address, to be opened on this machine or through ssh -L 8472:127.0.0.1:8472:
+  echo "http://localhost:8472/#token=$(${command})"`;
 }

@@ -20,6 +20,7 @@ import type { Metrics } from '../ops/metrics.ts';
 import type { PlatformClient } from '../platform/client.ts';
 import type { Journal } from '../reactions/journal.ts';
 import { createPerformer } from '../reactions/perform.ts';
+import { RecentOutputs } from '../reactions/recent-outputs.ts';
 import { ReactionRunner } from '../reactions/runner.ts';
 import { tagNames } from '../reactions/tag-names.ts';
 import { SOURCE_KINDS } from '../sources/kinds.ts';
@@ -93,6 +94,7 @@ export class EventsFlow {
   readonly registration: WebhookRegistration;
   readonly catchUp: CatchUp;
   readonly runner: ReactionRunner;
+  readonly outputs = new RecentOutputs();
   readonly #follower: AccessFollower;
   readonly #relay: RelayFlow;
   readonly #stopping = new AbortController();
@@ -160,6 +162,7 @@ export class EventsFlow {
       reactions,
       tagOf: tagNames(tags.tags.values()),
       perform: createPerformer({
+        outputs: this.outputs,
         clock,
         logger: log,
         instance: this.#instance,

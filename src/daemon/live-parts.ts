@@ -43,9 +43,10 @@ function tagParts({ buffer, events, sources, uplink, tags, valuesPath }: LivePar
   };
 }
 
-function eventParts({ buffer, metrics }: LivePartsOptions): EventsFeedParts {
+function eventParts({ buffer, events, metrics }: LivePartsOptions): EventsFeedParts {
   return {
     inbox: buffer.inbox,
+    outputs: events.outputs,
     rejected: () =>
       Object.fromEntries(metrics.eventsRejected.values.map(({ labels, value }) => [labels.reason, value])),
     received: () => metrics.eventsReceived.values.reduce((sum, { value }) => sum + value, 0),

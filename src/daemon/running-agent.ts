@@ -259,6 +259,7 @@ export class RunningAgent {
       tags: () => this.#configuration.tags,
       stateDir: settings.stateDir,
       platformUrl: settings.platformUrl,
+      maxBytes: settings.bufferMaxBytes,
       webhookUrl: settings.webhookUrl,
       configuration: files.report(),
       buffer,

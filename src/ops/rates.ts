@@ -58,3 +58,26 @@ export function drainSeconds({ values, oldestAgeMs, intervalMs }: Waiting, rates
   const netPerMinute = rates.deliveredPerMinute - rates.ingestedPerMinute;
   return netPerMinute > 0 ? Math.ceil((values / netPerMinute) * 60) : null;
 }
+
+/** What the buffer takes on the disk, and may take. */
+export interface Room {
+  values: number;
+  bytes: number;
+  /** 0 is no bound. */
+  maxBytes: number;
+  /** On the file system, above what has to stay free. */
+  freeBytes: number;
+}
+
+/** Packed, with what stands around it; the first values cost more, which says nothing about the next. */
+const BYTES_A_VALUE = 8;
+const FEW_VALUES = 100_000;
+
+/** How long the space lasts at these rates, in seconds, about; `null` where the buffer does not grow. */
+export function lastsSeconds({ values, bytes, maxBytes, freeBytes }: Room, rates: RatesNow): number | null {
+  const netPerMinute = rates.ingestedPerMinute - rates.deliveredPerMinute;
+  if (netPerMinute <= 0) return null;
+  const left = Math.max(0, maxBytes > 0 ? Math.min(maxBytes - bytes, freeBytes) : freeBytes);
+  const bytesAValue = values > FEW_VALUES ? bytes / values : BYTES_A_VALUE;
+  return Math.round((left / bytesAValue / netPerMinute) * 60);
+}

@@ -10,7 +10,7 @@ import type { SourceReport } from '../sources/source-report.ts';
 import type { Uplink } from '../uplink/uplink.ts';
 import { describeEvent } from '../webhook/inbox-event.ts';
 import type { QuotaReport } from './quota.ts';
-import { drainSeconds, type RatesNow } from './rates.ts';
+import { drainSeconds, lastsSeconds, type RatesNow } from './rates.ts';
 import type { InboxLook, ShownBuffer, ShownEvents } from './shown-parts.ts';
 
 export interface StatusParts {
@@ -21,6 +21,8 @@ export interface StatusParts {
   tags: () => Tags;
   stateDir: string;
   platformUrl: string;
+  /** BUFFER_MAX_BYTES. */
+  maxBytes: number;
   webhookUrl: string | undefined;
   configuration: ConfigurationReport;
   buffer: ShownBuffer & InboxLook;
@@ -73,6 +75,17 @@ export async function statusReport(parts: StatusParts) {
       waiting_for_commit: buffer.committer.waitingValues,
       bytes: facts.disk.bytes,
       free_bytes: facts.disk.freeBytes,
+      // 0 is no bound.
+      max_bytes: parts.maxBytes,
+      lasts_seconds: lastsSeconds(
+        {
+          values: buffer.bufferedValues,
+          bytes: facts.disk.bytes,
+          maxBytes: parts.maxBytes,
+          freeBytes: facts.disk.freeBytes - buffer.minFreeBytes,
+        },
+        rates,
+      ),
       oldest_age_seconds: Math.round(facts.oldestAgeMs / 1000),
       series: buffer.catalogue.size,
       set_aside: buffer.setAside,
@@ -180,6 +193,9 @@ function uplinkReport(uplink: Uplink, clock: Clock, name: (series: number) => Na
     last_post_seconds_ago: ago(now.lastPostAtMs),
     last_delivered_at: text(now.lastDeliveredAtMs),
     last_delivered_seconds_ago: ago(now.lastDeliveredAtMs),
+    last_error: now.lastRefusal
+      ? { at: text(now.lastRefusal.atMs), code: now.lastRefusal.code, message: now.lastRefusal.words }
+      : null,
     delivered_values: now.deliveredValues,
     quarantined_values: now.quarantinedValues,
     posts_under_way: now.postsUnderWay,

@@ -4,6 +4,7 @@ import type { Clock } from '../base/clock.ts';
 /** What is thrown away is read at some 3 MB a second, which slows no command that has anything to do. */
 const REST_MS = 20;
 const REST_AFTER_BYTES = 64 * 1024;
+const END_BYTES = 600;
 
 /**
  * The beginning of what a command writes, for the log. The rest is read and thrown away, since a command that writes into a full
@@ -12,6 +13,8 @@ const REST_AFTER_BYTES = 64 * 1024;
 export class BoundedOutput {
   readonly #maxBytes: number;
   readonly #chunks: Buffer[] = [];
+  /** The last of it. */
+  #end = Buffer.alloc(0);
   #kept = 0;
   #total = 0;
   #restedAt = 0;
@@ -34,8 +37,14 @@ export class BoundedOutput {
     return this.#total > this.#kept ? `${text} … (${this.#total - this.#kept} bytes more)` : text;
   }
 
+  /** How it ended. */
+  endText(): string {
+    return this.#end.toString('utf8').trimEnd();
+  }
+
   #take(chunk: Buffer): void {
     this.#total += chunk.length;
+    this.#end = Buffer.concat([this.#end, chunk.subarray(-END_BYTES)]).subarray(-END_BYTES);
     const part = chunk.subarray(0, this.#maxBytes - this.#kept);
     if (part.length === 0) return;
     // A copy: the slice would hold the whole chunk in memory.

@@ -7,12 +7,15 @@ import type { Action } from '../config/reactions.ts';
 import type { ActionContext, ActionResult } from './action.ts';
 import { BoundedOutput } from './bounded-output.ts';
 import { commandEnvironment } from './command-environment.ts';
+import type { RecentOutputs } from './recent-outputs.ts';
 
 export interface RunOptions {
   clock: Clock;
   logger: Logger;
   /** Same for every daemon of one state folder: marks its commands, so that the next one finds what a kill -9 left. */
   instance: string;
+  /** For people who look. */
+  outputs?: RecentOutputs;
   /** What the command's environment is picked from. */
   environment?: NodeJS.ProcessEnv;
 }
@@ -70,6 +73,8 @@ export async function runCommand(
     await Promise.race([closed, clock.sleep(PIPES_MS)]);
     child.stdout.destroy();
     child.stderr.destroy();
+    const ends = [output.endText(), errors.endText()].filter((text) => text !== '').join('\n');
+    options.outputs?.add(context.event.id, context.reaction, ends);
     if (!(end instanceof Error)) {
       const about = { reaction: context.reaction, inboxId: context.event.id, digest: context.event.digest };
       const hasFailed = end.code !== 0 || cut !== undefined;

@@ -53,6 +53,8 @@ export class Effects {
   deliveredValues = 0;
   quarantinedValues = 0;
   lastDeliveredMs: number | undefined;
+  /** What the platform answered last that was no delivery. Wall clock. */
+  lastRefusal: { atMs: number; code: string; words: string } | undefined;
 
   constructor(parts: EffectsParts) {
     this.#parts = parts;
@@ -60,9 +62,11 @@ export class Effects {
 
   /** Does whatever follows from what the batch met. Its state has changed when this returns. */
   async meet(delivery: BatchDelivery, outcome: Outcome): Promise<void> {
-    const { faults } = this.#parts;
+    const { clock, faults } = this.#parts;
     if (outcome.kind === 'answered') {
-      const fault = faultOf(outcome.answer.verdict.meaning);
+      const { meaning, code, words } = outcome.answer.verdict;
+      if (meaning !== 'delivered') this.lastRefusal = { atMs: clock.wallMs(), code, words };
+      const fault = faultOf(meaning);
       if (fault) faults.met(fault, delivery.asset);
     }
     for (let met: Outcome | undefined = outcome; met; ) {

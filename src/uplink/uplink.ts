@@ -54,6 +54,8 @@ export interface UplinkSnapshot {
   restsForMs: number | undefined;
   lastPostAtMs: number | undefined;
   lastDeliveredAtMs: number | undefined;
+  /** The last post that was not taken, and the platform's words. */
+  lastRefusal: { atMs: number; code: string; words: string } | undefined;
   deliveredValues: number;
   quarantinedValues: number;
   postsUnderWay: number;
@@ -359,6 +361,7 @@ export class Uplink {
       restsForMs: restingUntilMs === undefined ? undefined : restingUntilMs - nowMs,
       lastPostAtMs: this.#sender.lastPostMs,
       lastDeliveredAtMs: this.#effects.lastDeliveredMs,
+      lastRefusal: this.#effects.lastRefusal,
       deliveredValues: this.#effects.deliveredValues,
       quarantinedValues: this.#effects.quarantinedValues,
       postsUnderWay: this.#schedule.underWay().all,

@@ -117,7 +117,8 @@ describe('the page of a gateway', () => {
     await push(99);
     await view('Events');
     await page.getByRole('heading', { name: /done threshold_reached of instrumentation 4711/ }).waitFor();
-    await page.getByText('close-inlet-valve').waitFor();
+    await page.getByText('the output of close-inlet-valve ended').waitFor();
+    await page.getByText('<b>the valve closes</b>', { exact: true }).waitFor();
     expect(await axeFindings(page)).toEqual([]);
   });
 

@@ -63,6 +63,8 @@ describe('tagferry demo', () => {
     const story = demo.output();
     expect(`${status}\n${story}`).toMatch(/^0\n/);
     const acts = [
+      /the gateway's page {3}http:\/\/127\.0\.0\.1:\d+\/#token=\S{24}\n/,
+      /the platform's page {2}http:\/\/127\.0\.0\.1:\d+\/sandbox\/\n/,
       /login as gateway@sandbox\.example/,
       /values flow, \d+ a second; \d+ readings of this machine/,
       /the platform goes away/,

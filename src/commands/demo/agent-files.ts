@@ -9,18 +9,19 @@ export interface AgentPlace {
   config: string;
   log: string;
   ingest: string;
-  ops: string;
+  /** Of the live page, on loopback; and the token that it wants. */
+  ops: { port: number; token: string };
   /** What the reaction's command leaves: the event that it got. */
   reactionFile: string;
 }
 
-export function placeIn(folder: string): AgentPlace {
+export function placeIn(folder: string, ops: AgentPlace['ops']): AgentPlace {
   return {
     folder,
     config: join(folder, 'config'),
     log: join(folder, 'agent.log'),
     ingest: join(folder, 'ingest.sock'),
-    ops: join(folder, 'ops.sock'),
+    ops,
     reactionFile: join(folder, 'close-valve.event'),
   };
 }
@@ -43,7 +44,8 @@ export function writeAgentFiles(place: AgentPlace, wanted: AgentSettings): void 
     TECHNICAL_PASSWORD: SANDBOX_CREDENTIALS.technicalPassword,
     STATE_DIR: join(place.folder, 'state'),
     INGEST_LISTEN: `unix:${place.ingest}`,
-    OPS_LISTEN: `unix:${place.ops}`,
+    OPS_LISTEN: `127.0.0.1:${place.ops.port}`,
+    OPS_TOKEN: place.ops.token,
     WEBHOOK_LISTEN: `127.0.0.1:${webhookPort}`,
     WEBHOOK_URL: `http://127.0.0.1:${webhookPort}/webhook`,
     POST_INTERVAL: '1s',

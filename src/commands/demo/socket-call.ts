@@ -10,20 +10,25 @@ export interface SocketAnswer {
 const MAX_BYTES = 4 * 1024 * 1024;
 const PATIENCE_MS = 10_000;
 
-/** One request over a Unix socket; POST where there is a body. Rejects where there is no answer. */
+/** A Unix socket, or a port of loopback with the token that it wants. */
+export type CalledPlace = string | { port: number; token: string };
+
+/** One request to a listener of this machine; POST where there is a body. Rejects where there is no answer. */
 export function callSocket(
-  socketPath: string,
+  place: CalledPlace,
   path: string,
   options: { body?: string; agent?: Agent } = {},
 ): Promise<SocketAnswer> {
   const { body, agent } = options;
+  const to = typeof place === 'string' ? { socketPath: place } : { host: '127.0.0.1', port: place.port };
+  const token: Record<string, string> = typeof place === 'string' ? {} : { Authorization: `Bearer ${place.token}` };
   return new Promise((resolve, reject) => {
     const outgoing = request(
       {
-        socketPath,
+        ...to,
         path,
         method: body === undefined ? 'GET' : 'POST',
-        headers: body === undefined ? {} : { 'Content-Type': 'application/json' },
+        headers: body === undefined ? token : { ...token, 'Content-Type': 'application/json' },
         timeout: PATIENCE_MS,
         agent: agent ?? false,
       },

@@ -1,4 +1,5 @@
 import { readFacts } from '../../reactions/event-facts.ts';
+import type { RecentOutputs } from '../../reactions/recent-outputs.ts';
 import type { Inbox } from '../../webhook/inbox.ts';
 import { describeEvent, type InboxEvent, type ShownEvent } from '../../webhook/inbox-event.ts';
 import type { LiveEvent } from './live-events.ts';
@@ -9,6 +10,8 @@ export interface EventsFeedParts {
     list(query: { limit: number }): Promise<InboxEvent[]>;
     show(id: number): Promise<ReturnType<Inbox['show']>>;
   };
+  /** How the outputs of an event's commands ended. */
+  outputs: Pick<RecentOutputs, 'of'>;
   /** Requests to the webhook listener that were refused since the start, by why. */
   rejected(): Record<string, number>;
   /** Events since the start. */
@@ -22,7 +25,7 @@ const MAX_DETAIL = 1_000;
 const MAX_JOURNAL = 20;
 
 /** The newest events of the inbox, each again when it or its journal has changed. */
-export function eventsFeed({ inbox, rejected, received }: EventsFeedParts): Feed {
+export function eventsFeed({ inbox, outputs, rejected, received }: EventsFeedParts): Feed {
   let told = new Map<number, string>();
   let counts = '';
   const look = async (known: ReadonlyMap<number, string>) => {
@@ -33,7 +36,7 @@ export function eventsFeed({ inbox, rejected, received }: EventsFeedParts): Feed
     const events: LiveEvent[] = [];
     for (const { id } of changed) {
       const event = await inbox.show(id);
-      if (event) events.push(liveEvent(event));
+      if (event) events.push({ ...liveEvent(event), outputs: outputs.of(id) });
     }
     return { marks, events };
   };
@@ -54,7 +57,7 @@ export function eventsFeed({ inbox, rejected, received }: EventsFeedParts): Feed
   };
 }
 
-function liveEvent(event: ShownEvent): LiveEvent {
+function liveEvent(event: ShownEvent): Omit<LiveEvent, 'outputs'> {
   const { id, eventType, occurredAtMs, payload } = event;
   const journal = event.journal.slice(-MAX_JOURNAL).map(({ detail = '', ...attempt }) => ({
     reaction: attempt.reaction,

@@ -3,6 +3,7 @@
  * reads it. Times are milliseconds: since 1970 by the gateway's clock (`…WallMs`, `…AtMs`), or monotonic (`…MonotonicMs`), which the page
  * turns into a time by the last tick: a clock that is set moves nothing that was told before.
  */
+import type { CommandOutput } from '../../reactions/recent-outputs.ts';
 import type { EventLine } from '../../webhook/inbox-event.ts';
 import type { StatusReport } from '../status-report.ts';
 import type { HistoryRow } from './history.ts';
@@ -74,6 +75,8 @@ export interface LiveEvent extends EventLine {
   object: string;
   /** JSON as received, its beginning. */
   content: string;
+  /** How the outputs of its commands ended, as long as the daemon remembers. */
+  outputs: CommandOutput[];
   journal: { reaction: string; action: string; outcome: string; detail: string; durationMs: number; atMs: number }[];
 }
 

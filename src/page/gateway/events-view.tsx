@@ -87,6 +87,12 @@ function Event({ model, event }: { model: Model; event: LiveEvent }) {
           ))}
         </ul>
       )}
+      {event.outputs.map(({ reaction, text }, at) => (
+        <div key={`${reaction} ${at}`}>
+          <p>the output of {reaction} ended</p>
+          <pre>{text}</pre>
+        </div>
+      ))}
       <details>
         <summary>as it came</summary>
         <pre>{event.content}</pre>

@@ -5,6 +5,7 @@ import { Shape } from '../parts/shape.tsx';
 import { Card, Fact } from './card.tsx';
 import { failuresOf } from './failure.ts';
 import type { Model } from './model.ts';
+import { waitsOf } from './waits.ts';
 
 export function NowView({ model, now }: { model: Model; now: StatusReport }) {
   return (
@@ -16,6 +17,7 @@ export function NowView({ model, now }: { model: Model; now: StatusReport }) {
         <BufferCard now={now} />
         <PostsCard model={model} now={now} />
         <RequestsCard now={now} />
+        <WaitsCard now={now} />
         <GatewayCard model={model} now={now} />
       </div>
     </>
@@ -92,7 +94,11 @@ function BufferCard({ now: { buffer, rates, uplink } }: { now: StatusReport }) {
         {countText(buffer.live)}, {countText(buffer.backlog)}
       </Fact>
       <Fact name="on disk">{bytesText(buffer.bytes)}</Fact>
+      {buffer.max_bytes > 0 && <Fact name="may take">{bytesText(buffer.max_bytes)}</Fact>}
       <Fact name="free on the disk">{bytesText(buffer.free_bytes)}</Fact>
+      <Fact name="the space lasts" bad={buffer.lasts_seconds !== null && buffer.lasts_seconds < 86_400}>
+        {buffer.lasts_seconds === null ? 'it does not grow' : `about ${durationText(buffer.lasts_seconds)}`}
+      </Fact>
       <Fact name="oldest">{buffer.values > 0 ? durationText(buffer.oldest_age_seconds) : 'none'}</Fact>
       {buffer.values > 0 && (
         <Fact name="drained" bad={drained === null}>
@@ -120,6 +126,11 @@ function PostsCard({ model, now: { uplink } }: { model: Model; now: StatusReport
         {uplink.last_delivered_at && ` (${model.time(Date.parse(uplink.last_delivered_at))})`}
       </Fact>
       <Fact name="delivered since the start">{counted(uplink.delivered_values, 'value')}</Fact>
+      <Fact name="last error">
+        {uplink.last_error
+          ? `${uplink.last_error.message} (${uplink.last_error.code}, ${uplink.last_error.at ? model.time(Date.parse(uplink.last_error.at)) : ''})`
+          : 'none since the start'}
+      </Fact>
       <Fact name="under way">{countText(uplink.posts_under_way)}</Fact>
       <Fact name="each asset every">{uplink.post_interval_seconds} s</Fact>
     </Card>
@@ -150,6 +161,20 @@ function RequestsCard({ now: { requests } }: { now: StatusReport }) {
           {countText(quota.used)} of {countText(quota.calls)} ({Math.round((quota.used / quota.calls) * 100)} %)
         </Fact>
       )}
+    </Card>
+  );
+}
+
+function WaitsCard({ now }: { now: StatusReport }) {
+  const waits = waitsOf(now);
+  return (
+    <Card title="What it waits for">
+      {waits.length === 0 && <Fact name="nothing">values are posted as they come</Fact>}
+      {waits.map(({ what, until }) => (
+        <Fact key={what} name={what}>
+          {until}
+        </Fact>
+      ))}
     </Card>
   );
 }
