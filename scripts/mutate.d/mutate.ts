@@ -84,6 +84,7 @@ function tried(room: Room, lines: readonly string[]): Mutant[] {
       // There is none: Stryker reads it with the API of an older TypeScript.
       tsconfigFile: 'none.json',
       timeoutMS: 30_000,
+      dryRunTimeoutMinutes: 60,
     }),
   );
   const run = spawnSync(process.execPath, [join(STRYKER, 'core/bin/stryker.js'), 'run', configuration], {

@@ -9,22 +9,30 @@ export const ROOMS: readonly Room[] = [
   {
     name: 'buffer',
     sources: ['src/buffer/**/*.ts'],
-    tests: ['test/buffer/*.test.ts', 'test/model/value-store.test.ts', 'test/fuzz/*.test.ts', 'test/store/*.test.ts'],
+    tests: ['test/buffer/*.test.ts', 'test/model/value-store.test.ts', 'test/faults/{corruption,rebuild}.test.ts'],
   },
-  { name: 'uplink', sources: ['src/uplink/*.ts'], tests: ['test/uplink/*.test.ts'] },
+  {
+    name: 'uplink',
+    sources: ['src/uplink/*.ts'],
+    // Without those that go through hours of a fleet: each change would wait for them.
+    tests: [
+      'test/uplink/{answer-time,compression,link,log-words,model,outcome,planner,post-size,probes,sender,uplink,verdict}.test.ts',
+    ],
+  },
   {
     name: 'inbox',
     sources: [
       'src/webhook/{canonical-json,event-feed,group-commit,identity,inbox,inbox-*,listener,received-event,seen-memory,signature}.ts',
     ],
     tests: [
-      'test/webhook/{crash,identity,inbox,listener,listener-guards,signature,catch-up}.test.ts',
-      'test/model/inbox.test.ts',
+      'test/webhook/{catch-up,crash,identity,inbox,listener,listener-guards,signature}.test.ts',
+      'test/{control,model}/{event-routes,inbox}.test.ts',
+      'test/faults/corrupt-inbox.test.ts',
     ],
   },
   {
     name: 'session',
     sources: ['src/platform/session/*.ts', 'src/platform/grants/*.ts'],
-    tests: ['test/platform/{session,session-refused,session-day,grants,client}.test.ts'],
+    tests: ['test/platform/{client,grants,session,session-day,session-refused}.test.ts'],
   },
 ];

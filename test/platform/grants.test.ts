@@ -90,6 +90,15 @@ describe('the grants of the technical user', () => {
     expect(life(1e12)).toBe(86_400_000);
   });
 
+  it.each([12, '', 'r\n1', null, ['r1'], 'r'.repeat(8_193)])(
+    'take no refresh token that cannot be one: %j',
+    (refresh) => {
+      const asked = passwordGrantRequest(BASE, client, user);
+      const answer = answerOf(200, JSON.stringify({ ...TOKENS, refresh_token: refresh }));
+      expect(processPasswordAnswer(answer, asked, 0).refreshToken).toBeUndefined();
+    },
+  );
+
   it('keep the refresh token that was sent where a refresh answers with none', () => {
     const asked = refreshGrantRequest(BASE, client, 'r1');
     const { refresh_token: _, ...without } = TOKENS;
@@ -215,6 +224,8 @@ describe('the sign-in of a person', () => {
         expect.objectContaining({ code }),
       );
     }
+    const refused = back({ error: 'access_denied', error_description: 'by whom', state: signIn.state });
+    expect(() => codeOfRedirect(refused, signIn)).toThrow('the sign-in was refused: access_denied by whom');
     expect(beginSignIn(WEB, { clientId: 'key' }, REDIRECT).state).not.toBe(signIn.state);
   });
 

@@ -167,6 +167,15 @@ describe('a session', () => {
     expect(statSync(join(bench.folder, 'session.json')).mode & 0o777).toBe(0o600);
   });
 
+  it('forgets a token in session.json once it is revoked', async () => {
+    await bench.start();
+    await bench.session.renewNow();
+    const [replaced, current] = bench.server.tokens.map(({ access }) => access);
+    const kept = () => readFileSync(join(bench.folder, 'session.json'), 'utf8');
+    await until(() => bench.server.story.includes('revoke:1') && !kept().includes(replaced!));
+    expect(kept()).toContain(current);
+  });
+
   it('goes on where the state folder cannot be written', async () => {
     rmSync(bench.folder, { recursive: true });
     await bench.start();
