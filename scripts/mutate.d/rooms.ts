@@ -25,7 +25,7 @@ export const ROOMS: readonly Room[] = [
       'src/webhook/{canonical-json,event-feed,group-commit,identity,inbox,inbox-*,listener,received-event,seen-memory,signature}.ts',
     ],
     tests: [
-      'test/webhook/{catch-up,crash,identity,inbox,listener,listener-guards,signature}.test.ts',
+      'test/webhook/{catch-up,crash,event-feed,identity,inbox,listener,listener-guards,signature}.test.ts',
       'test/{control,model}/{event-routes,inbox}.test.ts',
       'test/faults/corrupt-inbox.test.ts',
     ],
