@@ -4,8 +4,9 @@ import { defineConfig } from 'vitest/config';
 export default defineConfig({
   test: {
     include: (process.env.TAGFERRY_MUTATE_TESTS ?? '').split('|'),
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
+    // Of a change that hangs a test Stryker knows by itself, from how long the test took without it.
+    testTimeout: 600_000,
+    hookTimeout: 600_000,
     pool: 'forks',
     maxWorkers: 1,
   },
