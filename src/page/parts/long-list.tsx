@@ -12,6 +12,8 @@ export interface LongListProps<Item> {
 
 /** Above and below what is seen. */
 const SPARE_ROWS = 8;
+/** Scrolled by less, the spare rows suffice. */
+const STEP_ROWS = 4;
 
 /** A list of which only what is seen stands in the page, however long it is. */
 export function LongList<Item>({ label, items, rowHeight, keyOf, children }: LongListProps<Item>) {
@@ -19,7 +21,11 @@ export function LongList<Item>({ label, items, rowHeight, keyOf, children }: Lon
   const [seen, see] = useState({ top: 0, height: 600 });
   useEffect(() => {
     const element = place.current!;
-    const look = () => see({ top: element.scrollTop, height: element.clientHeight });
+    const step = STEP_ROWS * rowHeight;
+    const look = () => {
+      const now = { top: Math.floor(element.scrollTop / step) * step, height: element.clientHeight + step };
+      see((before) => (before.top === now.top && before.height === now.height ? before : now));
+    };
     look();
     element.addEventListener('scroll', look, { passive: true });
     const observer = new ResizeObserver(look);
