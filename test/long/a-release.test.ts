@@ -22,8 +22,9 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { readChangelog } from '../../scripts/changelog.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
 import { freePort } from '../process/event-plant.ts';
-import { aptProxy, CHECKOUT, mirror, suiteOfThisMachine } from '../system/debian-tree.ts';
+import { aptProxy, mirror, suiteOfThisMachine } from '../system/debian-tree.ts';
 import { until } from '../system/machine.ts';
+import { CHECKOUT } from '../system/made-once.ts';
 import { Container, OciImage } from './oci-image.ts';
 import { EPOCH, taggedCopy } from './tagged-copy.ts';
 

@@ -9,9 +9,10 @@ import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { aptProxy, CHECKOUT, mirror, systemSuite } from '../system/debian-tree.ts';
-import { buildDeb, Gateway } from '../system/gateway.ts';
+import { aptProxy, mirror, systemSuite } from '../system/debian-tree.ts';
+import { Gateway, packageOf } from '../system/gateway.ts';
 import { until } from '../system/machine.ts';
+import { CHECKOUT } from '../system/made-once.ts';
 
 const run = promisify(execFile);
 const PATIENCE_MS = 900_000;
@@ -25,9 +26,9 @@ let gateway: Gateway;
 
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), 'tagferry-arm64-'));
-  const platform = await buildDeb(folder, 'amd64', '--fast', '--version', '0.0.1');
-  const older = await buildDeb(folder, 'arm64', '--fast', '--version', '0.0.2');
-  const newer = await buildDeb(folder, 'arm64', '--fast', '--version', '0.0.3');
+  const platform = await packageOf({ arch: 'amd64', version: '0.0.1' });
+  const older = await packageOf({ arch: 'arm64', version: '0.0.2' });
+  const newer = await packageOf({ arch: 'arm64', version: '0.0.3' });
   gateway = await Gateway.boot();
   const { machine } = gateway;
   // The platform, which stays what this machine is.

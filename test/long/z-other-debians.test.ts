@@ -3,7 +3,8 @@ import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
-import { CHECKOUT, suiteOfThisMachine } from '../system/debian-tree.ts';
+import { suiteOfThisMachine } from '../system/debian-tree.ts';
+import { CHECKOUT } from '../system/made-once.ts';
 
 const run = promisify(execFile);
 const SUITES = ['bullseye', 'bookworm', 'trixie'];

@@ -1,20 +1,10 @@
 import { execFile } from 'node:child_process';
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs';
+import { readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { madeOnce } from './made-once.ts';
 
 const run = promisify(execFile);
-
-export const CHECKOUT = join(import.meta.dirname, '../..');
 
 /** What a machine without a console, a network or disks of its own does not need. */
 const MASKED = [
@@ -33,14 +23,9 @@ const MASKED = [
  * A minimal Debian with systemd, made by debootstrap from the mirror that apt of this machine uses, and kept in `.cache/`.
  * The suite is this machine's own; `TAGFERRY_SYSTEM_SUITE` names another (bullseye has systemd 247, trixie 257).
  */
-export async function debianTree(): Promise<string> {
+export function debianTree(): Promise<string> {
   const suite = systemSuite();
-  const cache = join(CHECKOUT, '.cache/system');
-  const tree = join(cache, suite);
-  if (existsSync(tree)) return tree;
-  mkdirSync(cache, { recursive: true });
-  const made = mkdtempSync(join(cache, 'making-'));
-  try {
+  return madeOnce('system', suite, async (made) => {
     const include = '--include=systemd,systemd-sysv,dbus';
     await run('debootstrap', ['--variant=minbase', include, suite, made, await mirror()], {
       env: { ...process.env, PATH: `${process.env.PATH}:/usr/sbin:/sbin`, ...(await aptProxy()) },
@@ -50,12 +35,7 @@ export async function debianTree(): Promise<string> {
     writeFileSync(join(made, 'etc/hostname'), 'gateway\n');
     rmSync(join(made, 'etc/resolv.conf'), { force: true });
     for (const unit of MASKED) symlinkSync('/dev/null', join(made, 'etc/systemd/system', unit));
-    // Another run may have been quicker.
-    if (!existsSync(tree)) renameSync(made, tree);
-  } finally {
-    rmSync(made, { recursive: true, force: true });
-  }
-  return tree;
+  });
 }
 
 /** The Debian that system tests boot. */

@@ -1,12 +1,5 @@
-/**
- * A gateway's life under its own systemd: installed, configured, killed, hung, reloaded, upgraded, removed. One machine
- * and one story, told in order, because that is how a gateway lives.
- */
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { buildDeb, Gateway } from './gateway.ts';
+import { Gateway, packageOf } from './gateway.ts';
 import { until } from './machine.ts';
 
 /** More than a slow machine needs; nothing here asserts a time. */
@@ -15,21 +8,18 @@ const PATIENCE_MS = 180_000;
 const UNIT = 'tagferry.service';
 const TAGS = '/etc/tagferry/tags.yaml';
 
-let folder: string;
 let gateway: Gateway;
 let older: string;
 let newer: string;
 
 beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), 'tagferry-system-'));
-  older = await buildDeb(folder, '--fast', '--version', '0.0.1');
-  newer = await buildDeb(folder, '--fast', '--version', '0.0.2');
+  older = await packageOf({ version: '0.0.1' });
+  newer = await packageOf({ version: '0.0.2' });
   gateway = await Gateway.boot();
 }, 600_000);
 
 afterAll(async () => {
   await gateway?.stop();
-  rmSync(folder, { recursive: true, force: true });
 });
 
 /** What the story looked like from inside, under a test that failed. */

@@ -1,15 +1,34 @@
 import { execFile } from 'node:child_process';
+import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { CHECKOUT, debianTree } from './debian-tree.ts';
+import { debianTree } from './debian-tree.ts';
 import { Machine, until } from './machine.ts';
+import { CHECKOUT, madeOnce, sourceKey } from './made-once.ts';
 
 const run = promisify(execFile);
 const INSIDE = join(import.meta.dirname, 'inside');
 const SANDBOX = 'http://127.0.0.1:8480';
 const ACKNOWLEDGED = '/root/acknowledged';
 
-/** Builds the package; gives its file. */
+/** A package of this checkout, which the files of tests share. Gives its file, which stays. */
+export async function packageOf({ arch = ownArchitecture(), version = '' } = {}): Promise<string> {
+  const source = await sourceKey();
+  const options = [arch, '--fast', ...(version === '' ? [] : ['--version', version])];
+  const made = await madeOnce(
+    'packages',
+    [source, arch, version].join('_'),
+    async (folder) => {
+      await buildDeb(folder, ...options);
+    },
+    (key) => !key.startsWith(source),
+  );
+  return join(made, readdirSync(made)[0]!);
+}
+
+const ownArchitecture = () => (process.arch === 'arm64' ? 'arm64' : 'amd64');
+
+/** Builds a package; gives its file. */
 export async function buildDeb(out: string, ...options: string[]): Promise<string> {
   const { stdout } = await run(join(CHECKOUT, 'scripts/build-deb'), ['--out', out, ...options]);
   return stdout.trim().split('\n').at(-1)!;

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { buildDeb, Gateway } from './gateway.ts';
+import { Gateway, packageOf } from './gateway.ts';
 import { type Outcome, until } from './machine.ts';
 
 const run = promisify(execFile);
@@ -25,7 +25,7 @@ let good: string;
 
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), 'tagferry-operated-'));
-  deb = await buildDeb(folder, '--fast', '--version', '0.0.1');
+  deb = await packageOf({ version: '0.0.1' });
   gateway = await Gateway.boot();
   await gateway.install(deb, 'apt');
   await gateway.startSandbox();

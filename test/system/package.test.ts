@@ -11,8 +11,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { readChangelog } from '../../scripts/changelog.ts';
 import { VERBS } from '../../src/commands/command-line.ts';
 import { KEY_NAMES, settingKey } from '../../src/config/setting-keys.ts';
-import { CHECKOUT } from './debian-tree.ts';
-import { buildDeb } from './gateway.ts';
+import { buildDeb, packageOf } from './gateway.ts';
+import { CHECKOUT } from './made-once.ts';
 
 const run = promisify(execFile);
 const PATIENCE_MS = 300_000;
@@ -26,7 +26,7 @@ let tree: string;
 
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), 'tagferry-package-'));
-  deb = await buildDeb(join(folder, 'amd64'), 'amd64', '--fast');
+  deb = await packageOf({ arch: 'amd64' });
   tree = await unpack(deb);
 }, PATIENCE_MS);
 
@@ -55,7 +55,7 @@ describe('scripts/build-deb', { timeout: PATIENCE_MS }, () => {
   it.for(['amd64', 'arm64'] as const)(
     'puts the native parts of %s, and of nothing else, into the package',
     async (arch) => {
-      const built = arch === 'amd64' ? deb : await buildDeb(join(folder, arch), arch, '--fast');
+      const built = arch === 'amd64' ? deb : await packageOf({ arch });
       const { version } = JSON.parse(readFileSync(join(CHECKOUT, 'package.json'), 'utf8')) as { version: string };
       expect(built.endsWith(`/tagferry_${version}_${arch}.deb`)).toBe(true);
       const unpacked = arch === 'amd64' ? tree : await unpack(built);

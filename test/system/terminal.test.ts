@@ -1,12 +1,5 @@
-/**
- * What a person sees who sets a gateway up: `setup`, `doctor` and `status` of the installed package on a terminal of 80
- * columns, in the order in which they are met.
- */
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { buildDeb, Gateway } from './gateway.ts';
+import { Gateway, packageOf } from './gateway.ts';
 import { until } from './machine.ts';
 import type { Terminal } from './terminal.ts';
 
@@ -15,12 +8,10 @@ const UNIT = 'tagferry.service';
 const SECRETS = ['sandbox-secret', 'gateway-password', 'not-the-password'];
 const CREDENTIALS = '/etc/tagferry/credentials';
 
-let folder: string;
 let gateway: Gateway;
 
 beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), 'tagferry-terminal-'));
-  const deb = await buildDeb(folder, '--fast');
+  const deb = await packageOf({ version: '0.0.1' });
   gateway = await Gateway.boot();
   await gateway.install(deb, 'apt');
   await gateway.startSandbox();
@@ -28,7 +19,6 @@ beforeAll(async () => {
 
 afterAll(async () => {
   await gateway?.stop();
-  rmSync(folder, { recursive: true, force: true });
 });
 
 /** Fits 80 columns, and shows no secret, not even as it is typed. */
