@@ -201,6 +201,22 @@ describe('tagferry sandbox clock, sent, resend, threshold, status', () => {
     expect(await run('threshold')).toBe('There are no thresholds.\n');
     expect(await refusal('threshold', 'set', 'FT-101', 'sideways', '5')).toMatch(/^sandbox\.refused: type is high/);
   });
+
+  it.each([
+    ['systems', 'system', 'System'],
+    ['recipes', 'recipe', 'Recipe'],
+  ])('set thresholds of %s too, which values of the assets that they name reach', async (kind, word, type) => {
+    await visitor.call('PUT', `/sandbox/objects/${kind}/36`, { name: 'one' });
+    await register('threshold_reached');
+    await run('threshold', 'set', `${word}/36`, 'high', '20', '--key', 'flow', '--assets', '881,882');
+    expect(await run('threshold')).toMatch(new RegExp(`${type} 36 +flow +high 20`));
+    await visitor.post(882, 'flow', [{ timestamp: '2026-11-22T00:00:00Z', value: 25 }]);
+    await vi.waitFor(() => expect(receiver.received).toHaveLength(1));
+    expect(receiver.received[0]!.event).toMatchObject({
+      event_type: 'threshold_reached',
+      content: { asset: { id: 882 }, threshold: { thresholdable_type: type } },
+    });
+  });
 });
 
 describe('exit codes of tagferry sandbox', () => {

@@ -147,6 +147,35 @@ permissions:
     await other.stop();
   });
 
+  it('has an address for {web_url}, a time, pages of an origin and the letter of the specification by its flags', async () => {
+    const { output } = run(
+      ...['--listen', '127.0.0.1:0', '--identity-port', '0', '--now', '2027-05-02T00:00:00Z'],
+      ...['--cors', 'https://page.example', '--strict', '--assume', 'json-type=any'],
+    );
+    const url = await urlIn(output);
+    const identityUrl = /IDENTITY_URL=(\S+)/.exec(output.text)![1]!;
+    expect(identityUrl).not.toBe(url);
+    const signIn =
+      '/app/id/sign_in?response_type=code&client_id=sandbox-client&redirect_uri=https://client.example/callback';
+    expect((await fetch(`${url}${signIn}`)).status).toBe(404);
+    const page = await fetch(`${identityUrl}${signIn}`);
+    expect([page.status, await page.text()]).toEqual([400, expect.stringContaining('state is missing')]);
+
+    const visitor = new Visitor({ url } as Sandbox);
+    visitor.token = (await visitor.login()).body.access_token;
+    // Behind the sunset of section 9.
+    expect((await visitor.get('/v1/permissions')).status).toBe(410);
+    const origin = { origin: 'https://page.example' };
+    const asked = await visitor.call('GET', '/v2/permissions', undefined, origin);
+    expect(asked.headers.get('access-control-allow-origin')).toBe('https://page.example');
+    const hook = { url: 'https://10.1.2.3/hook', event_types: ['asset_updated'] };
+    expect((await visitor.call('POST', '/v1/client_applications/3/webhooks', hook)).status).toBe(400);
+    // What --assume says comes on top of --strict.
+    const plain = { 'content-type': 'text/plain' };
+    const values = { values: [{ key: 'flow', data: [{ value: 1 }] }] };
+    expect((await visitor.call('POST', '/v1/assets/881/values', values, plain)).status).toBe(204);
+  });
+
   it('refuses what it cannot understand with 2', async () => {
     for (const args of [
       ['--listen', 'nowhere'],
@@ -154,6 +183,8 @@ permissions:
       ['--values', 'some'],
       ['--away', '30s/5m'],
       ['--assume', 'moon=cheese'],
+      ['--now', 'soon'],
+      ['--identity-port', 'another'],
     ]) {
       expect((await run(...args).ended)[0]).toBe(2);
     }

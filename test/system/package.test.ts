@@ -28,7 +28,7 @@ beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), 'tagferry-package-'));
   deb = await packageOf({ arch: 'amd64' });
   tree = await unpack(deb);
-}, PATIENCE_MS);
+}, 600_000);
 
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
