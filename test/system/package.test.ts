@@ -15,7 +15,7 @@ import { buildDeb, packageOf } from './gateway.ts';
 import { CHECKOUT } from './made-once.ts';
 
 const run = promisify(execFile);
-const PATIENCE_MS = 300_000;
+const PATIENCE_MS = 600_000;
 /** `e_machine` of the ELF header. */
 const ELF = { amd64: 62, arm64: 183 };
 
@@ -28,7 +28,7 @@ beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), 'tagferry-package-'));
   deb = await packageOf({ arch: 'amd64' });
   tree = await unpack(deb);
-}, 600_000);
+}, PATIENCE_MS);
 
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
