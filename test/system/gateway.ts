@@ -21,11 +21,12 @@ export async function packageOf({ arch = ownArchitecture(), version = '' } = {})
     async (folder) => {
       await buildDeb(folder, ...options);
     },
-    (key) => !key.startsWith(source),
+    A_DAY_MS,
   );
   return join(made, readdirSync(made)[0]!);
 }
 
+const A_DAY_MS = 24 * 3_600_000;
 const ownArchitecture = () => (process.arch === 'arm64' ? 'arm64' : 'amd64');
 
 /** Builds a package; gives its file. */

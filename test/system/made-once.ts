@@ -1,8 +1,8 @@
 import { execFile, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';
+import { join, relative } from 'node:path';
 import { promisify } from 'node:util';
 
 const run = promisify(execFile);
@@ -12,21 +12,24 @@ const CACHE = join(CHECKOUT, '.cache');
 
 /**
  * What is slow to make and the same for several files of tests, in `.cache/<kind>/<key>`: whoever comes first makes it, the others wait for
- * that. `key` says what it was made from; what `isOld` says of another key is taken away. A run that ends in between leaves nothing that looks
- * whole, and its lock ends with it.
+ * that. `key` says what it was made from; what is older than `maxAgeMs` is taken away, for nothing that runs stands on it any more. A run that
+ * ends in between leaves nothing that looks whole, and its lock ends with it.
  */
 export async function madeOnce(
   kind: string,
   key: string,
   make: (folder: string) => Promise<void>,
-  isOld: (key: string) => boolean = () => false,
+  maxAgeMs = Number.POSITIVE_INFINITY,
 ): Promise<string> {
   const cache = join(CACHE, kind);
   const made = join(cache, key);
   mkdirSync(cache, { recursive: true });
   await locked(join(CACHE, `${kind}.lock`), async () => {
     if (existsSync(made)) return;
-    for (const old of readdirSync(cache).filter(isOld)) rmSync(join(cache, old), { recursive: true, force: true });
+    for (const name of readdirSync(cache)) {
+      const old = join(cache, name);
+      if (Date.now() - statSync(old).mtimeMs > maxAgeMs) rmSync(old, { recursive: true, force: true });
+    }
     const making = mkdtempSync(join(cache, 'making-'));
     try {
       await make(making);
@@ -56,15 +59,27 @@ async function locked(file: string, work: () => Promise<void>): Promise<void> {
   }
 }
 
-/** What a package is made from: every file of this checkout but the tests, and the time that is written into it. */
+/** Of these a package is made, and of the files beside them. */
+const SOURCES = ['config', 'docs', 'scripts', 'src', 'systemd'];
+
+/** What a package is made from, as a short text: its sources, and the time that is written into it. */
 export async function sourceKey(): Promise<string> {
-  const git = (...args: string[]) => run('git', args, { cwd: CHECKOUT, maxBuffer: 64_000_000 });
-  const { stdout } = await git('ls-files', '-z', '--cached', '--others', '--exclude-standard', '--', '.', ':!test');
-  const { stdout: time } = await git('log', '-1', '--format=%ct');
-  const hash = createHash('sha256').update(time);
-  for (const name of stdout.split('\0').filter(Boolean).sort()) {
-    const path = join(CHECKOUT, name);
-    if (existsSync(path)) hash.update(`${name}\0`).update(readFileSync(path)).update('\0');
+  const inside = SOURCES.flatMap((folder) =>
+    readdirSync(join(CHECKOUT, folder), { recursive: true, withFileTypes: true })
+      .filter((entry) => entry.isFile())
+      .map((entry) => join(entry.parentPath, entry.name)),
+  );
+  const beside = readdirSync(CHECKOUT, { withFileTypes: true })
+    .filter((entry) => entry.isFile() && !/\.(deb|tgz|tsbuildinfo)$/.test(entry.name))
+    .map((entry) => join(CHECKOUT, entry.name));
+  // Where git knows no time, the package has that of package.json.
+  const time = await run('git', ['log', '-1', '--format=%ct'], { cwd: CHECKOUT }).catch(() => ({ stdout: '' }));
+  const hash = createHash('sha256').update(time.stdout);
+  for (const path of [...inside, ...beside].sort()) {
+    hash
+      .update(`${relative(CHECKOUT, path)}\0`)
+      .update(readFileSync(path))
+      .update('\0');
   }
   return hash.digest('hex').slice(0, 16);
 }
