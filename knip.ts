@@ -9,6 +9,7 @@ export default {
   entry: [
     'src/main.ts!',
     'src/sandbox/{main,index}.ts!',
+    'src/opcua/main.ts!',
     'src/daemon/{configuration,store}-thread.ts!',
     'src/page/*/main.tsx!',
     'scripts/*.ts',

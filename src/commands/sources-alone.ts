@@ -7,6 +7,8 @@ import { SOURCE_KINDS } from '../sources/kinds.ts';
 import { type Point, pointsOf } from '../sources/points.ts';
 import type { ScanStep, TestedValue } from '../sources/source-kind.ts';
 import { type TestedReport, testedReport } from '../sources/source-test.ts';
+import { daemonPlace } from './control-client.ts';
+import { giveToOwner } from './state-owner.ts';
 
 /** Opens what tags.yaml reads from in this process, reads every value once, and closes it. */
 export async function testAlone(
@@ -23,13 +25,15 @@ export async function testAlone(
   let series = 0;
   const opener = { seriesOf: () => ++series };
   const reports: TestedReport[] = [];
+  const { stateDir } = daemonPlace(config, environment);
   // One after the other: two of them may be on one serial line.
   for (const source of tags.sources.values()) {
     if (names.length > 0 && !names.includes(source.name)) continue;
     const kind = SOURCE_KINDS.find((one) => one.kind === source.kind)!;
-    const tested = await testOne(source, pointsOf(tags.tags, source.name, opener), waitMs);
+    const tested = await testOne(source, pointsOf(tags.tags, source.name, opener), waitMs, stateDir);
     reports.push(...tested.map((value) => testedReport(source, kind, value, systemClock)));
   }
+  giveToOwner(stateDir);
   return reports;
 }
 
@@ -47,10 +51,20 @@ export async function* scanAlone(
   const kind = SOURCE_KINDS.find((one) => one.kind === source.kind)!;
   if (kind.scan === undefined) throw new UsageError(`a ${source.kind} source cannot be scanned`);
   const { signal } = new AbortController();
-  yield* kind.scan({ source, clock: systemClock, log: silentLogger(), waitMs, signal }, what);
+  const { stateDir } = daemonPlace(config, environment);
+  try {
+    yield* kind.scan({ source, stateDir, clock: systemClock, log: silentLogger(), waitMs, signal }, what);
+  } finally {
+    giveToOwner(stateDir);
+  }
 }
 
-async function testOne(source: Source, points: readonly Point[], waitMs: number): Promise<TestedValue[]> {
+async function testOne(
+  source: Source,
+  points: readonly Point[],
+  waitMs: number,
+  stateDir: string,
+): Promise<TestedValue[]> {
   const kind = SOURCE_KINDS.find((one) => one.kind === source.kind)!;
   if (points.length === 0) return [];
   if (kind.test === undefined) {
@@ -58,5 +72,5 @@ async function testOne(source: Source, points: readonly Point[], waitMs: number)
     return points.map((point) => ({ point, problem, hint: 'systemctl start tagferry' }));
   }
   const { signal } = new AbortController();
-  return await kind.test({ source, points, clock: systemClock, log: silentLogger(), waitMs, signal });
+  return await kind.test({ source, stateDir, points, clock: systemClock, log: silentLogger(), waitMs, signal });
 }

@@ -11,6 +11,7 @@ import { askDaemon, daemonPlace, NoDaemonError, streamFromDaemon } from './contr
 import { ProgressBar } from './progress-bar.ts';
 import { scannedLines, sourcesTable, testedTable } from './source-words.ts';
 import { scanAlone, testAlone } from './sources-alone.ts';
+import { type TrustFlags, trustSource } from './sources-trust.ts';
 
 interface Flags {
   json?: boolean;
@@ -55,6 +56,22 @@ export function define(program: Command): void {
     });
 
   sources
+    .command('trust')
+    .description('the certificate of an OPC UA server: shows it, asks, and keeps it as trusted')
+    .argument('<source>', 'of tags.yaml')
+    .option('--fingerprint <hex>', 'trust it where it has this SHA-1 or SHA-256, and do not ask')
+    .option('--yes', 'do not ask: trust what is shown, unseen')
+    .option('--json', 'print what the server shows as JSON')
+    .addHelpText(
+      'after',
+      '\nCompare the fingerprint with what the server shows in its own configuration: over the network anybody can claim to be it.' +
+        '\nExit status 1 where it was not trusted.',
+    )
+    .action(async (name: string, flags: TrustFlags) => {
+      if (!(await trustSource(config(), process.env, name, flags))) process.exitCode = 1;
+    });
+
+  sources
     .command('scan')
     .description(
       'what a device, a broker or the newest file of a folder offers of what is named, as lines ready for tags.yaml',
@@ -62,7 +79,7 @@ export function define(program: Command): void {
     .argument('<source>', 'of tags.yaml')
     .argument(
       '[what...]',
-      'Modbus: "holding 0-199", "input 0-49", "coil 0-15"; MQTT: "plant/#", everything unless told',
+      'Modbus: "holding 0-199", "input 0-49", "coil 0-15"; MQTT: "plant/#"; OPC UA: a path or node id; everything unless told',
     )
     .option('--wait <duration>', 'how long to listen to a broker', durationMs, 10_000)
     .option('--like', 'as a block under like:')
@@ -71,7 +88,7 @@ export function define(program: Command): void {
     .addHelpText(
       'after',
       '\nModbus: ten requests a second at most, reading functions alone, nothing but what is named. MQTT: a client of its own, which' +
-        "\ntakes nothing from the agent's session.",
+        "\ntakes nothing from the agent's session. OPC UA: ten requests a second, over the agent's own session.",
     )
     .action(async (name: string, what: string[], flags: ScanFlags) => {
       const named = `Look at ${what.join(', ')} of ${name}? Even reading can disturb a device, and all of a broker is much.`;

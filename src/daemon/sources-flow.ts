@@ -124,7 +124,8 @@ export class SourcesFlow {
     return [...this.#running].map(([name, { kind, gate, source, openedMs, points }]) => {
       const { stored, lastStoredMs, lastTakenMs, waiting } = gate;
       const everyMs = Math.min(...points.map((point) => point.everyMs).filter((ms) => ms > 0));
-      const polled = { values: points.length, everyMs: Number.isFinite(everyMs) ? everyMs : 0 };
+      const isPolled = Number.isFinite(everyMs) && !this.#kindOf(kind).tellsChanges;
+      const polled = { values: points.length, everyMs: isPolled ? everyMs : 0 };
       return { ...source.state(), ...polled, name, kind, openedMs, stored, lastStoredMs, lastTakenMs, waiting };
     });
   }
@@ -159,7 +160,9 @@ export class SourcesFlow {
     const { gate, points } = running;
     if (running.source.test) return await running.source.test(signal);
     // This machine, or nobody: it may be read beside the source.
-    if (kind.test && kind.everyMs !== undefined) return await kind.test({ source, points, clock, log, waitMs, signal });
+    const { stateDir } = this.#settings;
+    if (kind.test && kind.everyMs !== undefined)
+      return await kind.test({ source, stateDir, points, clock, log, waitMs, signal });
     return await listenTo(gate, points, clock, waitMs, signal);
   }
 
@@ -248,8 +251,21 @@ export class SourcesFlow {
       return new Map(found.map(({ name, text }) => [name.slice(beginning.length), text ?? '']));
     };
     const { intake } = this;
-    const instance = gatewayName(this.#settings.stateDir, 'sources');
-    const context = { source, points, gate, intake, instance, brokers, shared: this.#shared, notes, clock, log };
+    const { stateDir } = this.#settings;
+    const instance = gatewayName(stateDir, 'sources');
+    const context = {
+      source,
+      points,
+      gate,
+      intake,
+      instance,
+      stateDir,
+      brokers,
+      shared: this.#shared,
+      notes,
+      clock,
+      log,
+    };
     return context as SourceContext as SourceContext<never, never>;
   }
 

@@ -16,12 +16,30 @@ export interface SourceKind<SourceSpec = unknown, ValueSpec = unknown> extends S
   open(context: SourceContext<SourceSpec, ValueSpec>): Promise<RunningSource>;
   /** Reads every configured value once, without storing any. Left out: there is nothing to read by itself. */
   test?(context: TestContext<SourceSpec, ValueSpec>): Promise<TestedValue[]>;
+  /** The other side tells of changes alone, however often it looks: silence is no failure. */
+  readonly tellsChanges?: true;
+  /** What has to be installed before such a source can be read; `undefined` where all is there. */
+  missing?(): { problem: string; hint: string } | undefined;
   /** What a source is connected to, for who looks whether it is there. Left out: to nothing. */
   placeOf?(source: SourceSpec): SourcePlace;
   /** Where a value is read, as the device or broker names it: `unit 3 holding 1013`. */
   addressOf?(source: SourceSpec, value: ValueSpec): string;
+  /** Asks a server who it is, without trusting it. Left out: there is nothing to trust. */
+  meet?(context: Omit<TestContext<SourceSpec, ValueSpec>, 'points'>): Promise<FirstContact>;
   /** What the device, broker or server offers of what was named; opens it for itself. */
   scan?(context: Omit<TestContext<SourceSpec, ValueSpec>, 'points'>, what: readonly string[]): AsyncIterable<ScanStep>;
+}
+
+/** Who the other side says it is, for somebody to compare before it is trusted. */
+export interface FirstContact {
+  /** Its certificate, DER; left out, it has none. */
+  certificate?: Buffer;
+  /** Where the certificate stands once it is trusted. */
+  trustFolder: string;
+  /** The certificate that this gateway shows. */
+  own: string;
+  /** What it offers, a line each. */
+  offers: readonly string[];
 }
 
 /** One value that a scan found: what tags.yaml would say of it beside `from`, and what it holds now. */
@@ -45,6 +63,8 @@ export interface SourceContext<SourceSpec = unknown, ValueSpec = unknown> {
   intake: Intake;
   /** The same for every daemon of one state folder, and for no other: marks what sources start. */
   instance: string;
+  /** Where a source may keep files of its own, in a folder named as its kind. */
+  stateDir: string;
   /** The clients of the brokers of tags.yaml, shared with `publish` of reactions. */
   brokers: Brokers;
   /** What sources of one kind share in this process: the connections to devices that take one. */
@@ -67,6 +87,7 @@ export class Shared {
 
 export interface TestContext<SourceSpec = unknown, ValueSpec = unknown> {
   source: Source<SourceSpec>;
+  stateDir: string;
   points: readonly Point<ValueSpec>[];
   /** How long to wait for what comes by itself. */
   waitMs: number;

@@ -41,6 +41,7 @@ it.each([
       points: pointsOf<MqttValue>(TAGS, 'plant', intake),
       intake,
       instance: 'test',
+      stateDir: '/nowhere',
       gate,
       brokers,
       shared: new Shared(),

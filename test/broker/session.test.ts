@@ -204,6 +204,7 @@ describe('sources test', () => {
     const tested = await testMqtt({
       source: { kind: 'mqtt', name: 'plant', everyMs: 0, timeFrom: 'source', spec },
       points,
+      stateDir: '/nowhere',
       waitMs: 1_000,
       clock: systemClock,
       log: silentLogger(),

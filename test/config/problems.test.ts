@@ -353,12 +353,12 @@ describe('tags.yaml', () => {
     [
       'a source of no kind',
       source('{ every: 1s }'),
-      '2: source "s" does not say what it is, add one of modbus: tcp://…, mqtt: mqtt://…, nats: nats://…, sparkplug: mqtt://…, csv: /srv/tagferry/in, exec: [/opt/site/read-probe], host: true',
+      '2: source "s" does not say what it is, add one of modbus: tcp://…, mqtt: mqtt://…, nats: nats://…, sparkplug: mqtt://…, opcua: opc.tcp://…, csv: /srv/tagferry/in, exec: [/opt/site/read-probe], host: true',
     ],
     [
       'a source of an unknown kind',
-      source('{ opcua: x }'),
-      '2: unknown member "opcua", remove it (the nearest known is "ca")',
+      source('{ beckhoff: x }'),
+      '2: unknown member "beckhoff", remove it (the nearest known is "host")',
     ],
     [
       'a source of two kinds',

@@ -21,6 +21,7 @@ const FLOORS: Record<string, number> = {
   platform: 2,
   broker: 2,
   sandbox: 2,
+  opcua: 2,
   config: 2,
   contract: 1,
   base: 0,
@@ -60,6 +61,9 @@ function wrongWays(files: string[]): string[] {
       const to = placeOf(target);
       const allowed = to.room === from.room || to.floor < from.floor;
       if (!allowed) wrong.push(`${file} imports ${target}`);
+      if (to.room === 'opcua' && from.room !== 'opcua' && target !== 'opcua/protocol.ts') {
+        wrong.push(`${file} imports ${target}, which loads what only the package tagferry-opcua brings`);
+      }
       if (from.room === 'sandbox' && !['sandbox', 'contract', 'base'].includes(to.room)) {
         wrong.push(`${file}: the sandbox imports ${target}, which belongs to the client`);
       }
@@ -92,6 +96,14 @@ describe('the house', () => {
   it('has no import that goes up or across, type imports included', () => {
     expect(files.length).toBeGreaterThan(5);
     expect(wrongWays(files)).toEqual([]);
+  });
+
+  it('names the library of OPC UA in the room of its program alone', () => {
+    const naming = files.filter((file) => /from 'node-opcua/.test(readFileSync(join(SRC, file), 'utf8')));
+    expect(naming.length).toBeGreaterThan(0);
+    expect(naming.filter((file) => !file.startsWith('opcua/'))).toEqual([]);
+    expect(importsOf('opcua/protocol.ts')).toEqual([]);
+    expect(readFileSync(join(SRC, 'opcua/protocol.ts'), 'utf8')).not.toMatch(/^import/m);
   });
 
   it('has no cycle of imports, type imports and those made later included', () => {

@@ -38,7 +38,11 @@ const SHIPPED = new Set([
 /** May work beside it, and go out with nothing: changes of theirs would have to be shown. */
 const AT_WORK = new Set([...SHIPPED, '(MIT AND Zlib)', 'CC-BY-4.0', 'CC0-1.0', 'EPL-2.0', 'MPL-2.0', 'Python-2.0']);
 /** Where package.json says it in a form of other times: read by a person. */
-const SAID_ELSEWHERE = new Map([['systemd-notify', 'MIT']]);
+const SAID_ELSEWHERE = new Map([
+  ['dequeue', 'BSD-2-Clause'],
+  ['precond', 'MIT'],
+  ['systemd-notify', 'MIT'],
+]);
 /** They have such a script, which is never run: the one ships its binaries, the other asks for money. */
 const WITH_SCRIPTS = ['@serialport/bindings-cpp', 'protobufjs'];
 

@@ -223,9 +223,9 @@ describe('the apt repository', { timeout: 120_000 }, () => {
     );
     await run(join(source, 'scripts/release.d/apt-index'), [grown, String(EPOCH)]);
     const index = readFileSync(join(grown, 'dists/stable/main/binary-amd64/Packages'), 'utf8');
-    expect([...index.matchAll(/^Version: (.*)$/gm)].map((match) => match[1]).toSorted()).toEqual(
-      [version, '98.0.0'].toSorted(),
-    );
+    const listed = [...index.matchAll(/^Package: (.*)\nVersion: (.*)$/gm)].map((match) => `${match[1]} ${match[2]}`);
+    const beside = [`tagferry ${version}`, 'tagferry 98.0.0', `tagferry-opcua ${version}`];
+    expect(listed.toSorted()).toEqual(beside.toSorted());
   });
 });
 

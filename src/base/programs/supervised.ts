@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import type { Readable } from 'node:stream';
+import type { Readable, Writable } from 'node:stream';
 import type { Clock } from '../clock.ts';
 import { codeOf, messageOf } from '../errors.ts';
 import { programEnvironment } from './environment.ts';
@@ -13,6 +13,8 @@ export interface SupervisedOptions {
   clock: Clock;
   /** Takes what the program prints until its end; resolves when all of it is dealt with. What it does not read stays in the pipe. */
   take(output: Readable): Promise<void>;
+  /** What is said to it on its standard input, from each start on; left out, it has none. Never throws: who has ended does not listen. */
+  tell?(input: Writable): void;
   /** A line of its standard error, cut at `MAX_LINE` characters. */
   said(line: string): void;
   /** How it ended, in words, and when it is started again. */
@@ -77,7 +79,7 @@ export class SupervisedProgram {
 
   /** One life; gives how it ended. */
   async #once(signal: AbortSignal): Promise<string> {
-    const { clock, take, said, instance } = this.#options;
+    const { clock, take, tell, said, instance } = this.#options;
     const mark = `${instance}:${process.pid}:${++starts}`;
     const child = this.#spawn(mark);
     if (child instanceof Error) return this.#describe(child);
@@ -85,6 +87,8 @@ export class SupervisedProgram {
     if (child.pid === undefined || !child.stdout || !child.stderr) return this.#how(await ended);
     this.startedMs = clock.monotonicMs();
     const { stdout, stderr } = child;
+    child.stdin?.on('error', () => {});
+    if (child.stdin) tell?.(child.stdin);
     const taken = take(stdout);
     void eachLine(stderr, said).catch(() => {});
     const aborted = new Promise<void>((resolve) => {
@@ -102,15 +106,21 @@ export class SupervisedProgram {
     await Promise.race([taken.catch(() => {}), clock.sleep(LAST_WORDS_MS)]);
     stdout.destroy();
     stderr.destroy();
+    child.stdin?.destroy();
     return how;
   }
 
   #spawn(mark: string): ChildProcess | Error {
-    const { command, environment = process.env } = this.#options;
+    const { command, tell, environment = process.env } = this.#options;
     const [file, ...args] = command;
     try {
       const env = programEnvironment(environment, mark);
-      return spawn(file, args, { shell: false, detached: true, stdio: ['ignore', 'pipe', 'pipe'], env });
+      return spawn(file, args, {
+        shell: false,
+        detached: true,
+        stdio: [tell ? 'pipe' : 'ignore', 'pipe', 'pipe'],
+        env,
+      });
     } catch (error) {
       return error instanceof Error ? error : new Error(String(error));
     }

@@ -1,0 +1,89 @@
+import { execFileSync } from 'node:child_process';
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { OpcuaServer } from '../sources/opcua/opcua-server.ts';
+
+const ROOT = join(import.meta.dirname, '../..');
+const folder = mkdtempSync(join(tmpdir(), 'tagferry-opcua-package-'));
+const config = join(folder, 'config');
+const agent = join(folder, 'usr/lib/tagferry');
+const server = new OpcuaServer();
+
+beforeAll(async () => {
+  execFileSync(process.execPath, [join(ROOT, 'scripts/build.ts'), join(agent, 'dist')], { stdio: 'ignore' });
+  copyFileSync(join(ROOT, 'package.json'), join(agent, 'package.json'));
+  symlinkSync(join(ROOT, 'node_modules'), join(agent, 'node_modules'));
+  mkdirSync(config);
+  await server.start();
+  const env = {
+    PLATFORM_URL: 'http://127.0.0.1:9',
+    CLIENT_ID: 'a',
+    CLIENT_SECRET: 'b',
+    STATE_DIR: join(folder, 'state'),
+  };
+  const technical = { TECHNICAL_USERNAME: 'c', TECHNICAL_PASSWORD: 'd' };
+  const lines = Object.entries({ ...env, ...technical }).map(([key, value]) => `${key}=${value}\n`);
+  writeFileSync(join(config, 'agent.env'), lines.join(''), { mode: 0o600 });
+  writeFileSync(
+    join(config, 'tags.yaml'),
+    `sources: { cell: { opcua: "${server.url}" } }\ntags: { T-1: { asset: 881, values: { flow: { unit: 1, from: cell, node: "ns=1;s=Line1.Flow" } } } }\n`,
+  );
+}, 120_000);
+afterAll(async () => {
+  await server.dispose();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+function tagferry(...words: string[]): string {
+  const environment = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('NODE_')));
+  const command = [join(agent, 'dist/main.js'), ...words, '--config', config];
+  return execFileSync(process.execPath, command, { env: { ...environment, NO_COLOR: '1' }, encoding: 'utf8' });
+}
+
+describe('the package tagferry-opcua', { timeout: 120_000 }, () => {
+  it('is what check says to install where it is not there, and reads with nothing beside it where it is', () => {
+    expect(tagferry('check')).toContain(
+      'the program that reads OPC UA is not installed, Install its package: apt install tagferry-opcua',
+    );
+    const made = execFileSync(join(ROOT, 'scripts/build-deb'), [
+      'opcua',
+      '--fast',
+      '--version',
+      '0.1.0',
+      '--out',
+      folder,
+    ]);
+    const deb = String(made).trim();
+    expect(deb).toBe(join(folder, 'tagferry-opcua_0.1.0_all.deb'));
+    const control = execFileSync('dpkg-deb', ['--field', deb], { encoding: 'utf8' });
+    expect(control).toMatch(/^Architecture: all$/m);
+    expect(control).toMatch(/^Depends: tagferry \(= 0\.1\.0\)$/m);
+    execFileSync('dpkg-deb', ['-x', deb, folder]);
+    const licences = readFileSync(join(folder, 'usr/share/doc/tagferry-opcua/licences.txt'), 'utf8');
+    expect(licences).toMatch(/^node-opcua-client \d+\.\d+\.\d+ \(MIT\)$/m);
+    const named = [...licences.matchAll(/^(\S+) \d+\.\d+\.\d+\S* \((.+)\)$/gm)].map(([, name, licence]) => [
+      name,
+      licence,
+    ]);
+    expect(named.length).toBeGreaterThan(50);
+    const asks = /^(0BSD|Apache-2\.0|BSD-[23]-Clause|ISC|MIT|Unlicense)$/;
+    expect(named.filter(([, licence]) => !asks.test(licence!))).toEqual([['precond', 'see below']]);
+    expect(licences).toContain('This code is free to use under the terms of the [MIT license]');
+    expect(tagferry('check')).not.toContain('not installed');
+    expect(tagferry('sources', 'trust', 'cell', '--yes')).toContain('It is trusted:');
+    const [flow] = JSON.parse(tagferry('sources', 'test', '--json')) as Record<string, unknown>[];
+    expect(flow).toMatchObject({ key: 'flow', raw: 12.5, quality: 'good', problem: null });
+  });
+
+  it('is suggested by the package of the agent, which carries nothing of its library', () => {
+    expect(readFileSync(join(ROOT, 'scripts/deb/control.in'), 'utf8')).toMatch(/^Suggests: .*\btagferry-opcua\b/m);
+    const lock = JSON.parse(readFileSync(join(ROOT, 'package-lock.json'), 'utf8')) as {
+      packages: Record<string, { dev?: boolean }>;
+    };
+    const its = Object.entries(lock.packages).filter(([path]) => path.includes('node_modules/node-opcua'));
+    expect(its.length).toBeGreaterThan(10);
+    expect(its.filter(([, { dev }]) => dev !== true)).toEqual([]);
+  });
+});

@@ -1,0 +1,83 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+const PROGRAM = join(import.meta.dirname, 'server-process.ts');
+
+/** A free port of this machine. */
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as { port: number };
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+/** node-opcua's own server, as a process. */
+export class OpcuaServer {
+  readonly folder = mkdtempSync(join(tmpdir(), 'tagferry-opcua-'));
+  port = 0;
+  #child: ChildProcess | undefined;
+
+  get url(): string {
+    return `opc.tcp://127.0.0.1:${this.port}`;
+  }
+
+  get certificate(): Buffer {
+    const pem = readFileSync(join(this.folder, 'pki/own/certs/certificate.pem'), 'latin1');
+    return Buffer.from(pem.replaceAll(/-----[^-]+-----|\s/g, ''), 'base64');
+  }
+
+  async start(): Promise<void> {
+    this.port ||= await freePort();
+    const child = spawn(process.execPath, [PROGRAM, this.folder, String(this.port)], {
+      stdio: ['pipe', 'pipe', 'pipe'],
+    });
+    this.#child = child;
+    let words = '';
+    child.stderr.setEncoding('utf8').on('data', (text: string) => {
+      words += text;
+    });
+    await new Promise<void>((resolve, reject) => {
+      child.stdout.setEncoding('utf8').on('data', (text: string) => text.includes('READY') && resolve());
+      child.once('exit', () => reject(new Error(`the server did not start: ${words.slice(-2000)}`)));
+    });
+  }
+
+  tell(line: object): void {
+    this.#child?.stdin?.write(`${JSON.stringify(line)}\n`);
+  }
+
+  async kill(): Promise<void> {
+    const child = this.#child;
+    this.#child = undefined;
+    if (!child || child.exitCode !== null || child.signalCode !== null) return;
+    const ended = new Promise((resolve) => child.once('exit', resolve));
+    child.kill('SIGKILL');
+    await ended;
+  }
+
+  /** Another key and certificate from the next start on. */
+  forgetCertificate(): void {
+    rmSync(join(this.folder, 'pki'), { recursive: true });
+    mkdirSync(join(this.folder, 'pki'));
+  }
+
+  /** Each number that Count had, and when. */
+  said(): { value: number; timeMs: number }[] {
+    const file = join(this.folder, 'ledger');
+    if (!existsSync(file)) return [];
+    const lines = readFileSync(file, 'utf8').split('\n').filter(Boolean);
+    return lines.map((line) => {
+      const [value, timeMs] = line.split(' ').map(Number) as [number, number];
+      return { value, timeMs };
+    });
+  }
+
+  async dispose(): Promise<void> {
+    await this.kill();
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+}
