@@ -5,7 +5,7 @@ import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
 import { build } from 'rolldown';
 
 /**
- * `build-page.ts [--stale] [FOLDER]`: what the browser gets, into `dist/page/` or the folder named. Each folder of src/page with an
+ * `build-page.ts [--stale] [FOLDER] [PAGE]`: what the browser gets, into `dist/page/` or the folder named. Each folder of src/page with an
  * `index.html` is a page: its `main.tsx` and all that it imports in one script, its `style.css` after those that it names, an icon.
  * Every file but the page itself has the hash of its content in its name, so that it may be kept for ever, and lies there plain, as gzip and
  * as Brotli: the gateway compresses nothing. `--stale`: only where a source is newer than what was built.
@@ -15,8 +15,11 @@ const LOG_MEANINGS = 'tagferry:log-meanings';
 const root = join(import.meta.dirname, '..');
 const source = join(root, 'src/page');
 const [flag, ...rest] = process.argv.slice(2);
-const folder = resolve((flag === '--stale' ? rest[0] : flag) ?? join(root, 'dist/page'));
-const pages = readdirSync(source).filter((name) => existsSync(join(source, name, 'index.html')));
+const [into = join(root, 'dist/page'), only] = flag === '--stale' ? rest : process.argv.slice(2);
+const folder = resolve(into);
+const pages = readdirSync(source).filter(
+  (name) => existsSync(join(source, name, 'index.html')) && (only ?? name) === name,
+);
 if (flag !== '--stale' || isStale()) {
   for (const page of pages) await buildPage(page);
   writeFileSync(join(folder, 'notices.txt'), notices());

@@ -20,6 +20,7 @@ try {
     // Flat: `src/base/installation.ts` counts on it.
     output: { dir: join(stage, 'dist'), format: 'esm', chunkFileNames: '[name].js', comments: true },
   });
+  execFileSync(process.execPath, [join(root, 'scripts/build-page.ts'), join(stage, 'dist/page'), 'sandbox']);
   chmodSync(join(stage, 'dist/main.js'), 0o755);
   copyFileSync(join(root, 'docs/sandbox.md'), join(stage, 'README.md'));
   const manifest = {

@@ -37,7 +37,7 @@ describe('the package tagferry-sandbox', () => {
     expect(JSON.parse(readFileSync(join(installed, 'package.json'), 'utf8'))).not.toHaveProperty('dependencies');
   });
 
-  it('is a program that listens, takes a verb from another shell, and ends with 0, on the Node of this machine', async () => {
+  it('is a program that listens, has a page, takes a verb from another shell, and ends with 0, on the Node of this machine', async () => {
     const bin = join(folder, 'node_modules/.bin/tagferry-sandbox');
     const child = spawn(bin, ['--listen', '127.0.0.1:0', '--quiet'], { env, stdio: ['ignore', 'pipe', 'inherit'] });
     const exit = new Promise<number | null>((done) => child.once('exit', done));
@@ -47,6 +47,9 @@ describe('the package tagferry-sandbox', () => {
         url = /PLATFORM_URL=(\S+)/.exec(line)?.[1];
         if (url !== undefined) break;
       }
+      const page = await (await fetch(`${url}/sandbox/`)).text();
+      const script = /src="(page\/main-\w+\.js)"/.exec(page)![1];
+      expect((await fetch(`${url}/sandbox/${script}`)).headers.get('content-type')).toMatch(/^text\/javascript/);
       const { stdout } = await promisify(execFile)(bin, ['cause', 'asset_updated', '881', '--url', url!], { env });
       expect(stdout).toContain('asset_updated (asset 881), sent to no webhook');
     } finally {

@@ -1,3 +1,4 @@
+import type { ComponentChildren } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
 
@@ -24,6 +25,21 @@ export interface ChartProps {
   /** Pairs of columns between which is filled. */
   bands?: readonly (readonly [number, number])[];
   height?: number;
+  /** What the axis of the values shows, of the least and the greatest of them; some air around them unless given. */
+  range?(low: number | null, high: number | null): readonly [number, number];
+  /** Says where the lines stand, each time they are drawn. */
+  framed?(frame: ChartFrame): void;
+  /** What lies over the lines. */
+  children?: ComponentChildren;
+}
+
+/** Where the lines are drawn, in pixels of the page from the corner of the chart, and which values its edges are. */
+export interface ChartFrame {
+  left: number;
+  top: number;
+  width: number;
+  height: number;
+  range: readonly [number, number];
 }
 
 /** Lines over time. For those who cannot see it, its label says what stands at its end. */
@@ -70,7 +86,10 @@ export function Chart(props: ChartProps) {
           </span>
         )}
       </figcaption>
-      <div ref={place} role="img" aria-label={`${props.title}, a chart over time`} />
+      <div class="plot">
+        <div ref={place} role="img" aria-label={`${props.title}, a chart over time`} />
+        {props.children}
+      </div>
     </figure>
   );
 }
@@ -95,7 +114,7 @@ function optionsOf(now: { current: ChartProps }, element: HTMLElement): uPlot.Op
     height,
     cursor: { y: false, drag: { x: false, y: false } },
     legend: { show: false },
-    scales: { x: { time: true }, y: { range: rangeOf } },
+    scales: { x: { time: true }, y: { range: (_, low, high) => [...(now.current.range ?? rangeOf)(low, high)] } },
     axes: [
       { ...axis, size: 28, values: (_, seconds) => timesOf(seconds) },
       { ...axis, size: 64, values: (_, values) => values.map((value) => lines[0]!.text(value)) },
@@ -112,6 +131,7 @@ function optionsOf(now: { current: ChartProps }, element: HTMLElement): uPlot.Op
     ],
     bands: bands.map((band) => ({ series: [...band] as [number, number], fill: `${colour(lines[0]!.colour)}33` })),
     hooks: {
+      draw: [(drawn) => now.current.framed?.(frameOf(drawn))],
       drawClear: [
         (drawn) => {
           const { left, top, width, height: deep } = drawn.bbox;
@@ -127,8 +147,20 @@ function optionsOf(now: { current: ChartProps }, element: HTMLElement): uPlot.Op
   };
 }
 
+function frameOf({ bbox, scales }: uPlot): ChartFrame {
+  const { min = 0, max = 1 } = scales.y ?? {};
+  const pixels = (length: number) => length / devicePixelRatio;
+  return {
+    left: pixels(bbox.left),
+    top: pixels(bbox.top),
+    width: pixels(bbox.width),
+    height: pixels(bbox.height),
+    range: [min, max],
+  };
+}
+
 /** Some air above and below; a line that does not move stands in the middle. */
-function rangeOf(_: uPlot, low: number | null, high: number | null): [number, number] {
+function rangeOf(low: number | null, high: number | null): [number, number] {
   if (low === null || high === null) return [0, 1];
   const room = (high - low) * 0.1 || Math.abs(high) * 0.1 || 1;
   return [low >= 0 && low - room < 0 ? 0 : low - room, high + room];

@@ -11,6 +11,8 @@ export interface AdminOperation {
   status: number;
   /** Members of the body; `any`: those of the kind or change that the path names. */
   body?: readonly string[] | 'any';
+  /** Of the answer, where it is no JSON. */
+  type?: string;
   query?: readonly string[];
 }
 
@@ -23,9 +25,12 @@ const THRESHOLD = [
 const REQUEST_MATCH = ['method', 'path', 'asset', 'status', 'after'] as const;
 const PERMISSION = ['on', 'user', 'types'] as const;
 
-type Short = [AdminOperation['method'], string, string, number, Pick<AdminOperation, 'body' | 'query'>?];
+type Short = [AdminOperation['method'], string, string, number, Pick<AdminOperation, 'body' | 'query' | 'type'>?];
 
 const SHORT: readonly Short[] = [
+  ['GET', '', 'The page to look at', 200, { type: 'text/html' }],
+  ['GET', 'page/{name}', 'What the page names: script, style, icon', 200, { type: '*/*' }],
+  ['GET', 'live', 'The stream of the page', 200, { query: ['asset', 'key'], type: 'text/event-stream' }],
   ['GET', 'status', 'Counts of everything, the clock, the outage', 200],
   ['POST', 'clock', 'Move the clock on, or change its speed', 200, { body: ['advanceMs', 'speed', 'to'] }],
   ['GET', 'values', 'Counts of values', 200, { query: ['asset', 'key'] }],

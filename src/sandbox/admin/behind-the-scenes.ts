@@ -1,4 +1,5 @@
 import type { Router } from '../http/router.ts';
+import { addPageEndpoints } from '../live/page-endpoints.ts';
 import type { Owner } from '../site/records.ts';
 import { addAdminEndpoints } from './admin-endpoints.ts';
 import { addCauseEndpoints } from './cause-endpoints.ts';
@@ -18,4 +19,5 @@ export function addBehindTheScenes(router: Router, stage: Stage, owners: readonl
   addExamEndpoints(router, stage);
   addChangeEndpoints(router, stage.site, stage.changes, owners);
   addCauseEndpoints(router, stage);
+  addPageEndpoints(router, stage);
 }

@@ -15,7 +15,7 @@ import type { Outage } from '../sandbox-options.ts';
 import type { Notice, User } from '../site/records.ts';
 import type { SiteModel } from '../site/site-model.ts';
 import type { TokenStore } from '../tokens/token-store.ts';
-import type { NewThreshold } from '../values/threshold-watch.ts';
+import type { NewThreshold, ThresholdWatch } from '../values/threshold-watch.ts';
 import type { ValueLedger } from '../values/value-ledger.ts';
 import type { PostedSeries } from '../values/values-body.ts';
 import type { WebhookFaults } from '../webhooks/webhook-faults.ts';
@@ -31,6 +31,7 @@ export interface Stage {
   readonly permissions: PermissionRegistry;
   readonly inheritance: readonly InheritanceRule[];
   readonly values: ValueLedger;
+  readonly thresholds: ThresholdWatch;
   readonly tokens: TokenStore;
   readonly faults: Faults;
   readonly webhookFaults: WebhookFaults;

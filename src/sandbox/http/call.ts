@@ -1,4 +1,4 @@
-import type { IncomingHttpHeaders } from 'node:http';
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import { oauthRefusal, refusal } from './refusal.ts';
 
 /** Who calls: a user by way of a client application. */
@@ -28,6 +28,8 @@ export interface Answer {
   /** In place of `body`: text as it is, with its own content type. */
   text?: string;
   headers?: Record<string, string>;
+  /** In place of all of it: writes the answer by itself, for as long as it takes. */
+  write?(request: IncomingMessage, response: ServerResponse): void | Promise<void>;
   /** What happened, in a sentence for the request log: "3 values of 2 keys for FT-101". */
   story?: string;
 }

@@ -54,6 +54,9 @@ interface ReadBody {
   body: Buffer | undefined;
 }
 
+/** The page's stream (live/page-endpoints.ts). */
+const STREAM_PATH = '/sandbox/live';
+
 /** Thrown instead of an answer: the connection is broken. */
 const BROKEN = Symbol('broken');
 
@@ -116,6 +119,8 @@ export class RequestHandler {
     let written: Exchange['answer'];
     if (answer === BROKEN) {
       request.socket.destroy();
+    } else if (answer.write) {
+      await answer.write(request, response);
     } else {
       entry.status = answer.status;
       entry.story ??= answer.story;
@@ -313,6 +318,8 @@ function withForeignState(location: string): string {
  */
 function refuseForeignPages(request: IncomingMessage, isLoopback: boolean): void {
   const found = hostRefusal(request, { isLoopback, hosts: [], setting: '--listen' });
-  if (found === undefined || (found.status === 403 && (request.method === 'GET' || request.method === 'HEAD'))) return;
+  const isRead = request.method === 'GET' || request.method === 'HEAD';
+  // A stream is held open whether its answers may be read or not.
+  if (found === undefined || (found.status === 403 && isRead && !request.url?.startsWith(STREAM_PATH))) return;
   throw refusal(found.status, 'web pages of other origins may not act on the sandbox');
 }

@@ -63,6 +63,7 @@ export function addOpenApiEndpoints(router: Router, serverUrl: () => string, web
         base_url: serverUrl(),
         web_url: webUrl(),
         openapi: `${serverUrl()}/openapi.json`,
+        page: `${serverUrl()}/sandbox/`,
         behind_the_scenes: `${serverUrl()}/sandbox/status`,
         sign_up: `${webUrl()}/app/id/sign_up`,
         subscribe: `${webUrl()}/app/id/subscriptions/new`,
@@ -84,7 +85,7 @@ export function addOpenApiEndpoints(router: Router, serverUrl: () => string, web
 }
 
 /** The sandbox's own: behind the scenes, without tokens. */
-function adminObject({ method, path, summary, status, body, query }: AdminOperation) {
+function adminObject({ method, path, summary, status, body, type, query }: AdminOperation) {
   const names = [...path.matchAll(/\{(\w+)\}/g)].map((match) => match[1]!);
   const text = { type: 'string' };
   const members =
@@ -92,7 +93,8 @@ function adminObject({ method, path, summary, status, body, query }: AdminOperat
       ? {}
       : { properties: Object.fromEntries(body.map((name) => [name, {}])), additionalProperties: false };
   const isEmpty = status === 204 || status === 202;
-  const answer = isEmpty ? {} : { content: { 'application/json': { schema: { type: 'object' } } } };
+  const content = type === undefined ? { 'application/json': { schema: { type: 'object' } } } : { [type]: {} };
+  const answer = isEmpty ? {} : { content };
   return {
     summary,
     operationId: [method.toLowerCase(), 'sandbox', ...path.replaceAll(/[{}]/g, '').split('/')].join('_'),

@@ -51,7 +51,7 @@ function greeting(sandbox: Sandbox, flags: SandboxFlags): string {
   const identity =
     sandbox.identityUrl === sandbox.url ? '' : `\nThe identity application: IDENTITY_URL=${sandbox.identityUrl}`;
   return `The sandbox listens: PLATFORM_URL=${sandbox.url}${identity}${credentials}
-Behind the scenes: ${sandbox.adminUrl}/sandbox/status. Stop with Ctrl-C.`;
+Behind the scenes: ${sandbox.adminUrl}/sandbox/ in a browser. Stop with Ctrl-C.`;
 }
 
 /**

@@ -190,17 +190,14 @@ export class TokenStore {
   /** All tokens still remembered, oldest first. */
   list(): TokenView[] {
     const nowMs = this.#clock.wallMs();
-    return [...this.#access.values()].map((token) => ({
-      id: token.id,
-      user: token.user,
-      application: token.application,
-      grant: token.grant,
-      createdMs: token.createdMs,
-      expiresMs: token.expiresMs,
-      state: token.revoked ? 'revoked' : token.expiresMs <= nowMs ? 'expired' : 'valid',
-      refresh: token.refresh.ended ? 'ended' : token.refresh.expiresMs <= nowMs ? 'expired' : 'valid',
-      fingerprint: createHash('sha256').update(token.token).digest('hex').slice(0, 12),
-    }));
+    return [...this.#access.values()].map((token) => viewOf(token, nowMs));
+  }
+
+  /** How many access tokens are valid, and the last of them. */
+  alive(max: number): { alive: number; last: TokenView[] } {
+    const nowMs = this.#clock.wallMs();
+    const alive = [...this.#access.values()].filter(({ revoked, expiresMs }) => !revoked && expiresMs > nowMs);
+    return { alive: alive.length, last: (max === 0 ? [] : alive.slice(-max)).map((token) => viewOf(token, nowMs)) };
   }
 
   /** All tokens as they are, for the state file alone. */
@@ -223,8 +220,7 @@ export class TokenStore {
   }
 
   counts(): { issued: number; revoked: number; alive: number } {
-    const alive = this.list().filter((token) => token.state === 'valid').length;
-    return { issued: this.#issued, revoked: this.#revoked, alive };
+    return { issued: this.#issued, revoked: this.#revoked, alive: this.alive(0).alive };
   }
 
   /** A life that is usable at the speed of the clock; one that was asked for shorter than that at a speed of 1 stays as short. */
@@ -278,4 +274,18 @@ export class TokenStore {
       if (this.#byRefresh.get(token.refresh.token) === token) this.#byRefresh.delete(token.refresh.token);
     }
   }
+}
+
+function viewOf(token: AccessToken, nowMs: number): TokenView {
+  return {
+    id: token.id,
+    user: token.user,
+    application: token.application,
+    grant: token.grant,
+    createdMs: token.createdMs,
+    expiresMs: token.expiresMs,
+    state: token.revoked ? 'revoked' : token.expiresMs <= nowMs ? 'expired' : 'valid',
+    refresh: token.refresh.ended ? 'ended' : token.refresh.expiresMs <= nowMs ? 'expired' : 'valid',
+    fingerprint: createHash('sha256').update(token.token).digest('hex').slice(0, 12),
+  };
 }

@@ -15,6 +15,12 @@ export type NewThreshold = Partial<Threshold> &
     instrumentation?: number;
   };
 
+/** `value * scale + shift`. */
+export interface Scaling {
+  scale: number;
+  shift: number;
+}
+
 /** A threshold with the defaults of what was left out. */
 export function wholeThreshold({ instrumentation, ...rest }: NewThreshold, newId: () => number): Threshold {
   return {
@@ -62,6 +68,21 @@ export class ThresholdWatch {
       }
     }
     return found;
+  }
+
+  /** The thresholds that look at a series, and how a value in `unit` becomes one in theirs: `undefined` where it cannot. */
+  on(asset: number, key: string, unit: string | undefined): { threshold: Threshold; scaling: Scaling | undefined }[] {
+    const from = unit === undefined ? undefined : this.#site.all('units').find((one) => one.code === unit);
+    return this.#site.all('thresholds').flatMap((threshold) => {
+      if (this.#instrumentationFor(threshold, asset) === undefined) return [];
+      if (threshold.key !== undefined && threshold.key.toLowerCase() !== key) return [];
+      // Units differ by a factor and an offset: two values say which.
+      const [zero, one] = [0, 1].map((value) => {
+        const inUnit = this.#inThresholdUnit(value, from, threshold);
+        return inUnit === 'incomparable' ? Number.NaN : (inUnit ?? value);
+      }) as [number, number];
+      return [{ threshold, scaling: Number.isNaN(zero) ? undefined : { scale: one - zero, shift: zero } }];
+    });
   }
 
   /** Puts a threshold in and gives its id; one of the same id is replaced and starts anew. */

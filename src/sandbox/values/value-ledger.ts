@@ -64,6 +64,7 @@ export class ValueLedger {
   #duplicates = 0;
   #replaced = 0;
   #posts = 0;
+  readonly #listeners = new Set<(asset: number, posted: readonly PostedSeries[]) => void>();
 
   constructor(keep: 'all' | 'count' = 'all', maxValues = 2_000_000) {
     this.#keep = keep;
@@ -84,6 +85,13 @@ export class ValueLedger {
         this.#put(page, { timestampMs, value, status, simulated, hold, group, unit: unit?.code, times: 1 });
       }
     }
+    for (const listener of this.#listeners) listener(asset, posted);
+  }
+
+  /** Calls with what comes, once it is kept; returns what ends it. */
+  onRecord(listener: (asset: number, posted: readonly PostedSeries[]) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
   }
 
   counts(asset?: number, key?: string): ValueCounts {

@@ -1,0 +1,61 @@
+import { useEffect, useReducer } from 'preact/hooks';
+import { durationText } from '../../base/amounts.ts';
+import { FaultButtons } from './fault-buttons.tsx';
+import { Happenings } from './happenings.tsx';
+import type { Model } from './model.ts';
+import { PlantList } from './plant-list.tsx';
+import { SeriesPanel } from './series-panel.tsx';
+import { timeText } from './text.ts';
+import { Tokens } from './tokens.tsx';
+import { Webhooks } from './webhooks.tsx';
+
+export function App({ model }: { model: Model }) {
+  const [, again] = useReducer((count: number) => count + 1, 0);
+  useEffect(() => model.listen(() => again(undefined)), [model]);
+  const { faults, tick, link, refusal } = model;
+  return (
+    <>
+      <header>
+        <h1>
+          tagferry sandbox <span class="soft">the platform's side</span>
+        </h1>
+        {faults && (
+          <p class={`state ${faults.outage === null ? 'good' : 'bad'}`}>
+            {faults.outage === null ? 'there' : awayText(faults.outage)}
+          </p>
+        )}
+        {tick && (
+          <p class="clock">
+            {tick.received} values, {tick.requests} requests, {timeText(tick.atMs)} UTC
+            {tick.speed !== 1 && `, ${tick.speed} times as fast`}
+          </p>
+        )}
+      </header>
+      <div role="alert">
+        {link.kind === 'lost' && (
+          <p class="lost">
+            The sandbox does not answer, since {durationText((performance.now() - link.sinceMs) / 1000)}. It is looked
+            for again and again.
+          </p>
+        )}
+        {refusal !== undefined && <p class="lost">Not done: {refusal}</p>}
+      </div>
+      <main>
+        <FaultButtons model={model} />
+        <div class="plant">
+          <PlantList model={model} />
+          <SeriesPanel model={model} />
+        </div>
+        <Happenings model={model} />
+        <div class="pair">
+          <Webhooks model={model} />
+          <Tokens model={model} />
+        </div>
+      </main>
+    </>
+  );
+}
+
+function awayText(outage: 'refuse' | 'drop' | { status: number }): string {
+  return typeof outage === 'string' ? 'away' : `answers ${outage.status} to everything`;
+}

@@ -1,0 +1,71 @@
+import { useState } from 'preact/hooks';
+import type { Allowed, Plant } from '../../sandbox/live/sandbox-events.ts';
+import type { Model } from './model.ts';
+
+const TYPES = ['can_read', 'can_update', 'can_delete', 'can_permit'] as const satisfies readonly (keyof Allowed)[];
+
+interface Subject {
+  type: 'Asset' | 'Instrumentation';
+  id: number;
+  name: string;
+  allowed: Allowed;
+}
+
+/** What a user may do with the chosen asset and its instrumentations: a switch each. */
+export function Permissions({ model, plant, asset }: { model: Model; plant: Plant; asset: number }) {
+  const [chosen, choose] = useState<number>();
+  const user = chosen ?? (plant.users.find(({ isTechnical }) => isTechnical) ?? plant.users[0])?.id;
+  if (user === undefined) return null;
+  const subjects: Subject[] = [
+    ...plant.assets
+      .filter(({ id }) => id === asset)
+      .map(({ id, serial, allowed }) => ({ type: 'Asset' as const, id, name: `asset ${serial}`, allowed })),
+    ...plant.instrumentations
+      .filter(({ assets }) => assets.includes(asset))
+      .map(({ id, tag, allowed }) => ({
+        type: 'Instrumentation' as const,
+        id,
+        name: `instrumentation ${tag}`,
+        allowed,
+      })),
+  ];
+  return (
+    <div class="permissions">
+      <h3>Permissions</h3>
+      <label>
+        of{' '}
+        <select value={String(user)} onChange={(event) => choose(Number(event.currentTarget.value))}>
+          {plant.users.map(({ id, name }) => (
+            <option key={id} value={String(id)}>
+              {name}
+            </option>
+          ))}
+        </select>
+      </label>
+      {subjects.map((subject) => (
+        <fieldset key={`${subject.type} ${subject.id}`}>
+          <legend>{subject.name}</legend>
+          {TYPES.map((type) => (
+            <Switch key={type} model={model} user={user} subject={subject} type={type} />
+          ))}
+        </fieldset>
+      ))}
+    </div>
+  );
+}
+
+function Switch({ model, user, subject, type }: { model: Model; user: number; subject: Subject; type: keyof Allowed }) {
+  const isOn = subject.allowed[type].includes(user);
+  const body = { on: { type: subject.type, id: subject.id }, user, types: [type] };
+  return (
+    <button
+      type="button"
+      role="switch"
+      aria-checked={isOn}
+      aria-label={`${type} on ${subject.name}`}
+      onClick={() => void model.act(isOn ? 'DELETE' : 'POST', 'permissions', body)}
+    >
+      <span class="knob" aria-hidden="true" /> {type} <small>{isOn ? 'on' : 'off'}</small>
+    </button>
+  );
+}

@@ -1,0 +1,77 @@
+import { useState } from 'preact/hooks';
+import { durationText } from '../../base/amounts.ts';
+import type { Plant, SeriesLine } from '../../sandbox/live/sandbox-events.ts';
+import type { Model } from './model.ts';
+import { valueText } from './text.ts';
+
+/** As many rows as stay quick; the search finds the others. */
+const MAX_ROWS = 200;
+
+/** The assets with their tags and last values, to choose one of. */
+export function PlantList({ model }: { model: Model }) {
+  const [search, setSearch] = useState('');
+  const { plant, tick, chosen } = model;
+  if (!plant) return <p>Asking the sandbox…</p>;
+  const wanted = search.trim().toLowerCase();
+  const byAsset = new Map<number, SeriesLine[]>();
+  for (const line of model.series.values()) byAsset.set(line.asset, [...(byAsset.get(line.asset) ?? []), line]);
+  const rows = plant.assets
+    .map((asset) => ({ ...asset, tags: tagsOf(plant, asset.id), lines: byAsset.get(asset.id) ?? [] }))
+    .filter((row) => `${row.id} ${row.serial} ${row.description} ${row.tags}`.toLowerCase().includes(wanted));
+  return (
+    <section class="list" aria-labelledby="plant">
+      <h2 id="plant">Plant</h2>
+      <label>
+        <span class="unseen">Search assets and tags</span>
+        <input
+          type="search"
+          placeholder="Search assets and tags"
+          value={search}
+          onInput={(event) => setSearch(event.currentTarget.value)}
+        />
+      </label>
+      <ul class="rows">
+        {rows.slice(0, MAX_ROWS).map(({ id, serial, description, tags, lines }) => (
+          <li key={id}>
+            <button type="button" aria-pressed={chosen?.asset === id} onClick={() => model.choose(id)}>
+              <strong>{tags || serial}</strong>
+              <span class="soft">
+                asset {id}, {description || serial}
+              </span>
+              {lines.map((line) => (
+                <Last key={line.key} line={line} units={plant.units} atMs={tick?.atMs} />
+              ))}
+            </button>
+          </li>
+        ))}
+      </ul>
+      <p class="soft" role="status">
+        {rows.length > MAX_ROWS && `${rows.length - MAX_ROWS} more: search for them. `}
+        {plant.unshown > 0 && `${plant.unshown} more objects are not shown.`}
+        {rows.length === 0 && 'Nothing is called so.'}
+      </p>
+    </section>
+  );
+}
+
+function Last({ line, units, atMs }: { line: SeriesLine; units: Plant['units']; atMs: number | undefined }) {
+  const { key, last } = line;
+  if (!last) return null;
+  const ageS = atMs === undefined ? undefined : Math.max(0, (atMs - last.timestampMs) / 1000);
+  return (
+    <span class="last">
+      <span>{key}</span>
+      <span>
+        {valueText(last.value)} {units[last.unit ?? ''] ?? ''}
+        {ageS !== undefined && <span class="soft"> {durationText(ageS)}</span>}
+      </span>
+    </span>
+  );
+}
+
+export function tagsOf(plant: Plant, asset: number): string {
+  return plant.instrumentations
+    .filter(({ assets }) => assets.includes(asset))
+    .map(({ tag }) => tag)
+    .join(', ');
+}

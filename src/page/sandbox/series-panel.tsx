@@ -1,0 +1,50 @@
+import type { Chosen, Model } from './model.ts';
+import { Permissions } from './permissions.tsx';
+import { tagsOf } from './plant-list.tsx';
+import { ThresholdChart } from './threshold-chart.tsx';
+import { Thresholds } from './thresholds.tsx';
+
+/** The chosen asset: the chart of one of its keys with the thresholds, and who may do what with it. */
+export function SeriesPanel({ model }: { model: Model }) {
+  const { chosen, plant } = model;
+  if (!plant) return null;
+  if (!chosen) return <p class="soft">Choose an asset to see its values; the first that comes is chosen by itself.</p>;
+  const asset = plant.assets.find(({ id }) => id === chosen.asset);
+  const title = tagsOf(plant, chosen.asset) || asset?.serial || `asset ${chosen.asset}`;
+  return (
+    <section class="panel" aria-labelledby="panel">
+      <h2 id="panel">
+        {title} {chosen.key && <span class="soft">{chosen.key}</span>}
+      </h2>
+      <Keys model={model} chosen={chosen} />
+      {chosen.key === '' ? (
+        <p>No value has come for it yet.</p>
+      ) : (
+        <>
+          <ThresholdChart key={`${chosen.asset} ${chosen.key}`} model={model} title={title} chosen={chosen} />
+          <Thresholds model={model} chosen={chosen} />
+        </>
+      )}
+      <Permissions model={model} plant={plant} asset={chosen.asset} />
+    </section>
+  );
+}
+
+function Keys({ model, chosen }: { model: Model; chosen: Chosen }) {
+  const keys = model.keysOf(chosen.asset);
+  if (keys.length < 2) return null;
+  return (
+    <div class="buttons">
+      {keys.map((key) => (
+        <button
+          type="button"
+          key={key}
+          aria-pressed={key === chosen.key}
+          onClick={() => model.choose(chosen.asset, key)}
+        >
+          {key}
+        </button>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,58 @@
+import { useState } from 'preact/hooks';
+import type { Chosen, Model } from './model.ts';
+import { valueText } from './text.ts';
+
+/** The thresholds of the chosen series in words, and a form for another. */
+export function Thresholds({ model, chosen }: { model: Model; chosen: Chosen }) {
+  const [type, setType] = useState<'high' | 'low'>('high');
+  const [value, setValue] = useState('');
+  const lines = model.chart?.thresholds ?? [];
+  const instrumentation = model.plant?.instrumentations.find(({ assets }) => assets.includes(chosen.asset));
+  const add = (event: Event) => {
+    event.preventDefault();
+    const unit = model.lineOf(chosen)?.last?.unit;
+    const wanted = { instrumentation: instrumentation?.id, type, value: Number(value), key: chosen.key };
+    void model.act('POST', 'thresholds', unit === undefined ? wanted : { ...wanted, unit });
+  };
+  return (
+    <div class="thresholds">
+      <ul class="others">
+        {lines.map(({ threshold, scaling }) => (
+          <li key={threshold.id}>
+            {threshold.name}
+            {threshold.name.includes(threshold.type) ? '' : `, ${threshold.type}`}: {valueText(threshold.value)}{' '}
+            {model.plant?.units[threshold.unit ?? ''] ?? ''}
+            {scaling === undefined && ', in a unit that the values have nothing to do with'}{' '}
+            <button type="button" onClick={() => void model.act('DELETE', `thresholds/${threshold.id}`)}>
+              take away <span class="unseen">{threshold.name}</span>
+            </button>
+          </li>
+        ))}
+      </ul>
+      {instrumentation ? (
+        <form onSubmit={add}>
+          <label>
+            New threshold{' '}
+            <select value={type} onChange={(event) => setType(event.currentTarget.value === 'low' ? 'low' : 'high')}>
+              <option value="high">high</option>
+              <option value="low">low</option>
+            </select>
+          </label>
+          <label>
+            <span class="unseen">Value of the new threshold</span>
+            <input
+              type="number"
+              step="any"
+              required
+              value={value}
+              onInput={(event) => setValue(event.currentTarget.value)}
+            />
+          </label>
+          <button type="submit">set</button>
+        </form>
+      ) : (
+        <p class="soft">No instrumentation is assigned to it, so it has no thresholds of its own.</p>
+      )}
+    </div>
+  );
+}
