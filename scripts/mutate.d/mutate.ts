@@ -10,7 +10,7 @@ import { ROOMS, type Room } from './rooms.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 const STRYKER = join(import.meta.dirname, 'node_modules/@stryker-mutator');
-const DONE = join(ROOT, 'node_modules/.cache/tagferry-mutate');
+const DONE = join(ROOT, '.cache/tagferry-mutate');
 /** Lines that are tried in one go: what was tried stays when the rest is stopped. */
 const LINES_AT_ONCE = 25;
 
