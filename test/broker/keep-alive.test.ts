@@ -5,7 +5,7 @@ import { MqttSource } from '../../src/sources/mqtt/mqtt-source.ts';
 import type { MqttValue } from '../../src/sources/mqtt/mqtt-value.ts';
 import { pointsOf } from '../../src/sources/points.ts';
 import { Shared } from '../../src/sources/source-kind.ts';
-import { makeDoor, originOf, storeFault, tagOf } from '../sources/sink-double.ts';
+import { makeIntakeBench, originOf, storeFault, tagOf } from '../sources/sink-double.ts';
 import { StrictBroker } from './strict-broker.ts';
 
 /** What a broker takes for dead: half as long again as the keep-alive of 30 s without a word (MQTT 5, 3.1.2.10). */
@@ -29,7 +29,7 @@ it.each([
   { what: 'the buffer is full', version: 5, holds: false, fault: 'buffer.full' },
   { what: 'so much waits that nothing more is read', version: 3, holds: true, fault: undefined },
 ] as const)('pings go on while $what, and the connection stays', async ({ version, holds, fault }) => {
-  const { sink, gateOf, intake, clock } = makeDoor(TAGS);
+  const { sink, gateOf, intake, clock } = makeIntakeBench(TAGS);
   const log = silentLogger();
   const spec = { url: `mqtt://127.0.0.1:${port}`, version, qos: 1, sessionExpiryMs: 60_000 } as const;
   const brokers = new Brokers({ clientId: () => 'gw', clock, logger: log });

@@ -147,7 +147,7 @@ describe('values that come while the disk stalls', () => {
     expect(store.stored).toHaveLength(1 + MAX_WAITING * 3);
   });
 
-  it('get a 503 at the door and are asked to come again, and a 204 once the disk answers', async () => {
+  it('get a 503 and are asked to come again, and a 204 once the disk answers', async () => {
     const intake = new Intake({ catalogue, tags: PLANT, sink: committer, stamps: new Stamps(), clock });
     const push = new HttpPush({
       listen: { host: '127.0.0.1', port: 0 },

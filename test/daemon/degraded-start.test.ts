@@ -72,7 +72,7 @@ async function open(): Promise<string> {
   return 'the stores';
 }
 
-/** Begins to wait, until the doors are open and the next attempt has its time. */
+/** Begins to wait, until the listeners are open and the next attempt has its time. */
 async function wait(): Promise<{ over: Promise<string | undefined> }> {
   const over = room.until(open);
   over.catch(() => {});
@@ -104,7 +104,7 @@ function ask(name: string, options: { method?: string; expect?: string; body?: B
 }
 
 describe('what is done before a start', () => {
-  it('waits for a disk that takes no writes meanwhile, the doors open all the time, and goes on', async () => {
+  it('waits for a disk that takes no writes meanwhile, the listeners open all the time, and goes on', async () => {
     const answers: string[] = [];
     const over = room.during(new StoreError('it drains', { code: 'store.draining' }), async ({ tell, untilOpen }) => {
       answers.push((await ask('ingest')).text);
@@ -143,7 +143,7 @@ describe('what is done before a start', () => {
 });
 
 describe('the wait for the state folder', () => {
-  it('opens no door and tells nobody where the first attempt succeeds', async () => {
+  it('opens no listener and tells nobody where the first attempt succeeds', async () => {
     failure = undefined;
     expect(await room.until(open)).toBe('the stores');
     expect([logged, told, existsSync(path('ingest'))]).toEqual([[], [], false]);
@@ -196,7 +196,7 @@ describe('the wait for the state folder', () => {
     expect(existsSync(path('ops'))).toBe(false);
   });
 
-  it('ends with the address that is in use, and leaves no other door open', async () => {
+  it('ends with the address that is in use, and leaves no other listener open', async () => {
     const other = createServer();
     await new Promise<void>((resolve) => other.listen(path('webhook'), resolve));
     await expect(room.until(open)).rejects.toMatchObject({ code: 'webhook.listen' });
@@ -229,7 +229,7 @@ describe('the wait for the state folder', () => {
   });
 });
 
-describe('the doors meanwhile', () => {
+describe('the listeners meanwhile', () => {
   it.each(['ingest', 'webhook', 'ops'])(
     '(%s) answer every request 503, with the time of the next attempt',
     async (name) => {

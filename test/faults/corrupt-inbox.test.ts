@@ -106,7 +106,7 @@ describe('an inbox that is found corrupt while the agent runs', () => {
     expect(await opened.inbox.insertMany([threshold(2_700), threshold(5_999)])).toEqual(['seen', 'seen']);
     expect(await opened.inbox.note(WATERMARK_NOTE)).toBeUndefined();
     expect(told.filter(({ event }) => event === 'store.corrupt')).toHaveLength(1);
-    // The buffer next door has noticed nothing.
+    // The buffer beside it has noticed nothing.
     const columns = new ValueColumns();
     columns.add(opened.catalogue.idOf(1, 'k', undefined, undefined), 1, 1, 0);
     await opened.committer.append(columns);

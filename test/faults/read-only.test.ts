@@ -44,7 +44,7 @@ const posts = () => agent.metric('tagferry_posts_total{outcome="delivered"}');
 describe('a state folder that turns read-only while the agent runs', () => {
   // A file system with files open for writing lets nobody remount it: the kernel does it by itself, after an error, and
   // then every write says EROFS. So does the layer.
-  it('makes the door answer 503, posts nothing twice, and goes on when it may be written again', async () => {
+  it('makes the listener answer 503, posts nothing twice, and goes on when it may be written again', async () => {
     agent = new AgentProcess(sandbox.url, { tags: TAGS, env: { POST_INTERVAL: '2s' } });
     orders('');
     const layer = {
@@ -83,7 +83,7 @@ describe('a state folder that turns read-only while the agent runs', () => {
 });
 
 describe('a state folder that is read-only at the start', () => {
-  it('is waited for with 503 at every door, which says which folder and what to do, and the start goes on when it may be written', async () => {
+  it('is waited for with 503 at every listener, which says which folder and what to do, and the start goes on when it may be written', async () => {
     disk = new SmallDisk(16);
     agent = new AgentProcess(sandbox.url, { tags: TAGS, env: { STATE_DIR: disk.state } });
     for (const was of ['never there', 'used before']) {
@@ -97,7 +97,7 @@ describe('a state folder that is read-only at the start', () => {
         error: expect.stringContaining(words) as string,
         hint: expect.stringContaining('mount it') as string,
       });
-      await agent.until(() => agent.call(agent.ops, '/healthz').then(Boolean, () => false), 'the doors are open');
+      await agent.until(() => agent.call(agent.ops, '/healthz').then(Boolean, () => false), 'the listeners are open');
       const health = await agent.call(agent.ops, '/healthz');
       expect(health.status).toBe(503);
       const { problems } = JSON.parse(health.text) as { problems: string[] };
@@ -132,7 +132,7 @@ describe('a state folder that is read-only at the start', () => {
     agent = new AgentProcess(sandbox.url, { tags: TAGS, env: { STATE_DIR: disk.state } });
     disk.remount('ro');
     agent.launch();
-    await agent.until(() => agent.call(agent.ops, '/readyz').then(Boolean, () => false), 'the doors are open');
+    await agent.until(() => agent.call(agent.ops, '/readyz').then(Boolean, () => false), 'the listeners are open');
     agent.signal('SIGHUP');
     await agent.until(() => agent.logged('config.refused').length === 1, 'the reload is refused');
     expect((await agent.call(agent.ops, '/readyz')).status).toBe(503);
@@ -156,7 +156,7 @@ describe('a start on a disk that refuses', () => {
     await agent.end('SIGKILL');
     orders(`refuse_writes ${constants.errno.EIO}`);
     agent.launch(layer);
-    await agent.until(() => agent.push([]).then(Boolean, () => false), 'the doors are open');
+    await agent.until(() => agent.push([]).then(Boolean, () => false), 'the listeners are open');
     expect((await agent.push([value(3)])).text).toMatch(/its disk fails \((EIO|SQLITE_IOERR_\w+)\)/);
     orders('');
     await agent.until(() => agent.logged('store.available').length === 1, 'the start goes on');
@@ -173,7 +173,7 @@ describe('a start on a disk that refuses', () => {
     agent = new AgentProcess(sandbox.url, { tags: TAGS, env: { STATE_DIR: disk.state } });
     disk.fill();
     agent.launch();
-    await agent.until(() => agent.call(agent.ops, '/healthz').then(Boolean, () => false), 'the doors are open');
+    await agent.until(() => agent.call(agent.ops, '/healthz').then(Boolean, () => false), 'the listeners are open');
     expect((await agent.call(agent.ops, '/healthz')).text).toContain(
       `${disk.state} cannot be written: its disk is full`,
     );

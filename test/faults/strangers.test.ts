@@ -7,7 +7,7 @@ import { OpsServer } from '../../src/ops/ops-server.ts';
 import { HttpPush } from '../../src/sources/push/http-push.ts';
 import { sign } from '../../src/webhook/signature.ts';
 import { noPage } from '../doubles/no-page.ts';
-import { type Door, makeDoor } from '../sources/sink-double.ts';
+import { type IntakeBench, makeIntakeBench } from '../sources/sink-double.ts';
 import { anEvent, Listening, SECRET } from '../webhook/parts/listening.ts';
 
 /** Invariant 10: strangers never shut a listener, neither another nor the one they came by. All with real connections. */
@@ -17,7 +17,7 @@ const SENDERS_PATIENCE_MS = 10_000;
 
 let webhook: Listening;
 let ops: OpsServer;
-let door: Door;
+let bench: IntakeBench;
 let push: HttpPush;
 let ports: { webhook: number; ops: number; ingest: number };
 let crowd: Socket[];
@@ -38,11 +38,11 @@ beforeEach(async () => {
     },
   );
   await ops.start();
-  door = makeDoor();
+  bench = makeIntakeBench();
   push = new HttpPush({
     listen: { host: '127.0.0.1', port: 0 },
     rules: { token: undefined },
-    intake: door.intake,
+    intake: bench.intake,
     clock: systemClock,
     log: silentLogger(),
     limits: { stopMs: 100, connections: 256 },

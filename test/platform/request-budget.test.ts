@@ -66,7 +66,7 @@ describe('the request budget', () => {
     }
   });
 
-  it('holds at the door of the platform although requests take up to 1.5 s to get there', async () => {
+  it('holds where requests reach the platform although requests take up to 1.5 s to get there', async () => {
     const clock = new SkippingClock(0, 5);
     const budget = new RequestBudget(clock, { requestsPerMinute: 400, requestsPerDay: 0 });
     const taken = await takeFor(clock, budget, 'live', 300_000);

@@ -27,7 +27,7 @@ describe('kill -9', () => {
     plant = await EventPlant.at(sandbox);
     await plant.begin();
     await plant.kill();
-    // Three pages of a hundred, none of which comes by itself: each attempt finds the door closed.
+    // Three pages of a hundred, none of which comes by itself: each attempt finds the listener closed.
     plant.send(260);
     sandbox.faults.add({ path: '/v1/client_applications/*', method: 'GET', latencyMs: 250 });
     for (const pages of [1, 2, 3]) {

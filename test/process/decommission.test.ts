@@ -105,7 +105,7 @@ describe('tagferry decommission on a running daemon', () => {
       answer = await agent.push([{ tag: 'FT-101', key: 'flow', value: 2 }]).catch(() => undefined);
       return answer?.status === 503;
     };
-    await agent.until(isRefused, 'the door says 503');
+    await agent.until(isRefused, 'the listener says 503');
     expect(Number(answer!.headers['retry-after'])).toBeGreaterThan(0);
     expect(answer!.text).toContain('being decommissioned');
     asked.destroy();

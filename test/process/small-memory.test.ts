@@ -78,7 +78,7 @@ it('leaves a part at a time, whatever ends the start meanwhile', { timeout: 150_
   await agent.until(() => rounds().length > 0, 'the start drains');
   await agent.until(
     async () => (await agent.call(agent.ops, '/healthz').catch(() => undefined)) !== undefined,
-    'doors',
+    'the listeners are open',
   );
   const health = await agent.call(agent.ops, '/healthz');
   expect(health.status).toBe(503);

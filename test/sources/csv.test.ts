@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { readCsv } from '../../src/sources/csv/csv.ts';
 import { importRecords } from '../../src/sources/csv/csv-import.ts';
-import { makeDoor, seeded, storeFault } from './sink-double.ts';
+import { makeIntakeBench, seeded, storeFault } from './sink-double.ts';
 
 async function* pieces(text: string, length = text.length): AsyncGenerator<Uint8Array> {
   const bytes = Buffer.from(text);
@@ -65,23 +65,23 @@ describe('readCsv', () => {
 
 describe('importRecords', () => {
   it('stores tags and assets, with units by number and by code', async () => {
-    const door = makeDoor();
+    const bench = makeIntakeBench();
     const text =
       'tag,asset,unit,group,key,value,timestamp,status\nFT-101,,,,FLOW,12.5,2026-11-21T00:00:00Z,good\n,77,12,process,level,-1e3,1795219200000,bad\nname,77,percent,,level,3,2026-11-21,\n';
-    const result = await importRecords(readCsv(pieces(text, 10)), door.intake);
+    const result = await importRecords(readCsv(pieces(text, 10)), bench.intake);
     expect(result).toEqual({ values: 3, problems: [], problemCount: 0 });
-    expect(door.sink.stored.map(({ address, value, timeMs, status }) => [address, value, timeMs, status])).toEqual([
+    expect(bench.sink.stored.map(({ address, value, timeMs, status }) => [address, value, timeMs, status])).toEqual([
       ['881/process/flow/#12', 12.5, AT_MS, 1],
       ['77/process/level/#12', -1000, AT_MS, 3],
       ['77//level/percent', 3, AT_MS, 0],
     ]);
-    expect(door.counted.get('csv')).toBe(3);
+    expect(bench.counted.get('csv')).toBe(3);
   });
 
   it('names every problem by its line and stores nothing from the first batch with a problem on', async () => {
-    const door = makeDoor();
+    const bench = makeIntakeBench();
     const text = `${HEADER}GW-01,load,1,,\nGW-01,load,2,,\nGW-01,lod,3,,\n"GW-01",load,"3,5",,\nGW-01,load,4,tomorrow,\nGW-01,load,4,,toString\nGW-01,load\nGW-01,load,5,,\n`;
-    const result = await importRecords(readCsv(pieces(text)), door.intake, {
+    const result = await importRecords(readCsv(pieces(text)), bench.intake, {
       batchValues: 2,
     });
     expect(result.problems.map(({ line, field }) => `${line} ${field}`)).toEqual([
@@ -91,21 +91,21 @@ describe('importRecords', () => {
       '7 status',
       '8 ',
     ]);
-    expect([result.values, result.problemCount, door.sink.stored.length]).toEqual([2, 5, 2]);
+    expect([result.values, result.problemCount, bench.sink.stored.length]).toEqual([2, 5, 2]);
   });
 
   it('only looks where it is told to', async () => {
-    const door = makeDoor();
-    const result = await importRecords(readCsv(pieces(`${HEADER}GW-01,load,1,,\nGW-01,load,2,,\n`)), door.intake, {
+    const bench = makeIntakeBench();
+    const result = await importRecords(readCsv(pieces(`${HEADER}GW-01,load,1,,\nGW-01,load,2,,\n`)), bench.intake, {
       checkOnly: true,
     });
-    expect([result.values, door.sink.appends, door.catalogue.size]).toEqual([2, 0, 0]);
+    expect([result.values, bench.sink.appends, bench.catalogue.size]).toEqual([2, 0, 0]);
   });
 
   it('stops where the store refuses', async () => {
-    const door = makeDoor();
-    door.sink.fault = storeFault('buffer.full');
-    await expect(importRecords(readCsv(pieces(`${HEADER}GW-01,load,1,,\n`)), door.intake)).rejects.toMatchObject({
+    const bench = makeIntakeBench();
+    bench.sink.fault = storeFault('buffer.full');
+    await expect(importRecords(readCsv(pieces(`${HEADER}GW-01,load,1,,\n`)), bench.intake)).rejects.toMatchObject({
       code: 'buffer.full',
     });
   });
@@ -116,6 +116,6 @@ describe('importRecords', () => {
     ['tag,key,value,timestmap\n', 'timestmap'],
     ['tag,key,value,value\n', 'same name'],
   ])('refuses the header %j', async (text, words) => {
-    await expect(importRecords(readCsv(pieces(text)), makeDoor().intake)).rejects.toThrow(words);
+    await expect(importRecords(readCsv(pieces(text)), makeIntakeBench().intake)).rejects.toThrow(words);
   });
 });

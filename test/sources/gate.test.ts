@@ -4,19 +4,19 @@ import type { Shaping } from '../../src/config/tags.ts';
 import { pointsOf } from '../../src/sources/points.ts';
 import { isSent, scaledOf } from '../../src/sources/shaping.ts';
 import { Stamps } from '../../src/sources/stamps.ts';
-import { makeDoor, originOf, storeFault, tagOf, until } from './sink-double.ts';
+import { makeIntakeBench, originOf, storeFault, tagOf, until } from './sink-double.ts';
 
 function gateWith(shaping: Partial<Shaping> = {}, timeFrom: 'arrival' | 'source' = 'source') {
   const tags = new Map([['T', tagOf('T', 1, [{ key: 'v', from: originOf('host', 's', true, shaping) }])]]);
-  const door = makeDoor(tags);
-  const gate = door.gateOf('s', timeFrom);
-  const [point] = pointsOf(tags, 's', door.intake);
+  const bench = makeIntakeBench(tags);
+  const gate = bench.gateOf('s', timeFrom);
+  const [point] = pointsOf(tags, 's', bench.intake);
   const take = async (raw: number, ...more: [number?, ('good' | 'uncertain' | 'bad')?]) => {
     gate.take(point!, raw, ...more);
     await gate.committed();
   };
-  const values = () => door.sink.stored.map(({ value }) => value);
-  return { ...door, gate, point: point!, take, values };
+  const values = () => bench.sink.stored.map(({ value }) => value);
+  return { ...bench, gate, point: point!, take, values };
 }
 
 describe('the gate', () => {

@@ -8,36 +8,36 @@ import { HostSource } from '../../src/sources/host/host-source.ts';
 import type { HostSpec, HostValue } from '../../src/sources/host/host-spec.ts';
 import { pointsOf } from '../../src/sources/points.ts';
 import type { SourceContext } from '../../src/sources/source-kind.ts';
-import { type Door, makeDoor, originOf, tagOf } from './sink-double.ts';
+import { type IntakeBench, makeIntakeBench, originOf, tagOf } from './sink-double.ts';
 
 function readerOf(
   readings: string[],
   root?: string,
-): Door & { source: HostSource; values: () => Promise<Record<string, number>>; warnings: unknown[] } {
+): IntakeBench & { source: HostSource; values: () => Promise<Record<string, number>>; warnings: unknown[] } {
   const tag = tagOf(
     'GW-01',
     900,
     readings.map((reading, at) => ({ key: `r${at}`, from: originOf('host', 'self', { reading }) })),
   );
-  const door = makeDoor(new Map([['GW-01', tag]]));
-  const points = pointsOf<HostValue>(new Map([['GW-01', tag]]), 'self', door.intake);
+  const bench = makeIntakeBench(new Map([['GW-01', tag]]));
+  const points = pointsOf<HostValue>(new Map([['GW-01', tag]]), 'self', bench.intake);
   const warnings: unknown[] = [];
   const log = silentLogger();
   log.warn = ((fields: unknown) => warnings.push(fields)) as typeof log.warn;
-  const gate = door.gateOf('self');
-  const context = { source: { name: 'self' }, points, gate, clock: door.clock, log };
+  const gate = bench.gateOf('self');
+  const context = { source: { name: 'self' }, points, gate, clock: bench.clock, log };
   const source = new HostSource(context as unknown as SourceContext<HostSpec, HostValue>, root);
   const values = async () => {
-    const before = door.sink.stored.length;
+    const before = bench.sink.stored.length;
     await source.read(points);
     await gate.settled();
     const found: Record<string, number> = {};
-    for (const { address, value } of door.sink.stored.slice(before)) {
+    for (const { address, value } of bench.sink.stored.slice(before)) {
       found[readings[Number(address.split('/')[2]!.slice(1))]!] = value;
     }
     return found;
   };
-  return { ...door, source, values, warnings };
+  return { ...bench, source, values, warnings };
 }
 
 function machine(files: Record<string, string>): { root: string; write: (files: Record<string, string>) => void } {

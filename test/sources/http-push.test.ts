@@ -8,7 +8,7 @@ import { deflateRawSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zl
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/base/logger.ts';
 import { HttpPush, type HttpPushOptions } from '../../src/sources/push/http-push.ts';
-import { type Door, makeDoor, storeFault, until } from './sink-double.ts';
+import { type IntakeBench, makeIntakeBench, storeFault, until } from './sink-double.ts';
 
 const AT = '2026-11-21T00:00:00.000Z';
 const AT_MS = Date.parse(AT);
@@ -22,7 +22,7 @@ interface Answer {
   body: { error?: string; problems?: { index: number; field: string; problem: string }[]; [member: string]: unknown };
 }
 
-let door: Door;
+let bench: IntakeBench;
 let push: HttpPush;
 let port = 0;
 const opened: { close(): void }[] = [];
@@ -34,8 +34,8 @@ async function listen(options: Partial<HttpPushOptions> = {}): Promise<void> {
   push = new HttpPush({
     listen: { host: '127.0.0.1', port: 0 },
     rules: { token: undefined },
-    intake: door.intake,
-    clock: door.clock,
+    intake: bench.intake,
+    clock: bench.clock,
     log: silentLogger(),
     ...options,
   });
@@ -92,13 +92,13 @@ async function rawConnection(): Promise<{ socket: Socket; received: () => string
 }
 
 beforeEach(() => {
-  door = makeDoor();
+  bench = makeIntakeBench();
 });
 
 afterEach(async () => {
   for (const each of opened.splice(0)) each.close();
-  door.sink.fault ??= storeFault('store.closed');
-  door.sink.commit();
+  bench.sink.fault ??= storeFault('store.closed');
+  bench.sink.commit();
   await push.stop();
 });
 
@@ -108,24 +108,24 @@ describe('POST /v1/values', () => {
   it('answers 204 without a body when every value is stored', async () => {
     const answer = await sendValues([ONE, { tag: 'GW-01', key: 'LOAD', value: -0.25, timestamp: AT_MS + 1 }]);
     expect([answer.status, answer.text]).toEqual([204, '']);
-    expect(door.sink.stored).toEqual([
+    expect(bench.sink.stored).toEqual([
       { address: '881/process/flow/#12', timeMs: AT_MS, value: 12.5, status: 1, stampedHere: false },
       { address: '900//load/', timeMs: AT_MS + 1, value: -0.25, status: 0, stampedHere: false },
     ]);
-    expect(door.counted.get('http')).toBe(2);
+    expect(bench.counted.get('http')).toBe(2);
   });
 
   it('does not answer before the sink has them on disk', async () => {
-    door.sink.holds = true;
+    bench.sink.holds = true;
     let answered = false;
     const answer = sendValues([ONE]).then((got) => {
       answered = true;
       return got;
     });
-    await until(() => door.sink.waiting === 1);
+    await until(() => bench.sink.waiting === 1);
     await new Promise((resolve) => setTimeout(resolve, 20));
-    expect([answered, door.counted.size]).toEqual([false, 0]);
-    door.sink.commit();
+    expect([answered, bench.counted.size]).toEqual([false, 0]);
+    bench.sink.commit();
     expect((await answer).status).toBe(204);
   });
 
@@ -136,7 +136,7 @@ describe('POST /v1/values', () => {
       { asset: 77, key: 'level', value: 3, timestamp: AT },
     ]);
     expect(answer.status).toBe(204);
-    expect(door.sink.stored.map((value) => value.address)).toEqual([
+    expect(bench.sink.stored.map((value) => value.address)).toEqual([
       '77/process/level/#12',
       '77//level/percent',
       '77//level/',
@@ -145,8 +145,8 @@ describe('POST /v1/values', () => {
 
   it('stamps a value without a time with its arrival and says so', async () => {
     await sendValues([{ tag: 'GW-01', key: 'load', value: 1 }]);
-    expect(door.sink.stored).toEqual([
-      { address: '900//load/', timeMs: door.clock.wallMs(), value: 1, status: 0, stampedHere: true },
+    expect(bench.sink.stored).toEqual([
+      { address: '900//load/', timeMs: bench.clock.wallMs(), value: 1, status: 0, stampedHere: true },
     ]);
   });
 
@@ -155,7 +155,7 @@ describe('POST /v1/values', () => {
     for (const type of ['application/x-ndjson', 'application/ndjson; charset=UTF-8', 'application/jsonl']) {
       expect((await send('/v1/values', lines, { 'Content-Type': type })).status).toBe(204);
     }
-    expect(door.sink.stored.map((value) => value.value)).toEqual([12.5, 13, 12.5, 13, 12.5, 13]);
+    expect(bench.sink.stored.map((value) => value.value)).toEqual([12.5, 13, 12.5, 13, 12.5, 13]);
   });
 
   it('refuses the whole request with 422, every problem by index and field', async () => {
@@ -202,7 +202,7 @@ describe('POST /v1/values', () => {
     ]);
     expect(answer.body.problems![0]!.problem).toContain('"FT-101"');
     expect(answer.body.problems![1]!.problem).toContain('"flow"');
-    expect([door.sink.appends, door.catalogue.size]).toEqual([0, 0]);
+    expect([bench.sink.appends, bench.catalogue.size]).toEqual([0, 0]);
   });
 
   it('opens no series for a request that is refused', async () => {
@@ -210,7 +210,7 @@ describe('POST /v1/values', () => {
       { asset: 5, key: 'new', value: 1 },
       { asset: 5, key: 'new', value: 'x' },
     ]);
-    expect(door.catalogue.size).toBe(0);
+    expect(bench.catalogue.size).toBe(0);
   });
 
   it('lists a hundred problems and counts the rest', async () => {
@@ -230,7 +230,7 @@ describe('POST /v1/values', () => {
   ])('answers 400 to a JSON body that is %s', async (_what, body) => {
     const answer = await send('/v1/values', body);
     expect([answer.status, typeof answer.body.error]).toEqual([400, 'string']);
-    expect(door.sink.appends).toBe(0);
+    expect(bench.sink.appends).toBe(0);
   });
 
   it.each([
@@ -265,7 +265,7 @@ describe('POST /v1/values', () => {
       'Content-Type': 'application/x-ndjson',
     });
     expect([answer.status, answer.body.error]).toEqual([400, 'line 2 is not JSON']);
-    expect(door.sink.appends).toBe(0);
+    expect(bench.sink.appends).toBe(0);
   });
 
   it('takes an empty list, and UTF-8 beyond ASCII with a byte order mark', async () => {
@@ -303,7 +303,7 @@ describe('POST /v1/values', () => {
     expect(broken.status).toBe(400);
     const unknown = await send('/v1/values', plain, { ...JSON_TYPE, 'Content-Encoding': 'br' });
     expect([unknown.status, unknown.headers['accept-encoding']]).toEqual([415, 'gzip, deflate, zstd']);
-    expect(door.sink.stored).toHaveLength(4);
+    expect(bench.sink.stored).toHaveLength(4);
   });
 
   it('answers 413 to a body over 8 MiB, whether its length is told, hidden in chunks, or hidden in gzip', async () => {
@@ -345,20 +345,20 @@ describe('POST /v1/values', () => {
   });
 
   it('answers 503 with Retry-After when the buffer is full or the disk refuses, and nothing is stored', async () => {
-    door.sink.fault = storeFault('buffer.full', 12_300);
+    bench.sink.fault = storeFault('buffer.full', 12_300);
     const full = await sendValues([ONE]);
     expect([full.status, full.headers['retry-after']]).toEqual([503, '13']);
     expect(full.body.error).toContain('nothing of the request is stored');
-    door.sink.fault = storeFault('store.unwritable');
+    bench.sink.fault = storeFault('store.unwritable');
     const broken = await sendValues([ONE]);
     expect([broken.status, Number(broken.headers['retry-after']) > 0]).toEqual([503, true]);
-    door.sink.fault = undefined;
+    bench.sink.fault = undefined;
     expect((await sendValues([ONE])).status).toBe(204);
-    expect([door.sink.stored.length, door.counted.get('http')]).toEqual([1, 1]);
+    expect([bench.sink.stored.length, bench.counted.get('http')]).toEqual([1, 1]);
   });
 
   it('answers 500, not silence, to a fault of its own', async () => {
-    door.sink.fault = new TypeError('nobody foresaw this');
+    bench.sink.fault = new TypeError('nobody foresaw this');
     const answer = await sendValues([ONE]);
     expect([answer.status, answer.text.includes('foresaw')]).toEqual([500, false]);
   });
@@ -371,32 +371,32 @@ describe('POST /v1/values', () => {
 
   it('refuses web pages where no token guards it', async () => {
     const answer = await sendValues([ONE], { ...JSON_TYPE, Origin: 'http://evil.example' });
-    expect([answer.status, door.sink.appends]).toEqual([403, 0]);
+    expect([answer.status, bench.sink.appends]).toEqual([403, 0]);
   });
 
   it('shares one commit among two hundred requests that wait at once', async () => {
-    door.sink.holds = true;
+    bench.sink.holds = true;
     const agent = new Agent({ keepAlive: true, maxSockets: 200 });
     opened.push({ close: () => agent.destroy() });
     const body = JSON.stringify({ values: [ONE] });
     const answers = Array.from({ length: 200 }, () => send('/v1/values', body, JSON_TYPE, 'POST', { agent }));
-    await until(() => door.sink.waiting === 200);
-    expect(door.sink.stored).toHaveLength(0);
-    door.sink.commit();
+    await until(() => bench.sink.waiting === 200);
+    expect(bench.sink.stored).toHaveLength(0);
+    bench.sink.commit();
     expect(new Set((await Promise.all(answers)).map((answer) => answer.status))).toEqual(new Set([204]));
-    expect([door.sink.commits, door.sink.stored.length, push.bytesUnderWay]).toEqual([1, 200, 0]);
+    expect([bench.sink.commits, bench.sink.stored.length, push.bytesUnderWay]).toEqual([1, 200, 0]);
   });
 
   it('answers pipelined requests in their order, though a later one is refused at once', async () => {
-    door.sink.holds = true;
+    bench.sink.holds = true;
     const { socket, received } = await rawConnection();
     const body = JSON.stringify({ values: [ONE] });
     const post = (path: string) =>
       `POST ${path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
     socket.write(post('/v1/values') + post('/nowhere') + post('/v1/values'));
-    await until(() => door.sink.waiting >= 1);
+    await until(() => bench.sink.waiting >= 1);
     expect(received()).toBe('');
-    const committing = setInterval(() => door.sink.commit(), 2);
+    const committing = setInterval(() => bench.sink.commit(), 2);
     await until(() => (received().match(/HTTP\/1\.1 \d+/g) ?? []).length === 3);
     clearInterval(committing);
     expect(received().match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 204', 'HTTP/1.1 404', 'HTTP/1.1 204']);
@@ -410,7 +410,7 @@ describe('POST /v1/values', () => {
     await until(() => push.bytesUnderWay > 0);
     socket.destroy();
     await until(() => push.bytesUnderWay === 0);
-    expect(door.sink.appends).toBe(0);
+    expect(bench.sink.appends).toBe(0);
   });
 });
 
@@ -424,7 +424,7 @@ describe('the limits of the listener', () => {
       'POST /v1/values HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{',
     );
     await until(() => push.bytesUnderWay > 0);
-    await door.clock.advance(5_000);
+    await bench.clock.advance(5_000);
     await until(() => slowHead.closed() && slowBody.closed());
     expect(slowBody.received()).toContain('408');
     expect(slowHead.received()).toContain('408');
@@ -433,21 +433,21 @@ describe('the limits of the listener', () => {
 
   it('answers 503 where too many bytes wait for the disk, and takes more when they are there', async () => {
     await listen({ limits: { bytesUnderWay: 22_400 } });
-    door.sink.holds = true;
+    bench.sink.holds = true;
     const waiting = [1, 2, 3, 4].map(() => sendValues([ONE]));
-    await until(() => door.sink.waiting === 4);
+    await until(() => bench.sink.waiting === 4);
     const refused = await sendValues([ONE]);
     expect([refused.status, refused.headers['retry-after']]).toEqual([503, '1']);
-    door.sink.commit();
+    bench.sink.commit();
     expect((await Promise.all(waiting)).every((answer) => answer.status === 204)).toBe(true);
-    door.sink.holds = false;
+    bench.sink.holds = false;
     expect((await sendValues([ONE])).status).toBe(204);
   });
 
   it('gives the place of the connection that is quiet longest to a newcomer', async () => {
     await listen({ limits: { connections: 2 } });
     const first = await rawConnection();
-    await door.clock.advance(1);
+    await bench.clock.advance(1);
     const second = await rawConnection();
     const third = await rawConnection();
     await until(() => first.closed());
@@ -466,7 +466,7 @@ describe('the name by which it is called', () => {
     expect([await status('plc.example:8470'), await status('evil.example')]).toEqual([204, 421]);
     push.setRules({ token: 'a-token' });
     expect(await status('evil.example')).toBe(401);
-    expect(door.sink.stored).toHaveLength(2);
+    expect(bench.sink.stored).toHaveLength(2);
   });
 });
 
@@ -491,7 +491,7 @@ describe('INGEST_TOKEN', () => {
     expect((await send('/write', line, basic('telegraf:wrong'))).status).toBe(401);
     expect((await send('/write?u=x&p=s3cret', line, {})).status).toBe(204);
     expect((await send('/v1/values?p=s3cret', body)).status).toBe(401);
-    expect(door.sink.stored).toHaveLength(4);
+    expect(bench.sink.stored).toHaveLength(4);
   });
 
   it('opens the listener to pages that know it', async () => {
@@ -518,12 +518,12 @@ describe('line protocol over HTTP', () => {
     };
     const answer = await send('/write?consistency=any&db=telegraf&precision=ns', gzipSync(lines), headers);
     expect([answer.status, answer.headers['x-influxdb-version']]).toEqual([204, '1.8.10']);
-    expect(door.sink.stored.map(({ address, timeMs, value }) => [address, timeMs, value])).toEqual([
+    expect(bench.sink.stored.map(({ address, timeMs, value }) => [address, timeMs, value])).toEqual([
       ['881/process/flow/#12', 1795219200123, 12.5],
       ['881//temperature/degree_celsius', 1795219200123, 21],
       ['900//load/', 1795219200000, 0.5],
     ]);
-    expect(door.counted.get('influx')).toBe(3);
+    expect(bench.counted.get('influx')).toBe(3);
   });
 
   it('honours precision in the spellings of both versions, and stamps lines without a time', async () => {
@@ -544,11 +544,11 @@ describe('line protocol over HTTP', () => {
         204,
       ]);
     }
-    expect(new Set(door.sink.stored.map((value) => value.timeMs))).toEqual(new Set([AT_MS]));
+    expect(new Set(bench.sink.stored.map((value) => value.timeMs))).toEqual(new Set([AT_MS]));
     expect((await send('/api/v2/write?precision=fortnight', 'GW-01 load=1', {})).status).toBe(400);
-    door.sink.stored.length = 0;
+    bench.sink.stored.length = 0;
     await send('/api/v2/write?org=o&bucket=b', 'GW-01 load=1', {});
-    expect(door.sink.stored[0]).toMatchObject({ timeMs: door.clock.wallMs(), stampedHere: true });
+    expect(bench.sink.stored[0]).toMatchObject({ timeMs: bench.clock.wallMs(), stampedHere: true });
   });
 
   it('counts values, not lines, in its problems, and stores nothing', async () => {
@@ -563,7 +563,7 @@ describe('line protocol over HTTP', () => {
     ]);
     expect(answer.body).toMatchObject({ code: 'unprocessable entity' });
     expect(String(answer.body.message)).toContain('value 2, value: the field "load" of "GW-01" is a string');
-    expect(door.sink.appends).toBe(0);
+    expect(bench.sink.appends).toBe(0);
   });
 
   it('answers an unreadable line in the form that each version prints', async () => {
@@ -575,7 +575,7 @@ describe('line protocol over HTTP', () => {
     ]);
     const two = await send('/api/v2/write', 'GW-01 load=', {});
     expect([two.status, two.body.code, two.body.message]).toEqual([400, 'invalid', 'line 1: a field has no value']);
-    expect(door.sink.appends).toBe(0);
+    expect(bench.sink.appends).toBe(0);
   });
 
   it('answers ping and health as the clients of InfluxDB expect', async () => {
@@ -591,14 +591,14 @@ describe('line protocol over HTTP', () => {
 describe('start and stop', () => {
   it('gives requests that wait for the disk their answer, takes no more, and closes kept connections', async () => {
     await listen();
-    door.sink.holds = true;
+    bench.sink.holds = true;
     const idle = await rawConnection();
     idle.socket.write('GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n');
     await until(() => idle.received().includes('204'));
     const agent = new Agent({ keepAlive: true });
     const body = JSON.stringify({ values: [ONE] });
     const waiting = send('/v1/values', body, JSON_TYPE, 'POST', { agent });
-    await until(() => door.sink.waiting === 1);
+    await until(() => bench.sink.waiting === 1);
     let stopped = false;
     const stopping = push.stop().then(() => {
       stopped = true;
@@ -606,12 +606,12 @@ describe('start and stop', () => {
     await until(() => idle.closed());
     await expect(sendValues([ONE])).rejects.toMatchObject({ code: 'ECONNREFUSED' });
     expect(stopped).toBe(false);
-    door.sink.commit();
+    bench.sink.commit();
     const answer = await waiting;
     expect([answer.status, answer.headers.connection]).toEqual([204, 'close']);
     await stopping;
     await push.stop();
-    expect(door.sink.stored).toHaveLength(1);
+    expect(bench.sink.stored).toHaveLength(1);
   });
 
   it('cuts what does not end within its time', async () => {
@@ -622,7 +622,7 @@ describe('start and stop', () => {
     );
     await until(() => push.bytesUnderWay > 0);
     const stopping = push.stop();
-    await door.clock.advance(5_000);
+    await bench.clock.advance(5_000);
     await stopping;
     await until(() => slow.closed());
   });
@@ -661,8 +661,8 @@ describe('start and stop', () => {
     const taken = new HttpPush({
       listen: { host: '::1', port },
       rules: { token: undefined },
-      intake: door.intake,
-      clock: door.clock,
+      intake: bench.intake,
+      clock: bench.clock,
       log: silentLogger(),
       limits: AT_ONCE,
     });

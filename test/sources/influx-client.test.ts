@@ -3,10 +3,10 @@ import { InfluxDB, Point } from '@influxdata/influxdb-client';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/base/logger.ts';
 import { HttpPush, type PushRules } from '../../src/sources/push/http-push.ts';
-import { type Door, makeDoor, storeFault, until } from './sink-double.ts';
+import { type IntakeBench, makeIntakeBench, storeFault, until } from './sink-double.ts';
 
 /** The client that InfluxDB's makers ship, as programs use it. */
-let door: Door;
+let bench: IntakeBench;
 let push: HttpPush;
 let url = '';
 
@@ -14,8 +14,8 @@ async function listen(rules: PushRules): Promise<void> {
   push = new HttpPush({
     listen: { host: '127.0.0.1', port: 0 },
     rules,
-    intake: door.intake,
-    clock: door.clock,
+    intake: bench.intake,
+    clock: bench.clock,
     log: silentLogger(),
   });
   const at = await push.start();
@@ -23,7 +23,7 @@ async function listen(rules: PushRules): Promise<void> {
 }
 
 beforeEach(() => {
-  door = makeDoor();
+  bench = makeIntakeBench();
 });
 afterEach(() => push.stop());
 
@@ -49,7 +49,7 @@ describe('the client of InfluxDB', () => {
     const ns = new InfluxDB({ url, token: 'the-token' }).getWriteApi('o', 'b');
     ns.writePoint(new Point('GW-01').floatField('load', 0.25).timestamp(`${AT.getTime()}123456`));
     await ns.close();
-    expect(door.sink.stored.map(({ address, timeMs, value }) => [address, timeMs - AT.getTime(), value])).toEqual([
+    expect(bench.sink.stored.map(({ address, timeMs, value }) => [address, timeMs - AT.getTime(), value])).toEqual([
       ['881/process/flow/#12', 0, 12.5],
       ['881//temperature/degree_celsius', 0, -3],
       ['881/process/flow/#12', 0, 12.5],
@@ -71,16 +71,16 @@ describe('the client of InfluxDB', () => {
       return writing.close();
     };
     await expect(points(api())).rejects.toMatchObject({ statusCode: 422, body: expect.stringContaining('device') });
-    expect(door.sink.stored).toEqual([]);
+    expect(bench.sink.stored).toEqual([]);
     push.setRules({ token: undefined, lines: { tagFrom: 'device', partial: true } });
     // Not a success to this client, as a partial write of InfluxDB is none; it does not send the batch again.
     await expect(points(api({ maxRetries: 3 }))).rejects.toMatchObject({ statusCode: 200 });
-    expect(door.sink.stored.map(({ value }) => value)).toEqual([1, 2]);
+    expect(bench.sink.stored.map(({ value }) => value)).toEqual([1, 2]);
   });
 
   it('keeps what it could not write and writes it when the store takes values again', async () => {
     await listen({ token: undefined });
-    door.sink.fault = storeFault('buffer.full', 10);
+    bench.sink.fault = storeFault('buffer.full', 10);
     const failed = Promise.withResolvers<void>();
     const writing = api({
       maxRetries: 5,
@@ -93,12 +93,12 @@ describe('the client of InfluxDB', () => {
     }
     const flushed = writing.flush().catch(() => {});
     await failed.promise;
-    door.sink.fault = undefined;
+    bench.sink.fault = undefined;
     await flushed;
     // By itself, when `Retry-After` is over.
-    await until(() => door.sink.stored.length > 0);
+    await until(() => bench.sink.stored.length > 0);
     await writing.close();
-    expect(door.sink.stored.map(({ value }) => value)).toEqual([0, 1, 2, 3, 4]);
+    expect(bench.sink.stored.map(({ value }) => value)).toEqual([0, 1, 2, 3, 4]);
   });
 });
 
@@ -130,7 +130,7 @@ describe('Telegraf, by the grammar of its own documentation', () => {
       expect([answer.status, body.accepted, body.refused]).toEqual([200, 3, 5]);
       expect(body.error ?? 'partial write').toContain('partial write');
     }
-    const once = door.sink.stored.slice(0, 3).map(({ address, timeMs, value }) => `${address} ${timeMs} ${value}`);
+    const once = bench.sink.stored.slice(0, 3).map(({ address, timeMs, value }) => `${address} ${timeMs} ${value}`);
     expect(once).toEqual([
       '881/process/flow/#12 1795219200000 12.5',
       '881//temperature/degree_celsius 1795219200000 21',
@@ -138,6 +138,6 @@ describe('Telegraf, by the grammar of its own documentation', () => {
     ]);
     push.setRules({ token: 'the-token', lines: { tagFrom: 'device' } });
     expect((await post('/api/v2/write')).status).toBe(422);
-    expect(door.sink.stored).toHaveLength(6);
+    expect(bench.sink.stored).toHaveLength(6);
   });
 });

@@ -3,7 +3,7 @@ import { STAMPED_HERE } from '../../src/buffer/format/value-columns.ts';
 import type { Draft } from '../../src/sources/draft.ts';
 import { readPlainLineProtocol } from '../../src/sources/push/line-scan.ts';
 import { type LineOptions, readLineProtocol } from '../../src/sources/push/line-values.ts';
-import { makeDoor, seeded, tagOf } from './sink-double.ts';
+import { makeIntakeBench, seeded, tagOf } from './sink-double.ts';
 
 const TAGS = new Map([
   ['FT-101', tagOf('FT-101', 881, [{ key: 'flow' }, { key: 'flow2' }, { key: 'temperature' }])],
@@ -69,18 +69,18 @@ describe('the short way through line protocol', () => {
   ] as const)(
     'takes what the parser takes, and takes it the same (%s, tag from %s, partial %s)',
     (_, tagFrom, isPartial) => {
-      const door = makeDoor(TAGS);
+      const bench = makeIntakeBench(TAGS);
       const options: LineOptions = { msOfUnit: 1, isUnitGuessed: false, tagFrom };
       let short = 0;
       for (let round = 0; round < 6_000; round++) {
         const text = Array.from({ length: 1 + below(4) }, randomLine).join('\n') + pick(['', '\n', '\n\n']);
-        const draft = door.intake.draft({ isPartial });
-        const scanned = door.intake.draft({ isPartial });
+        const draft = bench.intake.draft({ isPartial });
+        const scanned = bench.intake.draft({ isPartial });
         const takes = () => true;
         if (readPlainLineProtocol(Buffer.from(text), { msOfUnit: 1, tagFrom, takes }, scanned)) short++;
         const fast = outcomeOf(draft, () => readLineProtocol(Buffer.from(text), options, draft));
         // A comment is nothing that the short way takes: what follows is read by the parser.
-        const slow = door.intake.draft({ isPartial });
+        const slow = bench.intake.draft({ isPartial });
         const slowly = outcomeOf(slow, () => readLineProtocol(Buffer.from(`# all of it\n${text}`), options, slow));
         expect([text, fast]).toEqual([text, slowly]);
       }
@@ -89,7 +89,7 @@ describe('the short way through line protocol', () => {
   );
 
   it('reads times in every unit as the parser does', () => {
-    const door = makeDoor(TAGS);
+    const bench = makeIntakeBench(TAGS);
     for (const [msOfUnit, time] of [
       [1e-6, '1795219200123999999'],
       [1e-3, '1795219200123999'],
@@ -98,9 +98,9 @@ describe('the short way through line protocol', () => {
       [3_600_000, '498672'],
     ] as const) {
       const options = { msOfUnit, isUnitGuessed: msOfUnit === 1e-6, tagFrom: undefined };
-      const [fast, slow] = [door.intake.draft(), door.intake.draft()];
+      const [fast, slow] = [bench.intake.draft(), bench.intake.draft()];
       const text = `FT-1 flow=1 ${time}\nFT-1 flow=2 ${time}`;
-      expect(readPlainLineProtocol(Buffer.from(text), { ...options, takes: () => true }, door.intake.draft())).toBe(
+      expect(readPlainLineProtocol(Buffer.from(text), { ...options, takes: () => true }, bench.intake.draft())).toBe(
         true,
       );
       readLineProtocol(Buffer.from(text), options, fast);
@@ -110,16 +110,16 @@ describe('the short way through line protocol', () => {
   });
 
   it('forgets what lines meant when the tags change', () => {
-    const door = makeDoor(TAGS);
+    const bench = makeIntakeBench(TAGS);
     const options = { msOfUnit: 1, isUnitGuessed: false, tagFrom: undefined };
     const seriesOf = () => {
-      const draft = door.intake.draft();
+      const draft = bench.intake.draft();
       readLineProtocol(Buffer.from('FT-1 flow=1'), options, draft);
       return draft.finish().series[0]!;
     };
     const before = seriesOf();
-    door.intake.replaceTags(new Map([['FT-1', tagOf('FT-1', 77, [{ key: 'flow' }])]]));
-    expect(door.catalogue.get(seriesOf())!.asset).toBe(77);
-    expect(door.catalogue.get(before)!.asset).toBe(1);
+    bench.intake.replaceTags(new Map([['FT-1', tagOf('FT-1', 77, [{ key: 'flow' }])]]));
+    expect(bench.catalogue.get(seriesOf())!.asset).toBe(77);
+    expect(bench.catalogue.get(before)!.asset).toBe(1);
   });
 });

@@ -5,10 +5,10 @@ import { gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/base/logger.ts';
 import { HttpPush, type HttpPushOptions, type PushRules } from '../../src/sources/push/http-push.ts';
-import { type Door, makeDoor, storeFault, until } from './sink-double.ts';
+import { type IntakeBench, makeIntakeBench, storeFault, until } from './sink-double.ts';
 
 const NDJSON = 'application/x-ndjson';
-let door: Door;
+let bench: IntakeBench;
 let push: HttpPush;
 let port = 0;
 const sockets: Socket[] = [];
@@ -17,8 +17,8 @@ async function listen(rules: Partial<PushRules> = {}, options: Partial<HttpPushO
   push = new HttpPush({
     listen: { host: '127.0.0.1', port: 0 },
     rules: { token: undefined, ...rules },
-    intake: door.intake,
-    clock: door.clock,
+    intake: bench.intake,
+    clock: bench.clock,
     log: silentLogger(),
     ...options,
   });
@@ -66,14 +66,14 @@ async function openStream(
 }
 
 const line = (value: number, tag = 'FT-101') => `{"tag":"${tag}","key":"flow","value":${value}}\n`;
-const stored = () => door.sink.stored.map(({ value }) => value);
+const stored = () => bench.sink.stored.map(({ value }) => value);
 
 beforeEach(() => {
-  door = makeDoor();
+  bench = makeIntakeBench();
 });
 afterEach(async () => {
   for (const socket of sockets.splice(0)) socket.destroy();
-  door.sink.commit();
+  bench.sink.commit();
   await push.stop();
 });
 
@@ -86,7 +86,7 @@ describe('line protocol that is taken in part', () => {
     expect([answer.status, answer.body.accepted, answer.body.refused]).toEqual([200, 3, 3]);
     expect(answer.body.problems!.map(({ index }) => index)).toEqual([1, 2, 4]);
     expect(stored()).toEqual([1, 3, 4]);
-    expect(door.sink.stored[0]!.timeMs).toBe(1795219200000);
+    expect(bench.sink.stored[0]!.timeMs).toBe(1795219200000);
   });
 
   it('is all or nothing unless it is asked for, and what the setting says may be asked away', async () => {
@@ -94,7 +94,7 @@ describe('line protocol that is taken in part', () => {
     expect((await send('/write?precision=ms', LINES)).status).toBe(400);
     push.setRules({ token: undefined, lines: { partial: true } });
     expect((await send('/write?precision=ms&partial=false', LINES)).status).toBe(400);
-    expect(door.sink.stored).toEqual([]);
+    expect(bench.sink.stored).toEqual([]);
     const answer = await send('/write?precision=ms', LINES);
     expect([answer.status, answer.body.accepted]).toEqual([200, 3]);
     expect(answer.body.error).toBe('partial write: 3 values dropped');
@@ -127,7 +127,7 @@ describe('the tag of line protocol', () => {
       204,
     );
     expect((await send(path, 'modbus,de\\vice=x,device=FT-101 flow=3e0')).status).toBe(204);
-    expect(door.sink.stored.map(({ address, value }) => `${address} ${value}`)).toEqual([
+    expect(bench.sink.stored.map(({ address, value }) => `${address} ${value}`)).toEqual([
       '881/process/flow/#12 1',
       '900//load/ 2',
       '881/process/flow/#12 3',
@@ -136,7 +136,7 @@ describe('the tag of line protocol', () => {
     expect([without.status, without.body.problems![0]!.problem]).toEqual([422, expect.stringContaining('"device"')]);
     push.setRules({ token: undefined });
     expect((await send(path, 'FT-101,device=GW-01 flow=4')).status).toBe(204);
-    expect(door.sink.stored.at(-1)!.address).toBe('881/process/flow/#12');
+    expect(bench.sink.stored.at(-1)!.address).toBe('881/process/flow/#12');
   });
 });
 
@@ -145,10 +145,10 @@ describe('NDJSON without an end', () => {
     await listen();
     const stream = await openStream();
     stream.write(line(1));
-    await until(() => door.sink.stored.length === 1);
+    await until(() => bench.sink.stored.length === 1);
     stream.write(line(2).slice(0, 10));
     stream.write(line(2).slice(10) + line(3, 'nobody') + line(4));
-    await until(() => door.sink.stored.length === 3);
+    await until(() => bench.sink.stored.length === 3);
     stream.write('no json\n\n');
     stream.write(line(5).trim());
     stream.end();
@@ -164,10 +164,10 @@ describe('NDJSON without an end', () => {
     await listen();
     const stream = await openStream();
     stream.write(line(1));
-    await until(() => door.sink.stored.length === 1);
-    for (let minute = 0; minute < 10; minute++) await door.clock.advance(60_000);
+    await until(() => bench.sink.stored.length === 1);
+    for (let minute = 0; minute < 10; minute++) await bench.clock.advance(60_000);
     stream.write(line(2) + line(3).slice(0, 20));
-    await until(() => door.sink.stored.length === 2);
+    await until(() => bench.sink.stored.length === 2);
     stream.socket.destroy();
     await until(() => push.connections === 0);
     expect(stored()).toEqual([1, 2]);
@@ -181,7 +181,7 @@ describe('NDJSON without an end', () => {
     const answer = await send('/v1/values?partial=true', many + huge + line(-1), { 'Content-Type': NDJSON });
     expect([answer.status, answer.body.accepted, answer.body.refused]).toEqual([200, 30_001, 1]);
     expect(stored().at(-1)).toBe(-1);
-    expect(door.sink.appends).toBeLessThan(300);
+    expect(bench.sink.appends).toBeLessThan(300);
   });
 
   it('is longer than 8 MiB where it is asked for in part alone, compressed or not', async () => {
@@ -199,23 +199,23 @@ describe('NDJSON without an end', () => {
     await listen();
     const stream = await openStream();
     stream.write(line(1));
-    await until(() => door.sink.stored.length === 1);
-    door.sink.fault = storeFault('buffer.full', 2_000);
+    await until(() => bench.sink.stored.length === 1);
+    bench.sink.fault = storeFault('buffer.full', 2_000);
     stream.write(line(2));
-    await until(() => !door.sink.fault || door.sink.appends === 2);
+    await until(() => !bench.sink.fault || bench.sink.appends === 2);
     stream.write(line(3));
     await until(() => stream.text().includes('accepted'));
     expect(stream.text()).toMatch(/^HTTP\/1\.1 503 /);
     expect(stream.text()).toMatch(/retry-after: 2/i);
     expect(stream.text()).toContain('"accepted":1');
-    door.sink.fault = undefined;
+    bench.sink.fault = undefined;
   });
 
   it('is answered with its count when the agent stops', async () => {
     await listen();
     const stream = await openStream();
     stream.write(line(1));
-    await until(() => door.sink.stored.length === 1);
+    await until(() => bench.sink.stored.length === 1);
     const stopped = push.stop();
     await until(() => stream.text().includes('"accepted":1'));
     expect(stream.text()).toMatch(/^HTTP\/1\.1 200 [\s\S]*connection: close/i);
@@ -227,12 +227,12 @@ describe('NDJSON without an end', () => {
     await listen({}, { limits: { connections: 16 } });
     const [first, second] = [await openStream(), await openStream()];
     for (const stream of [first, second]) stream.write(line(1));
-    await until(() => door.sink.stored.length === 2);
+    await until(() => bench.sink.stored.length === 2);
     expect((await send('/v1/values?partial=true', line(2), { 'Content-Type': NDJSON })).status).toBe(503);
-    await door.clock.advance(50_000);
+    await bench.clock.advance(50_000);
     second.write(line(3));
-    await until(() => door.sink.stored.length === 3);
-    await door.clock.advance(20_000);
+    await until(() => bench.sink.stored.length === 3);
+    await bench.clock.advance(20_000);
     expect((await send('/v1/values?partial=true', line(4), { 'Content-Type': NDJSON })).status).toBe(200);
     await until(() => first.socket.destroyed);
     expect(second.socket.destroyed).toBe(false);
@@ -258,26 +258,26 @@ describe('times', () => {
     expect((await send('/write', 'FT-101 flow=1 1795219200')).status).toBe(422);
     expect((await send('/write?precision=s', 'FT-101 flow=1 1795219200')).status).toBe(204);
     expect((await send('/write?precision=ms', 'FT-101 flow=1 1795219200')).status).toBe(204);
-    expect(door.sink.stored.slice(2).map(({ timeMs }) => timeMs)).toEqual([1_795_219_200_000, 1_795_219_200]);
+    expect(bench.sink.stored.slice(2).map(({ timeMs }) => timeMs)).toEqual([1_795_219_200_000, 1_795_219_200]);
   });
 
   it('in seconds are taken for milliseconds while this machine has no clock to tell', async () => {
-    door.clock.jumpWall(5_000 - door.clock.wallMs());
+    bench.clock.jumpWall(5_000 - bench.clock.wallMs());
     await listen();
     expect((await at(1_000)).status).toBe(204);
   });
 
   it('more than a day ahead are taken and counted', async () => {
     await listen();
-    const nowMs = door.clock.wallMs();
+    const nowMs = bench.clock.wallMs();
     for (const aheadMs of [0, 86_400_000, 86_400_001, 400 * 86_400_000])
       expect((await at(nowMs + aheadMs)).status).toBe(204);
     const ns = `${nowMs + 90_000_000}000000`;
     expect((await send('/write', `FT-101 flow=1,temperature=2 ${ns}`)).status).toBe(204);
-    expect([...door.ahead]).toEqual([
+    expect([...bench.ahead]).toEqual([
       ['http', 2],
       ['influx', 2],
     ]);
-    expect(door.sink.stored).toHaveLength(6);
+    expect(bench.sink.stored).toHaveLength(6);
   });
 });

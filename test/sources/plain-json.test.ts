@@ -3,7 +3,7 @@ import type { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import type { Draft } from '../../src/sources/draft.ts';
 import { addJsonValue } from '../../src/sources/push/json-values.ts';
 import { readPlainBody, readPlainLines } from '../../src/sources/push/plain-json.ts';
-import { makeDoor, seeded, tagOf } from './sink-double.ts';
+import { makeIntakeBench, seeded, tagOf } from './sink-double.ts';
 
 const TAGS = new Map([
   ['FT-101', tagOf('FT-101', 881, [{ key: 'flow' }, { key: 'flow2' }, { key: 'temperature' }])],
@@ -72,13 +72,13 @@ function damaged(text: string): string {
 
 describe('the short way through JSON', () => {
   it('takes nothing that JSON.parse and the checks would not take, and takes it the same', () => {
-    const door = makeDoor(TAGS);
-    const other = makeDoor(TAGS);
+    const bench = makeIntakeBench(TAGS);
+    const other = makeIntakeBench(TAGS);
     let short = 0;
     for (let round = 0; round < 20_000; round++) {
       const items = Array.from({ length: below(5) }, () => randomItem(false));
       const text = damaged(`${blank()}{"values"${blank()}:${blank()}[${items.join(`${blank()},`)}]}${blank()}`);
-      const draft = door.intake.draft();
+      const draft = bench.intake.draft();
       if (!readPlainBody(Buffer.from(text), draft)) continue;
       short++;
       const found = outcomeOf(draft, () => {});
@@ -94,13 +94,13 @@ describe('the short way through JSON', () => {
   });
 
   it('holds to the same for NDJSON', () => {
-    const door = makeDoor(TAGS);
-    const other = makeDoor(TAGS);
+    const bench = makeIntakeBench(TAGS);
+    const other = makeIntakeBench(TAGS);
     let short = 0;
     for (let round = 0; round < 20_000; round++) {
       const items = Array.from({ length: below(5) }, () => randomItem(true));
       const text = damaged(items.join(pick(['\n', '\r\n', '\n\n', ' \n'])) + pick(['', '\n']));
-      const draft = door.intake.draft();
+      const draft = bench.intake.draft();
       if (!readPlainLines(Buffer.from(text), draft)) continue;
       short++;
       const found = outcomeOf(draft, () => {});
@@ -114,7 +114,7 @@ describe('the short way through JSON', () => {
   });
 
   it('is the way that an ordinary body takes, in any order of tags', () => {
-    const door = makeDoor(TAGS);
+    const bench = makeIntakeBench(TAGS);
     const one = (tag: string, key: string) => ({
       tag,
       key,
@@ -130,18 +130,18 @@ describe('the short way through JSON', () => {
       one('Füllstand', 'level'),
     ];
     for (const list of [values, values, values.toReversed(), values]) {
-      const draft = door.intake.draft();
+      const draft = bench.intake.draft();
       expect(readPlainBody(Buffer.from(JSON.stringify({ values: list })), draft)).toBe(true);
       const { series, length } = draft.finish();
       const keys = [...series.subarray(0, length)].map(
-        (id) => `${door.catalogue.get(id)!.asset} ${door.catalogue.get(id)!.key}`,
+        (id) => `${bench.catalogue.get(id)!.asset} ${bench.catalogue.get(id)!.key}`,
       );
       expect(keys).toEqual(list.map(({ tag, key }) => `${TAGS.get(tag)!.asset} ${key}`));
     }
   });
 
   it('is the way of addresses by asset too: those that differ in unit or group alone stay apart', () => {
-    const door = makeDoor(TAGS);
+    const bench = makeIntakeBench(TAGS);
     const address = { asset: 7, key: 'flow' };
     const addresses = [
       address,
@@ -152,11 +152,11 @@ describe('the short way through JSON', () => {
       { asset: 8, key: 'flow' },
     ];
     for (const list of [addresses, addresses, addresses.toReversed(), addresses]) {
-      const draft = door.intake.draft();
+      const draft = bench.intake.draft();
       const values = list.map((one) => ({ ...one, value: 1, timestamp: 1_800_000_000_000 }));
       expect(readPlainBody(Buffer.from(JSON.stringify({ values })), draft)).toBe(true);
       const { series, length } = draft.finish();
-      const found = [...series.subarray(0, length)].map((id) => door.catalogue.get(id)!);
+      const found = [...series.subarray(0, length)].map((id) => bench.catalogue.get(id)!);
       expect(found.map(({ asset, group, unit }) => [asset, group, unit])).toEqual(
         list.map((one) => [
           one.asset,
@@ -168,7 +168,7 @@ describe('the short way through JSON', () => {
   });
 
   it('reads a timestamp anew where a single letter of it differs', () => {
-    const door = makeDoor(TAGS);
+    const bench = makeIntakeBench(TAGS);
     const times = [
       '2026-11-21T00:00:00.000Z',
       '2026-11-21T00:00:00.000Z',
@@ -176,19 +176,19 @@ describe('the short way through JSON', () => {
       '2027-11-21T00:00:00.001Z',
     ];
     const values = times.map((timestamp) => ({ tag: 'FT-1', key: 'flow', value: 1, timestamp }));
-    const draft = door.intake.draft();
+    const draft = bench.intake.draft();
     expect(readPlainBody(Buffer.from(JSON.stringify({ values })), draft)).toBe(true);
     expect([...draft.finish().timeMs.subarray(0, 4)]).toEqual(times.map((time) => Date.parse(time)));
   });
 
   it('takes an address for no other that begins with the same letters', () => {
-    const door = makeDoor(TAGS);
+    const bench = makeIntakeBench(TAGS);
     const seriesOf = (...units: number[]) => {
-      const draft = door.intake.draft();
+      const draft = bench.intake.draft();
       const values = units.map((unit) => ({ key: 'flow', asset: 7, unit, value: 1 }));
       expect(readPlainBody(Buffer.from(JSON.stringify({ values })), draft)).toBe(true);
       const { series, length } = draft.finish();
-      return [...series.subarray(0, length)].map((id) => door.catalogue.get(id)!.unit);
+      return [...series.subarray(0, length)].map((id) => bench.catalogue.get(id)!.unit);
     };
     seriesOf(1, 12);
     expect(seriesOf(1, 123)).toEqual([{ id: 1 }, { id: 123 }]);
@@ -196,27 +196,27 @@ describe('the short way through JSON', () => {
   });
 
   it('knows no address of a body in a line, where a line feed stands in it', () => {
-    const door = makeDoor(TAGS);
+    const bench = makeIntakeBench(TAGS);
     const item = '{"tag":"FT-1",\n"key":"flow","value":1}';
-    expect(readPlainBody(Buffer.from(`{"values":[${item},${item}]}`), door.intake.draft())).toBe(true);
-    expect(readPlainLines(Buffer.from(`{"tag":"FT-1","key":"flow","value":1}\n${item}\n`), door.intake.draft())).toBe(
+    expect(readPlainBody(Buffer.from(`{"values":[${item},${item}]}`), bench.intake.draft())).toBe(true);
+    expect(readPlainLines(Buffer.from(`{"tag":"FT-1","key":"flow","value":1}\n${item}\n`), bench.intake.draft())).toBe(
       false,
     );
   });
 
   it('follows a reload of tags.yaml between two requests, and leaves accepted values where they are', async () => {
-    const door = makeDoor(TAGS);
+    const bench = makeIntakeBench(TAGS);
     const body = Buffer.from(
       '{"values":[{"asset":7,"key":"k","value":0},{"tag":"FT-1","key":"flow","value":1},{"tag":"FT-1","key":"flow","value":2}]}',
     );
-    const before = door.intake.draft();
+    const before = bench.intake.draft();
     readPlainBody(body, before);
-    door.intake.replaceTags(new Map([['FT-1', tagOf('FT-1', 777, [{ key: 'flow' }])]]));
-    const after = door.intake.draft();
+    bench.intake.replaceTags(new Map([['FT-1', tagOf('FT-1', 777, [{ key: 'flow' }])]]));
+    const after = bench.intake.draft();
     readPlainBody(body, after);
-    await door.intake.submit(before, 'http');
-    await door.intake.submit(after, 'http');
-    expect(door.sink.stored.map((value) => value.address)).toEqual([
+    await bench.intake.submit(before, 'http');
+    await bench.intake.submit(after, 'http');
+    expect(bench.sink.stored.map((value) => value.address)).toEqual([
       '7//k/',
       '1//flow/',
       '1//flow/',

@@ -4,7 +4,7 @@ import { pointsOf } from '../../src/sources/points.ts';
 import { Poller } from '../../src/sources/poller.ts';
 import type { SimulateValue } from '../../src/sources/simulate/simulate-spec.ts';
 import { SimulatedPoint } from '../../src/sources/simulate/simulated-point.ts';
-import { type Door, makeDoor, originOf, storeFault, tagOf, until } from './sink-double.ts';
+import { type IntakeBench, makeIntakeBench, originOf, storeFault, tagOf, until } from './sink-double.ts';
 
 const TAGS = new Map([
   [
@@ -18,24 +18,24 @@ const TAGS = new Map([
 
 /** A poller of the first `count` points; a read takes `readMs`. */
 function pollerOf(
-  door: Door,
+  bench: IntakeBench,
   { count = 1, readMs = 0, fails = () => false }: { count?: number; readMs?: number; fails?: () => boolean } = {},
 ) {
   const warnings: { event: string }[] = [];
   const log = silentLogger();
   log.warn = ((fields: { event: string }) => warnings.push(fields)) as typeof log.warn;
-  const gate = door.gateOf('self');
-  const points = pointsOf(TAGS, 'self', door.intake).slice(0, count);
+  const gate = bench.gateOf('self');
+  const points = pointsOf(TAGS, 'self', bench.intake).slice(0, count);
   const reads: string[] = [];
   const poller = new Poller({
     source: 'self',
     points,
     gate,
-    clock: door.clock,
+    clock: bench.clock,
     log,
     async read(due) {
-      reads.push(`${door.clock.monotonicMs()} ${due.map((point) => point.name).join()}`);
-      if (readMs > 0) await door.clock.sleep(readMs);
+      reads.push(`${bench.clock.monotonicMs()} ${due.map((point) => point.name).join()}`);
+      if (readMs > 0) await bench.clock.sleep(readMs);
       if (fails()) throw new Error('no answer');
       for (const point of due) gate.take(point, 1);
     },
@@ -45,88 +45,88 @@ function pollerOf(
 
 describe('a poller', () => {
   it('polls at once and then at even steps of the monotonic clock, whatever the wall clock does', async () => {
-    const door = makeDoor(TAGS);
-    await door.clock.advance(300);
-    const { poller } = pollerOf(door);
+    const bench = makeIntakeBench(TAGS);
+    await bench.clock.advance(300);
+    const { poller } = pollerOf(bench);
     poller.start();
-    await door.clock.advance(0);
-    door.clock.jumpWall(-14 * 86_400_000);
-    await door.clock.advance(700);
-    door.clock.jumpWall(28 * 86_400_000);
-    await door.clock.advance(2_000);
+    await bench.clock.advance(0);
+    bench.clock.jumpWall(-14 * 86_400_000);
+    await bench.clock.advance(700);
+    bench.clock.jumpWall(28 * 86_400_000);
+    await bench.clock.advance(2_000);
     await poller.stop();
-    expect([poller.stats, door.counted.get('self')]).toEqual([{ polls: 4, late: 0, failed: 0, refused: 0 }, 4]);
-    await door.clock.advance(5_000);
+    expect([poller.stats, bench.counted.get('self')]).toEqual([{ polls: 4, late: 0, failed: 0, refused: 0 }, 4]);
+    await bench.clock.advance(5_000);
     expect(poller.stats.polls).toBe(4);
   });
 
   it('goes on reading while what it read waits for the disk, and counts a poll when it is there', async () => {
-    const door = makeDoor(TAGS);
-    door.sink.holds = true;
-    const { poller } = pollerOf(door);
+    const bench = makeIntakeBench(TAGS);
+    bench.sink.holds = true;
+    const { poller } = pollerOf(bench);
     poller.start();
-    await door.clock.advance(3_500);
-    expect([door.sink.appends, poller.stats.polls, poller.stats.late]).toEqual([4, 0, 0]);
-    door.sink.commit();
+    await bench.clock.advance(3_500);
+    expect([bench.sink.appends, poller.stats.polls, poller.stats.late]).toEqual([4, 0, 0]);
+    bench.sink.commit();
     await until(() => poller.stats.polls === 4);
-    expect(door.sink.stored.map((each) => each.timeMs).every((at, i, all) => i === 0 || at > all[i - 1]!)).toBe(true);
+    expect(bench.sink.stored.map((each) => each.timeMs).every((at, i, all) => i === 0 || at > all[i - 1]!)).toBe(true);
     await poller.stop();
   });
 
   it('asks a slave that answers in 700 ms every second', async () => {
-    const door = makeDoor(TAGS);
-    const { poller, reads } = pollerOf(door, { readMs: 700 });
+    const bench = makeIntakeBench(TAGS);
+    const { poller, reads } = pollerOf(bench, { readMs: 700 });
     poller.start();
-    await door.clock.advance(10_000);
+    await bench.clock.advance(10_000);
     const stopping = poller.stop();
-    await door.clock.advance(1_000);
+    await bench.clock.advance(1_000);
     await stopping;
     expect([reads.length, poller.stats.late]).toEqual([11, 0]);
   });
 
   it('reads each value in its own period', async () => {
-    const door = makeDoor(TAGS);
-    const { poller, reads } = pollerOf(door, { count: 2 });
+    const bench = makeIntakeBench(TAGS);
+    const { poller, reads } = pollerOf(bench, { count: 2 });
     poller.start();
-    await door.clock.advance(1_999);
+    await bench.clock.advance(1_999);
     await poller.stop();
     expect(reads.filter((read) => read.includes('fast')).length).toBe(10);
     expect(reads.filter((read) => read.includes('load')).length).toBe(2);
   });
 
   it('says and counts polls that came late, and never drops what was read before', async () => {
-    const door = makeDoor(TAGS);
-    const { poller, warnings } = pollerOf(door, { readMs: 2_500 });
+    const bench = makeIntakeBench(TAGS);
+    const { poller, warnings } = pollerOf(bench, { readMs: 2_500 });
     poller.start();
-    await door.clock.advance(6_100);
+    await bench.clock.advance(6_100);
     expect(poller.stats.late).toBe(4);
     expect(warnings).toMatchObject([1, 2].map((count) => ({ event: 'source.polls_late', count })));
     const stopping = poller.stop();
-    await door.clock.advance(3_000);
+    await bench.clock.advance(3_000);
     await stopping;
     await until(() => poller.stats.polls === 3);
   });
 
   it('waits with what it read while the store refuses, and counts it once', async () => {
-    const door = makeDoor(TAGS);
-    door.sink.fault = storeFault('buffer.full', 4_500);
-    const { poller } = pollerOf(door);
+    const bench = makeIntakeBench(TAGS);
+    bench.sink.fault = storeFault('buffer.full', 4_500);
+    const { poller } = pollerOf(bench);
     poller.start();
-    await door.clock.advance(4_400);
-    expect([poller.stats.polls, door.sink.stored.length]).toEqual([0, 0]);
-    door.sink.fault = undefined;
-    await door.clock.advance(6_000);
+    await bench.clock.advance(4_400);
+    expect([poller.stats.polls, bench.sink.stored.length]).toEqual([0, 0]);
+    bench.sink.fault = undefined;
+    await bench.clock.advance(6_000);
     await poller.stop();
-    await until(() => door.sink.stored.length === 11);
-    expect([poller.stats.polls, door.counted.get('self')]).toEqual([11, 11]);
+    await until(() => bench.sink.stored.length === 11);
+    expect([poller.stats.polls, bench.counted.get('self')]).toEqual([11, 11]);
   });
 
   it('goes on after a source that could not be read', async () => {
-    const door = makeDoor(TAGS);
+    const bench = makeIntakeBench(TAGS);
     let left = 3;
-    const { poller, warnings, reads } = pollerOf(door, { fails: () => left-- > 0 });
+    const { poller, warnings, reads } = pollerOf(bench, { fails: () => left-- > 0 });
     poller.start();
-    await door.clock.advance(10_000);
+    await bench.clock.advance(10_000);
     await poller.stop();
     expect([poller.stats.failed, reads.length > 10, warnings.length]).toEqual([3, true, 2]);
   });
@@ -146,7 +146,7 @@ describe('simulated values', () => {
   ]);
 
   function run(polls: number): number[][] {
-    const points = pointsOf<SimulateValue>(tags, 'sim', makeDoor(tags).intake);
+    const points = pointsOf<SimulateValue>(tags, 'sim', makeIntakeBench(tags).intake);
     const simulated = points.map((point) => new SimulatedPoint(point, 60_000));
     return Array.from({ length: polls }, (_, poll) => simulated.map((point) => point.next(poll * 1_000)));
   }

@@ -3,15 +3,15 @@ import { ingestBudgetBytes } from '../../src/base/inbound/memory-budget.ts';
 import { silentLogger } from '../../src/base/logger.ts';
 import { memoryLimitBytes } from '../../src/base/memory-limit.ts';
 import { HttpPush } from '../../src/sources/push/http-push.ts';
-import { makeDoor } from './sink-double.ts';
+import { makeIntakeBench } from './sink-double.ts';
 
 /** An ingest listener as a process of its own, bounded by the memory that it may take, to be looked at from outside. Prints its port. */
-const door = makeDoor();
-door.sink.append = async () => {};
+const bench = makeIntakeBench();
+bench.sink.append = async () => {};
 const push = new HttpPush({
   listen: { host: '127.0.0.1', port: 0 },
   rules: { token: undefined },
-  intake: door.intake,
+  intake: bench.intake,
   clock: systemClock,
   log: silentLogger(),
   limits: { bytesUnderWay: ingestBudgetBytes(memoryLimitBytes()) },

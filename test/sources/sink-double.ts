@@ -116,7 +116,7 @@ export function originOf<Spec>(
   return { kind, source, everyMs, shaping: { ...AS_IT_COMES, ...shaping }, spec };
 }
 
-export interface Door {
+export interface IntakeBench {
   catalogue: SeriesCatalogue;
   sink: MemorySink;
   intake: Intake;
@@ -129,7 +129,7 @@ export interface Door {
 }
 
 /** An intake over the plant's tags and a store in memory. */
-export function makeDoor(tags: ReadonlyMap<string, Tag> = PLANT): Door {
+export function makeIntakeBench(tags: ReadonlyMap<string, Tag> = PLANT): IntakeBench {
   const catalogue = new SeriesCatalogue();
   const sink = new MemorySink(catalogue);
   const clock = new ManualClock();

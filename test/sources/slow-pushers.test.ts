@@ -4,13 +4,13 @@ import { connect, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/base/logger.ts';
 import { HttpPush, type PushLimits } from '../../src/sources/push/http-push.ts';
-import { type Door, makeDoor, until } from './sink-double.ts';
+import { type IntakeBench, makeIntakeBench, until } from './sink-double.ts';
 
 const BODY = JSON.stringify({ values: [{ tag: 'FT-101', key: 'flow', value: 12.5 }] });
 /** As many bodies as may be under way: half of the listener's places. */
 const BODIES = 512;
 
-let door: Door;
+let bench: IntakeBench;
 let push: HttpPush;
 let port = 0;
 const sockets: { socket: Socket; received: string; closed: boolean }[] = [];
@@ -19,8 +19,8 @@ async function listen(limits: Partial<PushLimits> = {}): Promise<void> {
   push = new HttpPush({
     listen: { host: '127.0.0.1', port: 0 },
     rules: { token: undefined },
-    intake: door.intake,
-    clock: door.clock,
+    intake: bench.intake,
+    clock: bench.clock,
     log: silentLogger(),
     limits,
   });
@@ -61,7 +61,7 @@ function send(body: string, headers: Record<string, string> = { 'Content-Type': 
 }
 
 beforeEach(() => {
-  door = makeDoor();
+  bench = makeIntakeBench();
 });
 afterEach(async () => {
   for (const { socket } of sockets.splice(0)) socket.destroy();
@@ -73,7 +73,7 @@ describe('pushers that send a byte a second', () => {
     await listen();
     const slow = await Promise.all(Array.from({ length: BODIES }, () => open(`${head(1000)}{`)));
     await until(() => push.connections === BODIES && push.bytesUnderWay > BODIES * 4_096);
-    await door.clock.advance(2_000);
+    await bench.clock.advance(2_000);
     for (const { socket } of slow) socket.write(' ');
     for (let i = 0; i < 50; i++) expect(await send(BODY)).toBe(204);
     await until(() => slow.some(({ closed }) => closed));
@@ -81,7 +81,7 @@ describe('pushers that send a byte a second', () => {
     expect(ended.every(({ received }) => received.startsWith('HTTP/1.1 408 '))).toBe(true);
     // Each newcomer has the place of one, and gives it up with its own end.
     expect(ended.length).toBeLessThanOrEqual(50);
-    expect(door.counted.get('http')).toBe(50);
+    expect(bench.counted.get('http')).toBe(50);
   }, 60_000);
 
   it('are ended after a while though there is place, and give back the memory that they hold', async () => {
@@ -94,7 +94,7 @@ describe('pushers that send a byte a second', () => {
       honest.socket.write(' '.repeat(500));
       const sent = 51_000 + 500 * (second + 1);
       await until(() => push.bytesUnderWay >= sent || slow.closed);
-      await door.clock.advance(1_000);
+      await bench.clock.advance(1_000);
     }
     await until(() => slow.closed);
     expect(slow.received).toContain(' 408 ');
@@ -104,16 +104,16 @@ describe('pushers that send a byte a second', () => {
 
   it('do not cost those their place who wait for the disk', async () => {
     await listen({ connections: 2 });
-    door.sink.holds = true;
+    bench.sink.holds = true;
     const waiting = [send(BODY), send(BODY)];
-    await until(() => door.sink.waiting === 2);
-    await door.clock.advance(5_000);
+    await until(() => bench.sink.waiting === 2);
+    await bench.clock.advance(5_000);
     expect(await send(BODY)).toBe(0);
-    door.sink.commit();
+    bench.sink.commit();
     expect(await Promise.all(waiting)).toEqual([204, 204]);
     const late = send(BODY);
-    await until(() => door.sink.waiting === 1);
-    door.sink.commit();
+    await until(() => bench.sink.waiting === 1);
+    bench.sink.commit();
     expect(await late).toBe(204);
   });
 });

@@ -104,7 +104,7 @@ export class Gateway {
     return JSON.parse(stdout) as Answer;
   }
 
-  /** The sandbox's own doors (`/sandbox/…`), on the address that stays when the platform is offline. */
+  /** The sandbox's own addresses (`/sandbox/…`), on the address that stays when the platform is offline. */
   async sandbox<T>(method: string, path: string, body?: unknown): Promise<T> {
     const { status, text } = await this.fetch(method, `http://127.0.0.1:8481/sandbox/${path}`, body);
     if (status >= 300) throw new Error(`sandbox ${path}: ${status} ${text}`);

@@ -5,15 +5,15 @@ import { UnreadableValues } from '../../../src/sources/problem-list.ts';
 import { addJsonValue, readJsonBody, readNdjsonBody } from '../../../src/sources/push/json-values.ts';
 import { msOfPrecision, PRECISIONS } from '../../../src/sources/push/line-protocol.ts';
 import { readLineProtocol } from '../../../src/sources/push/line-values.ts';
-import { makeDoor, tagOf } from '../../sources/sink-double.ts';
+import { makeIntakeBench, tagOf } from '../../sources/sink-double.ts';
 import { demandSame, type FuzzTarget, headAndRest } from '../target.ts';
 
 const TAGS = new Map([
   ['FT-101', tagOf('FT-101', 881, [{ key: 'flow' }, { key: 'temperature' }])],
   ['Füllstand', tagOf('Füllstand', 2, [{ key: 'level' }])],
 ]);
-const door = makeDoor(TAGS);
-const other = makeDoor(TAGS);
+const bench = makeIntakeBench(TAGS);
+const other = makeIntakeBench(TAGS);
 const MAX_VALUES = 1_000;
 
 const isOurs = (error: unknown) => error instanceof TagferryError;
@@ -80,7 +80,7 @@ const jsonBody: FuzzTarget = {
     '{"values":[{"tag":"Füllstand","key":"level","value":1,"unit":{"code":"bar"}}]}',
   ],
   run(bytes) {
-    const draft = door.intake.draft({ maxValues: MAX_VALUES });
+    const draft = bench.intake.draft({ maxValues: MAX_VALUES });
     const found = rowsOf(draft, () => readJsonBody(bytes, draft));
     const slow = other.intake.draft({ maxValues: MAX_VALUES });
     const wanted = rowsOf(slow, () => plainly(slow, utf8(bytes)));
@@ -93,7 +93,7 @@ const ndjson: FuzzTarget = {
   name: 'ndjson',
   seeds: [`${ITEM}\n${BY_ASSET}\n`, `\n${ITEM}\r\n\n${ITEM}`, `${ITEM}\nx\n{"tag":1}\n${BY_ASSET}`],
   run(bytes) {
-    const draft = door.intake.draft({ maxValues: MAX_VALUES });
+    const draft = bench.intake.draft({ maxValues: MAX_VALUES });
     const found = rowsOf(draft, () => readNdjsonBody(bytes, draft));
     const slow = other.intake.draft({ maxValues: MAX_VALUES });
     const wanted = rowsOf(slow, () => {
@@ -106,7 +106,7 @@ const ndjson: FuzzTarget = {
       demandSame('what JSON.parse takes line by line and what is taken', found, wanted);
     }
     // In part: what stands on a line that reads by itself is taken, whatever stands on the others.
-    const part = door.intake.draft({ isPartial: true, maxValues: MAX_VALUES });
+    const part = bench.intake.draft({ isPartial: true, maxValues: MAX_VALUES });
     rowsOf(part, () => readNdjsonBody(bytes, part));
   },
 };
@@ -131,7 +131,7 @@ const lineProtocol: FuzzTarget = {
       tagFrom: words.includes('name') ? 'name' : undefined,
     };
     const isPartial = words.includes('part');
-    const taken = (body: Buffer, from: typeof door) => {
+    const taken = (body: Buffer, from: typeof bench) => {
       const draft = from.intake.draft({ isPartial, maxValues: MAX_VALUES });
       return rowsOf(draft, () => readLineProtocol(body, options, draft));
     };
@@ -139,7 +139,7 @@ const lineProtocol: FuzzTarget = {
     if (rest[0] === 0xef) return;
     demandSame(
       'the short way and the parser',
-      taken(rest, door),
+      taken(rest, bench),
       taken(Buffer.concat([Buffer.from('#\n'), rest]), other),
     );
   },

@@ -12,7 +12,7 @@ import { ModbusSource, testModbus } from '../../../src/sources/modbus/modbus-sou
 import type { ModbusSpec } from '../../../src/sources/modbus/modbus-spec.ts';
 import { type ModbusRegister, readRegister, type WrittenRegister } from '../../../src/sources/modbus/register.ts';
 import { pointsOf } from '../../../src/sources/points.ts';
-import { makeDoor, originOf, tagOf, until } from '../sink-double.ts';
+import { makeIntakeBench, originOf, tagOf, until } from '../sink-double.ts';
 import { freePort, Peer, SerialPair } from './peer.ts';
 
 const ended: (() => unknown)[] = [];
@@ -38,7 +38,7 @@ function plantOf(address: ModbusAddress, wanted: Record<string, Wanted>) {
       return [name, tagOf(name, 900 + at, values)] as const;
     }),
   );
-  const { intake, sink, stamps, catalogue } = makeDoor(tags);
+  const { intake, sink, stamps, catalogue } = makeIntakeBench(tags);
   const log = silentLogger();
   const events: string[] = [];
   for (const level of ['info', 'warn'] as const) {
