@@ -4,5 +4,8 @@ import { Model } from './model.ts';
 import { takeToken } from './place.ts';
 
 const model = new Model(takeToken());
-render(<App model={model} />, document.getElementById('page')!);
+const place = document.getElementById('page')!;
+// What stood there was for the moment until now.
+place.replaceChildren();
+render(<App model={model} />, place);
 model.start();

@@ -50,7 +50,7 @@ export function TagsView({ model }: { model: Model }) {
           {shown.length === tags.all.length ? counted(shown.length, 'value') : `${shown.length} of ${tags.all.length}`}
         </p>
       </div>
-      <LongList label="tags" items={shown} rowHeight={ROW_PX} keyOf={(tag) => tag.row}>
+      <LongList label="tags" items={shown} rowHeight={ROW_PX}>
         {(tag) => <TagLine model={model} tag={tag} />}
       </LongList>
     </>
