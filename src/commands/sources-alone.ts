@@ -1,7 +1,7 @@
 import { systemClock } from '../base/clock.ts';
 import { UsageError } from '../base/errors.ts';
 import { silentLogger } from '../base/logger.ts';
-import { configurationDirectory, readTagsLeniently } from '../config/configuration.ts';
+import { configurationDirectory, readSettingsLeniently, readTagsLeniently } from '../config/configuration.ts';
 import type { Source } from '../config/tags.ts';
 import { SOURCE_KINDS } from '../sources/kinds.ts';
 import { type Point, pointsOf } from '../sources/points.ts';
@@ -25,15 +25,15 @@ export async function testAlone(
   let series = 0;
   const opener = { seriesOf: () => ++series };
   const reports: TestedReport[] = [];
-  const { stateDir } = daemonPlace(config, environment);
+  const here = surroundings(config, environment);
   // One after the other: two of them may be on one serial line.
   for (const source of tags.sources.values()) {
     if (names.length > 0 && !names.includes(source.name)) continue;
     const kind = SOURCE_KINDS.find((one) => one.kind === source.kind)!;
-    const tested = await testOne(source, pointsOf(tags.tags, source.name, opener), waitMs, stateDir);
+    const tested = await testOne(source, pointsOf(tags.tags, source.name, opener), waitMs, here);
     reports.push(...tested.map((value) => testedReport(source, kind, value, systemClock)));
   }
-  giveToOwner(stateDir);
+  giveToOwner(here.stateDir);
   return reports;
 }
 
@@ -51,19 +51,31 @@ export async function* scanAlone(
   const kind = SOURCE_KINDS.find((one) => one.kind === source.kind)!;
   if (kind.scan === undefined) throw new UsageError(`a ${source.kind} source cannot be scanned`);
   const { signal } = new AbortController();
-  const { stateDir } = daemonPlace(config, environment);
+  const here = surroundings(config, environment);
   try {
-    yield* kind.scan({ source, stateDir, clock: systemClock, log: silentLogger(), waitMs, signal }, what);
+    yield* kind.scan({ source, ...here, clock: systemClock, log: silentLogger(), waitMs, signal }, what);
   } finally {
-    giveToOwner(stateDir);
+    giveToOwner(here.stateDir);
   }
+}
+
+/** What the daemon would give a source beside its own lines. */
+interface Surroundings {
+  stateDir: string;
+  platformCaFile: string | undefined;
+}
+
+function surroundings(config: string | undefined, environment: NodeJS.ProcessEnv): Surroundings {
+  const directory = configurationDirectory(config, environment);
+  const { settings } = readSettingsLeniently({ directory, environment });
+  return { stateDir: daemonPlace(config, environment).stateDir, platformCaFile: settings.platformCa };
 }
 
 async function testOne(
   source: Source,
   points: readonly Point[],
   waitMs: number,
-  stateDir: string,
+  here: Surroundings,
 ): Promise<TestedValue[]> {
   const kind = SOURCE_KINDS.find((one) => one.kind === source.kind)!;
   if (points.length === 0) return [];
@@ -72,5 +84,5 @@ async function testOne(
     return points.map((point) => ({ point, problem, hint: 'systemctl start tagferry' }));
   }
   const { signal } = new AbortController();
-  return await kind.test({ source, stateDir, points, clock: systemClock, log: silentLogger(), waitMs, signal });
+  return await kind.test({ source, ...here, points, clock: systemClock, log: silentLogger(), waitMs, signal });
 }

@@ -88,6 +88,8 @@ export class Shared {
 export interface TestContext<SourceSpec = unknown, ValueSpec = unknown> {
   source: Source<SourceSpec>;
   stateDir: string;
+  /** PLATFORM_CA: the authority of who names none of their own. */
+  platformCaFile?: string | undefined;
   points: readonly Point<ValueSpec>[];
   /** How long to wait for what comes by itself. */
   waitMs: number;

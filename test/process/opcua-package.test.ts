@@ -1,4 +1,4 @@
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -37,15 +37,27 @@ afterAll(async () => {
 });
 
 function tagferry(...words: string[]): string {
+  const { status, stdout, stderr } = run(words);
+  if (status !== 0) throw new Error(`${words[0]} ended with ${status}: ${stderr}`);
+  return stdout;
+}
+
+/** Whatever its exit status is. */
+const attempt = (...words: string[]): string => run(words).stdout;
+
+function run(words: string[]) {
   const environment = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('NODE_')));
   const command = [join(agent, 'dist/main.js'), ...words, '--config', config];
-  return execFileSync(process.execPath, command, { env: { ...environment, NO_COLOR: '1' }, encoding: 'utf8' });
+  return spawnSync(process.execPath, command, { env: { ...environment, NO_COLOR: '1' }, encoding: 'utf8' });
 }
 
 describe('the package tagferry-opcua', { timeout: 120_000 }, () => {
   it('is what check says to install where it is not there, and reads with nothing beside it where it is', () => {
     expect(tagferry('check')).toContain(
       'the program that reads OPC UA is not installed, Install its package: apt install tagferry-opcua',
+    );
+    expect(attempt('doctor')).toMatch(
+      /cell: the program that reads OPC UA is not installed\n.*apt install tagferry-opcua/,
     );
     const made = execFileSync(join(ROOT, 'scripts/build-deb'), [
       'opcua',

@@ -1,5 +1,7 @@
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
 import { join } from 'node:path';
+import { createServer } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/base/clock.ts';
 import { silentLogger } from '../../src/base/logger.ts';
@@ -103,6 +105,33 @@ describe('a scan of an MQTT broker', () => {
     } finally {
       await agent.dispose();
       await sandbox.stop();
+    }
+  });
+
+  it('trusts the authority of PLATFORM_CA without a daemon, too', async () => {
+    const certificates = join(import.meta.dirname, '../platform/certificates');
+    const file = (name: string) => readFileSync(join(certificates, name));
+    const front = createServer({ key: file('server.key'), cert: file('server.pem') }, (socket) => {
+      const inside = connect(port, '127.0.0.1');
+      for (const one of [socket, inside]) one.on('error', () => {}).on('close', () => inside.destroy());
+      socket.pipe(inside).pipe(socket);
+    });
+    await new Promise<void>((resolve) => front.listen(0, '127.0.0.1', resolve));
+    const { port: tlsPort } = front.address() as { port: number };
+    retain('plant/P-1/flow', '12.5');
+    const tags = `sources: { plant: { mqtt: "mqtts://localhost:${tlsPort}" } }\ntags: { T-1: { asset: 881, values: { flow: { unit: 1, from: plant, topic: plant/P-1/flow } } } }\n`;
+    const agent = new AgentProcess('http://127.0.0.1:9', {
+      tags,
+      env: { PLATFORM_CA: join(certificates, 'authority.pem') },
+    });
+    const verb = ['sources', 'test', '--json', '--wait', '10s', '--config', agent.config];
+    try {
+      expect(JSON.parse((await runVerb(verb)).stdout)).toMatchObject([{ key: 'flow', raw: 12.5, problem: null }]);
+      const scanned = await runVerb(['sources', 'scan', 'plant', '--yes', '--wait', '2s', '--config', agent.config]);
+      expect(scanned.stdout).toContain('topic: "plant/P-1/flow"');
+    } finally {
+      await agent.dispose();
+      front.close();
     }
   });
 });

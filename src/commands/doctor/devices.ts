@@ -38,10 +38,12 @@ function lineOfSource(source: SourceReport): CheckLine {
 }
 
 async function checkOne({ kind, name, spec }: Source): Promise<CheckLine | undefined> {
-  const { placeOf, publishes } = SOURCE_KINDS.find((one) => one.kind === kind) ?? {};
+  const { placeOf, publishes, missing } = SOURCE_KINDS.find((one) => one.kind === kind) ?? {};
+  const check = publishes ? 'broker' : kind;
+  const wanted = missing?.();
+  if (wanted !== undefined) return failure(check, `${name}: ${wanted.problem}`, `${wanted.hint}.`);
   const place = placeOf?.(spec);
   if (place === undefined) return undefined;
-  const check = publishes ? 'broker' : kind;
   if ('device' in place) return checkDeviceFile(check, name, place.device);
   if ('folder' in place) return checkFolder(check, name, place.folder, place.isWritten);
   const { host, port } = place;

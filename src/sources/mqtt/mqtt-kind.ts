@@ -93,10 +93,11 @@ export const MQTT: SourceKind<BrokerSpec, MqttValue> = {
     const { testMqtt } = await import('./test-mqtt.ts');
     return testMqtt(context);
   },
-  async *scan({ source, clock, log, waitMs, signal }, what) {
+  async *scan({ source, platformCaFile, clock, log, waitMs, signal }, what) {
     const { brokerBeside } = await import('../../broker/beside.ts');
     const { scanMqtt } = await import('./scan.ts');
-    const broker = brokerBeside({ name: source.name, spec: source.spec, clock, logger: log });
+    const { name, spec } = source;
+    const broker = brokerBeside({ name, spec, platformCaFile, clock, logger: log });
     yield* scanMqtt({ broker, what, waitMs, clock, signal });
   },
 };

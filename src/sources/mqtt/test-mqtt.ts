@@ -12,8 +12,8 @@ const LOOK_EVERY_MS = 50;
 
 /** Listens for a while to what a broker sends, and has sent (retained messages), beside the agent. */
 export async function testMqtt({ source, ...context }: TestContext<BrokerSpec, MqttValue>): Promise<TestedValue[]> {
-  const { clock, log } = context;
-  const broker = brokerBeside({ name: source.name, spec: source.spec, clock, logger: log });
+  const { clock, log, platformCaFile } = context;
+  const broker = brokerBeside({ name: source.name, spec: source.spec, clock, logger: log, platformCaFile });
   return listenOnce(broker, context);
 }
 

@@ -83,16 +83,16 @@ export const NATS: SourceKind<NatsSpec, NatsValue> = {
     const { NatsSource } = await import('./nats-source.ts');
     return new NatsSource(context, await context.notes());
   },
-  async test({ source, clock, log, ...context }) {
+  async test({ source, platformCaFile, clock, log, ...context }) {
     const { listenOnce } = await import('../mqtt/test-mqtt.ts');
     const { NatsBeside } = await import('../../broker/nats/nats-beside.ts');
-    const beside = new NatsBeside({ name: source.name, spec: source.spec, clock, logger: log });
+    const beside = new NatsBeside({ name: source.name, spec: source.spec, platformCaFile, clock, logger: log });
     return listenOnce(beside, { ...context, clock });
   },
-  async *scan({ source, clock, log, waitMs, signal }, what) {
+  async *scan({ source, platformCaFile, clock, log, waitMs, signal }, what) {
     const { scanNats } = await import('./scan-nats.ts');
     const { NatsBeside } = await import('../../broker/nats/nats-beside.ts');
-    const beside = new NatsBeside({ name: source.name, spec: source.spec, clock, logger: log });
+    const beside = new NatsBeside({ name: source.name, spec: source.spec, platformCaFile, clock, logger: log });
     yield* scanNats(beside, { what, waitMs, clock, signal });
   },
 };
