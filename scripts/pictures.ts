@@ -38,6 +38,14 @@ try {
     .waitFor();
   await page.getByText(/away since [5-9] s/).waitFor();
   await page.screenshot({ path: join(folder, 'gateway.png') });
+
+  // The platform's side, once the limit on FT-101 was reached.
+  const platform = /the platform listens on (http:\/\/[\w.:]+)/.exec(story)![1];
+  await said(/the platform sends threshold_reached/);
+  const plant = await openPage(context, `${platform}/sandbox/`);
+  await plant.page.getByRole('button', { name: /asset 881,/ }).click();
+  await plant.page.getByRole('slider').waitFor();
+  await plant.page.screenshot({ path: join(folder, 'sandbox.png') });
 } finally {
   await browser.close();
   demo.kill('SIGINT');
