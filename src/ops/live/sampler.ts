@@ -20,6 +20,7 @@ export class Sampler {
   #before = { ingested: 0, delivered: 0 };
   #waited = { sumMs: 0, count: 0 };
   #cancel: () => void = () => {};
+  #rssBytes = 0;
 
   constructor(look: () => Standing, clock: Clock) {
     this.#look = look;
@@ -53,10 +54,19 @@ export class Sampler {
       backlog,
       latencyMs: count === 0 ? Number.NaN : sumMs / count,
       requests,
-      rssBytes: process.memoryUsage.rss(),
+      rssBytes: this.#residentBytes(),
       out: isOut ? 1 : 0,
     });
     this.#before = { ingested, delivered };
     this.#waited = { sumMs: 0, count: 0 };
+  }
+  /** It is read from a file: where no more may be open, what it was stands for what it is. */
+  #residentBytes(): number {
+    try {
+      this.#rssBytes = process.memoryUsage.rss();
+    } catch {
+      // EMFILE, which the listeners tell of by themselves.
+    }
+    return this.#rssBytes;
   }
 }
