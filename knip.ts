@@ -13,6 +13,7 @@ export default {
     'src/daemon/{configuration,store}-thread.ts!',
     'src/page/*/main.tsx!',
     'scripts/*.ts',
+    'scripts/prove.d/prove.ts',
     'scripts/soak.d/soak.ts',
     'scripts/deb/*.ts',
     'scripts/fuzz.d/{fuzz,search}.ts',

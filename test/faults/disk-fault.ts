@@ -1,6 +1,6 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { openDatabase } from '../../src/base/database.ts';
@@ -143,10 +143,15 @@ export function readJournal(processFolder: string): Map<string, Change[]> {
 
 /**
  * The files that a pulled plug would leave at the end of these changes, at worst: of each only what a sync that succeeded had
- * covered. What a failed sync was to cover never comes to the disk, though a later one succeeds: so do the kernels.
+ * covered. What a failed sync was to cover never comes to the disk, though a later one succeeds: so do the kernels. `from` has what was on
+ * the disk before these changes; nothing unless given.
  */
-export function pullThePlug(changes: readonly Change[], into: string): void {
+export function pullThePlug(changes: readonly Change[], into: string, from?: string): void {
   const durable = new Map<string, Buffer>();
+  const first = (path: string) => {
+    const before = from === undefined ? undefined : join(from, basename(path));
+    return before !== undefined && existsSync(before) ? readFileSync(before) : Buffer.alloc(0);
+  };
   const waiting = new Map<string, Change[]>();
   for (const change of changes) {
     const list = waiting.get(change.path) ?? [];
@@ -156,7 +161,7 @@ export function pullThePlug(changes: readonly Change[], into: string): void {
       continue;
     }
     const synced = change.kind === 'sync' ? list : [];
-    durable.set(change.path, synced.reduce(changed, durable.get(change.path) ?? Buffer.alloc(0)));
+    durable.set(change.path, synced.reduce(changed, durable.get(change.path) ?? first(change.path)));
     list.length = 0;
   }
   // The rollback journal of the time before WAL is deleted once it is over, which is no write.

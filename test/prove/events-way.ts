@@ -27,11 +27,12 @@ export class EventsWay {
   #serial = 0;
   #read = 0;
 
+  // The platform's retries are days apart, and its clock is moved: no event is too old for the judge.
   constructor(sandbox: Sandbox, folder: string) {
     this.#sandbox = sandbox;
     this.#journal = join(folder, 'reactions-ran');
     writeFileSync(this.#journal, '');
-    this.reactions = `reactions:\n  - name: note-it\n    on: threshold_reached\n    do: [{ run: [/bin/sh, -c, 'echo "$TAGFERRY_VALUE" >> ${this.#journal}'] }]\n`;
+    this.reactions = `reactions:\n  - name: note-it\n    on: threshold_reached\n    max_age: 30d\n    do: [{ run: [/bin/sh, -c, 'echo "$TAGFERRY_VALUE" >> ${this.#journal}'] }]\n`;
   }
 
   produce(perSecond: number): void {
@@ -43,8 +44,8 @@ export class EventsWay {
   }
 
   /** Lets the platform's retries come due until every delivery was taken and every reaction has run, and counts. */
-  async judge(): Promise<EventVerdict> {
-    const end = performance.now() + SETTLED_WITHIN_MS;
+  async judge(withinMs = SETTLED_WITHIN_MS): Promise<EventVerdict> {
+    const end = performance.now() + withinMs;
     const isOver = () => {
       const { acknowledged, missing } = this.#count();
       return acknowledged === this.#sent.size && missing === 0;

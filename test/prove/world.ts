@@ -196,12 +196,12 @@ export class World {
   /** Until a fresh value has got through, in ms. */
   async freshMs(): Promise<number> {
     const began = performance.now();
-    const { timestampMs } = await this.fresh.fresh('a', 120_000);
+    const { timestampMs } = await this.fresh.fresh('a', 180_000);
     const { agent, sandbox } = this;
     await agent.until(
       () => (sandbox.values.list(ASSETS.fresh, 'a').at(-1)?.timestampMs ?? 0) >= timestampMs,
       'a fresh value gets through',
-      120_000,
+      180_000,
     );
     return performance.now() - began;
   }

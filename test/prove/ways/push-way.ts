@@ -4,11 +4,12 @@ import type { Claim } from '../oracle.ts';
 import { Loop, numberText, pause, type Way, type WayContext } from './way.ts';
 
 const BATCH = 20;
-const KEYS = ['a', 'b', 'c', 'd'];
+const KEYS = ['a', 'b', 'c', 'd'] as const;
 /** A careful program sends what it has no answer for again; one that is not forgets it. */
 const TRIES = 3;
 /** The agent stands still, or its disk: a program waits no longer. */
 const PATIENCE_MS = 5_000;
+const LAST_WORD_MS = 180_000;
 
 interface Spelling {
   path: string;
@@ -52,6 +53,8 @@ export class PushWay implements Way {
   readonly name: keyof typeof SPELLINGS;
   readonly sources = '';
   readonly tags: string;
+  /** Values that were, so far. */
+  acknowledged = 0;
   /** How long answers took, in ms, since somebody asked last. */
   latencies: number[] = [];
   /** Statuses of answers other than 204; 0 is none. */
@@ -100,12 +103,14 @@ export class PushWay implements Way {
     for (const loop of this.#loops) loop.start((1000 * BATCH * this.#loops.length) / perSecond);
   }
 
+  /** Its last word is acknowledged: a way that has fallen silent for good is found. */
   async rest(): Promise<void> {
-    await Promise.all(this.#loops.map((loop) => loop.end()));
+    await this.close();
+    if (this.#loops.length > 0) await this.fresh(KEYS[0]!, LAST_WORD_MS);
   }
 
   async close(): Promise<void> {
-    await this.rest();
+    await Promise.all(this.#loops.map((loop) => loop.end()));
   }
 
   /** Gives one fresh value until it is acknowledged; rejects where that never comes. */
@@ -146,6 +151,7 @@ export class PushWay implements Way {
       return false;
     }
     this.latencies.push(performance.now() - began);
+    this.acknowledged += claims.length;
     this.#farEnd.committed(began);
     for (const claim of claims) this.#context.oracle.acknowledge(claim);
     return true;

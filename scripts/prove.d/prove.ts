@@ -1,0 +1,182 @@
+import { randomInt } from 'node:crypto';
+import { writeFileSync } from 'node:fs';
+import { loadavg } from 'node:os';
+import { dirname, resolve } from 'node:path';
+import { parseArgs } from 'node:util';
+import { readDuration } from '../../src/base/quantity.ts';
+import { ManualClock } from '../../test/doubles/manual-clock.ts';
+import { liveDay } from '../../test/prove/day.ts';
+import { FAULTS } from '../../test/prove/faults.ts';
+import { pullPlug } from '../../test/prove/plug.ts';
+import { mixed, scheduleText } from '../../test/prove/schedule.ts';
+import { liveMonth } from '../../test/prove/session-month.ts';
+import { machineTasks } from './machine.ts';
+import { reportText } from './report.ts';
+import { keepResult, type Part, type Result, readResults, type Task } from './results.ts';
+import { soak } from './soak.ts';
+
+const PARTS: readonly Part[] = ['faults', 'mixed', 'plug', 'session', 'machine', 'soak'];
+/** What needs neither a quiet machine nor an hour. */
+const QUICK: readonly Part[] = ['faults', 'mixed', 'plug', 'session'];
+const CORES = 2;
+
+function fail(text: string): never {
+  console.error(
+    `prove: ${text}\nusage: scripts/prove [${PARTS.join('|')}]... [--quick] [--seed N] [--for 1h] [--again] [--report FILE]`,
+  );
+  process.exit(2);
+}
+
+function readArguments() {
+  try {
+    const { values, positionals } = parseArgs({
+      allowPositionals: true,
+      options: {
+        quick: { type: 'boolean' },
+        again: { type: 'boolean' },
+        seed: { type: 'string' },
+        for: { type: 'string' },
+        report: { type: 'string' },
+      },
+    });
+    for (const name of positionals) if (!PARTS.includes(name as Part)) fail(`there is no part "${name}"`);
+    const soakFor = readDuration(values.for ?? '1h');
+    if ('reason' in soakFor) fail(`${values.for} is no duration`);
+    const seed = values.seed === undefined ? undefined : Number(values.seed);
+    if (seed !== undefined && (!Number.isSafeInteger(seed) || seed < 0)) fail(`${values.seed} is no seed`);
+    const quick = values.quick ?? false;
+    const parts = positionals.length > 0 ? (positionals as Part[]) : quick ? QUICK : PARTS;
+    return { ...values, quick, seed, parts, soakMs: soakFor.value };
+  } catch (error) {
+    fail(error instanceof Error ? error.message : String(error));
+  }
+}
+
+const options = readArguments();
+
+function tasksOf(part: Part): Task[] {
+  const seeds = (count: number) =>
+    options.seed === undefined ? Array.from({ length: count }, (_, i) => i + 1) : [options.seed];
+  if (part === 'faults') {
+    const schedule = Object.entries(FAULTS).map(([fault, { holdMs }]) => ({
+      fault,
+      atMs: 0,
+      forMs: Math.max(1_500, holdMs[0]),
+    }));
+    const run: Task['run'] = async (say) => {
+      const report = await liveDay({
+        seed: options.seed ?? 1,
+        schedule,
+        perSecond: 400,
+        oneByOne: true,
+        isTimed: true,
+        say,
+      });
+      return { report, wrong: report.wrong };
+    };
+    return [{ part, name: 'each alone', minutes: 3, run }];
+  }
+  if (part === 'mixed') {
+    return seeds(options.quick ? 4 : 20).map((seed) => ({
+      part,
+      name: `seed ${seed}`,
+      minutes: 1,
+      run: async (say) => {
+        const schedule = mixed(seed, 30_000, Object.keys(FAULTS).length + 6, FAULTS);
+        say(scheduleText(schedule));
+        const report = await liveDay({ seed, schedule, perSecond: 400, isTimed: true });
+        return { report, wrong: report.wrong };
+      },
+    }));
+  }
+  if (part === 'plug') return [false, true].map((isControl) => plugTask(seeds(1)[0]!, isControl));
+  if (part === 'session') {
+    return seeds(1).map((seed) => ({
+      part,
+      name: `seed ${seed}`,
+      minutes: options.quick ? 1 : 3,
+      run: async () => {
+        const report = await liveMonth(seed, options.quick ? 7 : 30);
+        const wrong = [
+          ...(report.deadTokens > 0 ? [`${report.deadTokens} calls carried a dead token`] : []),
+          ...(report.renewalsAtOnce > 1 ? [`${report.renewalsAtOnce} renewals at once`] : []),
+          ...(report.leftAfterStop > 0 ? [`${report.leftAfterStop} tokens alive after a clean stop`] : []),
+        ];
+        return { report, wrong };
+      },
+    }));
+  }
+  if (part === 'machine') return machineTasks(options.seed ?? 1);
+  const seed = options.seed ?? randomInt(1, 1_000_000);
+  const run: Task['run'] = async (say) => {
+    const chance = new ManualClock(0, seed);
+    const report = await soak(seed, options.soakMs, () => chance.random(), say);
+    return { report, wrong: valuesWrong(report.values, report.allowedRepeats) };
+  };
+  return [{ part, name: `seed ${options.seed ?? 'of its own'}`, minutes: Math.ceil(options.soakMs / 60_000), run }];
+}
+
+function plugTask(seed: number, isControl: boolean): Task {
+  const cuts = isControl ? 4 : options.quick ? 8 : 40;
+  const run: Task['run'] = async () => {
+    const report = await pullPlug({ seed, cuts, isNormal: isControl });
+    const wrong = valuesWrong(report.values, report.allowedRepeats);
+    if (report.events.missing > 0) wrong.push(`${report.events.missing} acknowledged events have no reaction`);
+    return { report, isControl, wrong: isControl ? controlWrong(report.values.missing) : wrong };
+  };
+  return { part: 'plug', name: isControl ? 'control' : `seed ${seed}`, minutes: Math.ceil(cuts / 12), run };
+}
+
+function controlWrong(missing: number): string[] {
+  return missing > 0 ? [] : ['the control lost nothing: the test proves nothing'];
+}
+
+function valuesWrong(
+  values: Record<'missing' | 'invented' | 'different' | 'repeated', number>,
+  allowed: number,
+): string[] {
+  const wrong = (['missing', 'invented', 'different'] as const).flatMap((what) =>
+    values[what] > 0 ? [`${values[what]} values ${what}`] : [],
+  );
+  return values.repeated > allowed ? [...wrong, `${values.repeated} values came again, ${allowed} may`] : wrong;
+}
+
+const tasks = options.parts.flatMap(tasksOf);
+const known = options.again || options.seed !== undefined ? [] : readResults();
+const isDone = ({ part, name }: Task) =>
+  known.some((one) => one.part === part && one.name === name && one.wrong.length === 0);
+const open = tasks.filter((task) => !isDone(task));
+const minutes = open.reduce((sum, task) => sum + task.minutes, 0);
+console.log(
+  `prove: ${open.length} runs, about ${minutes} min on a quiet machine; ${tasks.length - open.length} were done before (--again does them too)`,
+);
+let wrong = 0;
+for (const task of open) {
+  const label = `${task.part}, ${task.name}`;
+  console.log(`${label}: about ${task.minutes} min`);
+  const began = performance.now();
+  const say = (what: string) => console.log(`  ${what}`);
+  try {
+    const found = await task.run(say);
+    const result = {
+      ...found,
+      part: task.part,
+      name: task.name,
+      at: new Date().toISOString(),
+      tookMs: Math.round(performance.now() - began),
+      load: loadavg()[0]! / CORES,
+    };
+    keepResult(result as Result);
+    console.log(`${label}: ${found.wrong.length === 0 ? 'nothing wrong' : `WRONG: ${found.wrong.join('; ')}`}`);
+    if (found.wrong.length > 0) wrong++;
+  } catch (error) {
+    wrong++;
+    console.log(`${label}: WRONG: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
+if (options.report !== undefined) {
+  const page = resolve(options.report);
+  writeFileSync(page, reportText(readResults(), dirname(page)));
+}
+console.log(wrong === 0 ? 'prove: nothing acknowledged was lost' : `prove: FAILED in ${wrong} of ${open.length} runs`);
+process.exit(wrong === 0 ? 0 : 1);

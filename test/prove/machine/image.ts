@@ -1,0 +1,130 @@
+import { execFile } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { promisify } from 'node:util';
+import { debianTree } from '../../system/debian-tree.ts';
+import { CHECKOUT } from '../../system/made-once.ts';
+
+const run = promisify(execFile);
+const env = { ...process.env, PATH: `${process.env.PATH}:/usr/sbin:/sbin`, DEBIAN_FRONTEND: 'noninteractive' };
+const ROOT_MB = 1_200;
+const STATE_MB = 256;
+/** In the order in which they can be loaded: disks, network, file systems. */
+const MODULES = [
+  ...['virtio_ring', 'virtio', 'virtio_pci_legacy_dev', 'virtio_pci_modern_dev', 'virtio_pci'],
+  ...['failover', 'net_failover', 'virtio_net', 'virtio_blk'],
+  ...['crc16', 'crc32c_generic', 'crc32_generic', 'libcrc32c', 'mbcache', 'jbd2', 'ext4'],
+  ...['xxhash', 'zstd_compress', 'lz4_compress', 'lz4hc_compress', 'f2fs'],
+];
+
+export interface Kernel {
+  kernel: string;
+  initrd: string;
+}
+
+export interface Image {
+  root: string;
+  /** An empty f2fs, for the state folder. */
+  state: string;
+}
+
+/** Debian's kernel and a start of our own, without installing either on this machine; kept in `.cache/`. */
+export async function debianKernel(): Promise<Kernel> {
+  const cache = join(CHECKOUT, '.cache/system/kernel');
+  const found = { kernel: join(cache, 'vmlinuz'), initrd: join(cache, 'initrd') };
+  if (existsSync(found.initrd) && existsSync(found.kernel)) return found;
+  const work = mkdtempSync(join(tmpdir(), 'tagferry-kernel-'));
+  try {
+    const { stdout } = await run('apt-cache', ['depends', 'linux-image-amd64'], { env });
+    const image = /Depends: (linux-image-\S+)/.exec(stdout)?.[1];
+    if (image === undefined) throw new Error('apt knows no linux-image-amd64: run apt-get update');
+    await run('apt-get', ['download', image, 'busybox-static'], { cwd: work, env });
+    for (const deb of readdirSync(work)) await run('dpkg-deb', ['-x', deb, 'all'], { cwd: work, env });
+    await makeInitrd(join(work, 'all'), join(work, 'initrd'));
+    mkdirSync(cache, { recursive: true });
+    await run('cp', [
+      join(work, 'all/boot', readdirSync(join(work, 'all/boot')).find((name) => name.startsWith('vmlinuz'))!),
+      found.kernel,
+    ]);
+    await run('cp', [join(work, 'initrd'), found.initrd]);
+  } finally {
+    rmSync(work, { recursive: true, force: true });
+  }
+  return found;
+}
+
+/** Mounts what the command line says, gives the network its address, and hands over to systemd. */
+const INIT = `#!/bin/busybox sh
+/bin/busybox mkdir -p /proc /sys /dev /root
+/bin/busybox mount -t proc proc /proc
+/bin/busybox mount -t sysfs sys /sys
+/bin/busybox mount -t devtmpfs dev /dev
+for module in ${MODULES.join(' ')}; do [ ! -e /modules/$module.ko ] || /bin/busybox insmod /modules/$module.ko; done
+for word in $(/bin/busybox cat /proc/cmdline); do case $word in rootopts=*|statefs=*|stateopts=*) export "$word";; esac; done
+while [ ! -e /dev/vda ]; do /bin/busybox usleep 20000; done
+/bin/busybox mount -t ext4 -o "\${rootopts:-rw}" /dev/vda /root || exec /bin/busybox sh
+if [ -n "$statefs" ]; then
+  /bin/busybox mount -t "$statefs" -o "\${stateopts:-rw}" /dev/vdb /root/var/lib/tagferry || exec /bin/busybox sh
+fi
+/bin/busybox ip link set lo up
+/bin/busybox ip link set eth0 up
+/bin/busybox ip addr add 10.0.2.15/24 dev eth0
+/bin/busybox ip route add default via 10.0.2.2
+/bin/busybox mount --move /proc /root/proc
+/bin/busybox mount --move /sys /root/sys
+/bin/busybox mount --move /dev /root/dev
+exec /bin/busybox switch_root /root /lib/systemd/systemd --show-status=no
+`;
+
+async function makeInitrd(from: string, to: string): Promise<void> {
+  const tree = mkdtempSync(join(tmpdir(), 'tagferry-initrd-'));
+  try {
+    for (const folder of ['bin', 'modules']) mkdirSync(join(tree, folder));
+    await run('cp', [join(from, 'bin/busybox'), join(tree, 'bin/busybox')]);
+    const { stdout } = await run('find', [join(from, 'lib/modules'), '-name', '*.ko']);
+    for (const module of stdout.trim().split('\n')) {
+      if (MODULES.includes(basename(module, '.ko'))) await run('cp', [module, join(tree, 'modules')]);
+    }
+    writeFileSync(join(tree, 'init'), INIT, { mode: 0o755 });
+    await run('sh', ['-c', `find . | /usr/bin/env cpio -o -H newc --quiet >"$0" 2>/dev/null || ${BUSYBOX_CPIO}`, to], {
+      cwd: tree,
+    });
+  } finally {
+    rmSync(tree, { recursive: true, force: true });
+  }
+}
+/** Where there is no cpio: busybox, which is here anyway. */
+const BUSYBOX_CPIO = 'find . | ./bin/busybox cpio -o -H newc >"$0" 2>/dev/null';
+
+/**
+ * A disk with Debian and the package on it, as `dpkg -i` leaves it, and `write` for what an operator adds. The tree below stays as it is.
+ */
+export async function makeImage(folder: string, deb: string, write: (root: string) => void): Promise<Image> {
+  const [upper, work, root] = ['upper', 'work', 'root'].map((name) => join(folder, name)) as [string, string, string];
+  for (const each of [upper, work, root]) mkdirSync(each, { recursive: true });
+  const image = { root: join(folder, 'root.img'), state: join(folder, 'state.img') };
+  const lower = await debianTree();
+  // An overlay's upper folder may not lie on an overlay: a tmpfs takes it.
+  await run('mount', ['-t', 'tmpfs', 'upper', upper]);
+  try {
+    for (const name of ['u', 'w']) mkdirSync(join(upper, name));
+    const options = `lowerdir=${lower},upperdir=${join(upper, 'u')},workdir=${join(upper, 'w')}`;
+    await run('mount', ['-t', 'overlay', '-o', options, 'overlay', root]);
+    try {
+      await run('cp', [deb, join(root, 'root/tagferry.deb')]);
+      await run('chroot', [root, 'dpkg', '-i', '/root/tagferry.deb'], { env });
+      write(root);
+      await run('truncate', ['-s', `${ROOT_MB}M`, image.root]);
+      await run('mkfs.ext4', ['-q', '-m', '0', '-d', root, image.root], { env });
+    } finally {
+      await run('umount', ['-l', root]);
+    }
+  } finally {
+    await run('umount', ['-l', upper]);
+  }
+  await run('truncate', ['-s', `${STATE_MB}M`, image.state]);
+  await run('mkfs.f2fs', ['-q', image.state], { env });
+  for (const each of [upper, work, root]) rmSync(each, { recursive: true, force: true });
+  return image;
+}
