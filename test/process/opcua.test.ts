@@ -74,7 +74,7 @@ const NOTHING_WRONG = { missing: [], invented: [], doubled: [] };
 describe('a server of OPC UA as a source', { timeout: 120_000 }, () => {
   it('gives values with its times and status codes, what it does not have stands in the state, and verbs read over the session', async () => {
     const START = Date.UTC(2026, 0, 2, 3, 4, 5, 678);
-    server.tell({ set: { Flow: 12.5 }, time: START });
+    server.tell({ set: { Flow: 12.5, Level: 3 }, time: START });
     configure('security: None', [
       value('flow', 'Flow', ', scale: 2'),
       value('level', 'Level', ', deadband: 0.5'),
