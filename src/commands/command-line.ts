@@ -81,6 +81,11 @@ export const VERBS: readonly Verb[] = [
     summary: 'make this gateway the one that `backup` was made of',
     load: () => import('./restore.ts'),
   },
+  {
+    name: 'fleet-report',
+    summary: 'many gateways in one table: what waits, who is behind, whose token fails',
+    load: () => import('./fleet-report.ts'),
+  },
   { name: 'login', summary: 'sign in as a person, for the four verbs below', load: () => import('./login.ts') },
   { name: 'logout', summary: 'revoke and remove the tokens of `login`', load: () => import('./logout.ts') },
   {

@@ -43,6 +43,14 @@ describe('a placeholder', () => {
     expect(errors.join()).not.toContain(ENOUGH.CLIENT_SECRET);
   });
 
+  it('that is not known in reactions.yaml is a problem on its line', () => {
+    const reactions = `reactions:\n  - name: r\n    on: asset_appeared\n    do:\n      - run: ["/bin/true", "${P('NOBODY')}"]\n`;
+    const { errors } = check({ 'reactions.yaml': reactions }, WITH);
+    expect(errors.map((line) => line.replace(/, (set|write|name|close).*/, ''))).toEqual([
+      `DIR/reactions.yaml:5: ${P('NOBODY')} is not known: the service's environment has no NOBODY`,
+    ]);
+  });
+
   it('is left alone in a secret', () => {
     const { CLIENT_SECRET: _, ...rest } = WITH;
     const { configuration, lines } = check({ 'agent.env': `CLIENT_SECRET=a${P('LINE')}b\n` }, rest);

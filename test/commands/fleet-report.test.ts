@@ -1,0 +1,125 @@
+import { execFile } from 'node:child_process';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+
+const MAIN = join(import.meta.dirname, '../../src/main.ts');
+const TOKEN = 'ops-token-of-all';
+
+let folder: string;
+let server: Server;
+let address: string;
+let asked: (string | undefined)[];
+
+const GOOD = {
+  state: 'online',
+  version: '0.1.0',
+  session: { usable: true },
+  buffer: { values: 0, bytes: 100_000, oldest_age_seconds: 0, quarantined: 0, problems: [] },
+  uplink: { last_delivered_seconds_ago: 3 },
+  sources: [],
+  holds: [],
+};
+
+beforeEach(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'tagferry-fleet-'));
+  asked = [];
+  server = createServer((request, response) => {
+    asked.push(request.headers.authorization);
+    if (request.headers.authorization !== `Bearer ${TOKEN}`) response.writeHead(401).end('{}');
+    else if (request.url === '/huge') response.end('x'.repeat(5_000_000));
+    else response.end(JSON.stringify({ ...GOOD, version: '0.2.0' }));
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', () => resolve()));
+  address = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+});
+afterEach(async () => {
+  rmSync(folder, { recursive: true, force: true });
+  server.closeAllConnections();
+  await new Promise((resolve) => server.close(resolve));
+});
+
+function report(...args: string[]): Promise<{ status: number; out: string; error: string }> {
+  return new Promise((resolve) => {
+    const options = { env: { ...process.env, NO_COLOR: '1' } };
+    execFile(process.execPath, [MAIN, 'fleet-report', ...args], options, (failure, out, error) =>
+      resolve({ status: failure ? Number(failure.code) : 0, out, error }),
+    );
+  });
+}
+
+const write = (name: string, status: unknown) =>
+  writeFileSync(join(folder, name), typeof status === 'string' ? status : JSON.stringify(status));
+
+describe('tagferry fleet-report', () => {
+  it('shows folders and addresses in one table, the worst first', async () => {
+    write('good.json', GOOD);
+    write('behind.json', { ...GOOD, buffer: { ...GOOD.buffer, values: 5_000, oldest_age_seconds: 7_200 } });
+    write('signed-out.json', {
+      ...GOOD,
+      state: 'signed out',
+      session: { usable: false, last_error: { code: 'oauth.invalid_grant' } },
+    });
+    write('ignored.txt', 'x');
+    const token = join(folder, '.token');
+    write('.token', `${TOKEN}\n`);
+    const { status, out } = await report(folder, address, '--token-file', token);
+    expect(status).toBe(0);
+    const lines = out.split('\n');
+    expect(lines[0]).toMatch(/^gateway +state +version +waiting/);
+    expect(lines[1]).toMatch(/^behind .* 5,?000 .*2 h.*behind$/);
+    expect(lines[2]).toMatch(/^signed-out +signed out .*no token: oauth.invalid_grant$/);
+    expect(
+      lines
+        .slice(3, 5)
+        .map((line) => line.split(' ')[0]!)
+        .sort(),
+    ).toEqual([address.slice(7), 'good'].sort());
+    expect(out).toContain('4 gateways, 2 with trouble, 5,000 values wait, 2 versions');
+    expect(out).not.toContain(TOKEN);
+  });
+
+  it('says whom it could not read, reads the others, and ends with 1', async () => {
+    write('good.json', GOOD);
+    write('broken.json', '{');
+    write('foreign.json', { hello: 'world' });
+    const { status, out, error } = await report(folder, address, 'http://127.0.0.1:1', '--json');
+    expect(status).toBe(1);
+    const { gateways } = JSON.parse(out) as { gateways: { gateway: string; unread: string | null }[] };
+    expect(Object.fromEntries(gateways.map(({ gateway, unread }) => [gateway, unread]))).toEqual({
+      good: null,
+      broken: 'it is no JSON',
+      foreign: 'it is no status of tagferry',
+      [address.slice(7)]: 'status 401: it wants its OPS_TOKEN (--token-file)',
+      '127.0.0.1:1': 'ECONNREFUSED',
+    });
+    expect(error).toContain('4 of 5 gateways could not be read');
+  });
+
+  it('bounds what a gateway may answer', async () => {
+    write('.token', TOKEN);
+    const { status, out } = await report(`${address}/huge`, '--token-file', join(folder, '.token'));
+    expect(status).toBe(1);
+    expect(out).toContain('more than 4 MiB');
+  });
+
+  it.each([
+    [['/nowhere/at/all'], '/nowhere/at/all cannot be read (ENOENT)'],
+    [['ftp://gateway'], '"ftp://gateway" is no address of http or https'],
+    [['http://user:geheim@gateway'], 'an address carries a user name or password'],
+    [['http://gateway', '--token-file', '/nowhere'], '--token-file /nowhere cannot be read (ENOENT)'],
+  ])('ends with 2 for %j', async (args, words) => {
+    const { status, error } = await report(...args);
+    expect([status, error.includes(words)]).toEqual([2, true]);
+    expect(error).not.toContain('geheim');
+  });
+
+  it('wants a folder that holds something', async () => {
+    mkdirSync(join(folder, 'empty'));
+    const { status, error } = await report(join(folder, 'empty'));
+    expect([status, error.includes('holds no *.json')]).toEqual([2, true]);
+  });
+});
