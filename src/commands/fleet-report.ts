@@ -63,10 +63,10 @@ function asTable(lines: readonly GatewayLine[]): string {
       bytesText(line.bytes),
       line.waiting === 0 ? '' : durationText(line.oldest_seconds),
       ago(line.last_delivered_seconds_ago),
-      line.troubles.map(plain).join('; '),
+      line.failures.map(plain).join('; '),
     ];
   });
-  const bad = lines.filter(({ unread, troubles }) => unread !== null || troubles.length > 0).length;
+  const bad = lines.filter(({ unread, failures }) => unread !== null || failures.length > 0).length;
   const versions = new Set(lines.flatMap(({ version }) => (version === '' ? [] : [version])));
   const sum = lines.reduce((all, { waiting }) => all + waiting, 0);
   const words = `${countText(lines.length)} gateways, ${bad} with trouble, ${countText(sum)} values wait, ${versions.size === 1 ? 'one version' : `${versions.size} versions`}`;

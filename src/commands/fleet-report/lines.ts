@@ -14,7 +14,7 @@ export interface GatewayLine {
   bytes: number;
   oldest_seconds: number;
   last_delivered_seconds_ago: number | null;
-  troubles: string[];
+  failures: string[];
 }
 
 /** Values that have waited for so long make a gateway one that is behind. */
@@ -24,10 +24,10 @@ const MAX_WORDS = 200;
 export function lineOf(read: ReadGateway): GatewayLine {
   const { gateway } = read;
   const nothing = { state: '', version: '', waiting: 0, bytes: 0, oldest_seconds: 0, last_delivered_seconds_ago: null };
-  if ('unread' in read) return { gateway, unread: read.unread, ...nothing, troubles: [] };
+  if ('unread' in read) return { gateway, unread: read.unread, ...nothing, failures: [] };
   const status = membersOf(read.status);
   if (typeof status.state !== 'string')
-    return { gateway, unread: 'it is no status of tagferry', ...nothing, troubles: [] };
+    return { gateway, unread: 'it is no status of tagferry', ...nothing, failures: [] };
   const buffer = membersOf(status.buffer);
   const line = {
     gateway,
@@ -39,16 +39,16 @@ export function lineOf(read: ReadGateway): GatewayLine {
     oldest_seconds: numberOf(buffer.oldest_age_seconds),
     last_delivered_seconds_ago: secondsOf(membersOf(status.uplink).last_delivered_seconds_ago),
   };
-  return { ...line, troubles: troublesOf(status, line.waiting > 0 ? line.oldest_seconds : 0) };
+  return { ...line, failures: failuresOf(status, line.waiting > 0 ? line.oldest_seconds : 0) };
 }
 
 /** Those that nobody can see, then those with trouble, then those that wait longest. */
 export function worstFirst(one: GatewayLine, other: GatewayLine): number {
-  const rank = (line: GatewayLine) => (line.unread !== null ? 2 : line.troubles.length > 0 ? 1 : 0);
+  const rank = (line: GatewayLine) => (line.unread !== null ? 2 : line.failures.length > 0 ? 1 : 0);
   return rank(other) - rank(one) || other.oldest_seconds - one.oldest_seconds || (one.gateway < other.gateway ? -1 : 1);
 }
 
-function troublesOf(status: Members, oldestSeconds: number): string[] {
+function failuresOf(status: Members, oldestSeconds: number): string[] {
   const session = membersOf(status.session);
   const configuration = membersOf(status.configuration);
   const quarantined = numberOf(membersOf(status.buffer).quarantined);

@@ -1,0 +1,74 @@
+/** Lines over time as SVG, one below the other: the fleet, and beside it its control. No colours that a dark page would swallow. */
+
+interface Line {
+  name: string;
+  colour: string;
+  points: readonly (readonly [x: number, y: number])[];
+}
+
+export interface Chart {
+  title: string;
+  lines: readonly Line[];
+}
+
+const WIDTH = 720;
+const HEIGHT = 150;
+const LEFT = 60;
+const MAX_POINTS = 700;
+
+export function svgOf(title: string, charts: readonly Chart[]): string {
+  const height = 30 + charts.length * (HEIGHT + 40) + 20;
+  const body = charts.map(
+    (chart, at) => `<g transform="translate(0 ${30 + at * (HEIGHT + 40)})">${chartOf(chart)}</g>`,
+  );
+  return [
+    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH + LEFT + 20} ${height}" font-family="sans-serif" font-size="12">`,
+    '<rect width="100%" height="100%" fill="#fff"/>',
+    `<text x="10" y="18" font-size="14" font-weight="bold">${escaped(title)}</text>`,
+    ...body,
+    '</svg>\n',
+  ].join('\n');
+}
+
+function chartOf({ title, lines }: Chart): string {
+  const all = lines.flatMap(({ points }) => points);
+  const xs = all.map(([x]) => x);
+  const [from, to] = [Math.min(...xs), Math.max(...xs)];
+  const most = Math.max(1, ...all.map(([, y]) => y));
+  const x = (value: number) => LEFT + ((value - from) / Math.max(1, to - from)) * WIDTH;
+  const y = (value: number) => 20 + HEIGHT - (value / most) * HEIGHT;
+  const path = ({ colour, points }: Line) =>
+    `<polyline fill="none" stroke="${colour}" stroke-width="1.2" points="${thinned(points)
+      .map(([at, value]) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`)
+      .join(' ')}"/>`;
+  const legend = lines.map(
+    ({ name, colour }, at) =>
+      `<text x="${WIDTH + LEFT - 160 * (lines.length - at)}" y="12" fill="${colour}">${escaped(name)}</text>`,
+  );
+  return [
+    `<text x="10" y="12">${escaped(title)}</text>`,
+    ...legend,
+    `<rect x="${LEFT}" y="20" width="${WIDTH}" height="${HEIGHT}" fill="none" stroke="#bbb"/>`,
+    `<text x="${LEFT - 6}" y="${28}" text-anchor="end">${Math.round(most).toLocaleString('en')}</text>`,
+    `<text x="${LEFT - 6}" y="${20 + HEIGHT}" text-anchor="end">0</text>`,
+    `<text x="${LEFT}" y="${36 + HEIGHT}">${Math.round(from / 60)} min</text>`,
+    `<text x="${LEFT + WIDTH}" y="${36 + HEIGHT}" text-anchor="end">${Math.round(to / 60)} min</text>`,
+    ...(from < 0 && to > 0
+      ? [`<line x1="${x(0)}" x2="${x(0)}" y1="20" y2="${20 + HEIGHT}" stroke="#bbb" stroke-dasharray="3"/>`]
+      : []),
+    ...lines.map(path),
+  ].join('\n');
+}
+
+/** Of many points the highest of each few: peaks are what is looked for. */
+function thinned(points: Line['points']): Line['points'] {
+  const size = Math.ceil(points.length / MAX_POINTS);
+  if (size <= 1) return points;
+  const kept: (readonly [number, number])[] = [];
+  for (let from = 0; from < points.length; from += size) {
+    kept.push(points.slice(from, from + size).reduce((most, one) => (one[1] > most[1] ? one : most)));
+  }
+  return kept;
+}
+
+const escaped = (text: string) => text.replaceAll('&', '&amp;').replaceAll('<', '&lt;');

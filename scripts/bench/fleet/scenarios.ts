@@ -1,0 +1,178 @@
+import { FleetAgent } from './agent.ts';
+import { FleetPlatform, type PlatformLimits } from './platform.ts';
+import { VirtualTime } from './virtual-time.ts';
+
+export interface Scenario {
+  name: string;
+  title: string;
+  /** Minutes from the start of the fleet to the trouble, of the trouble, and that are watched after it. */
+  minutes: { before: number; trouble: number; after: number };
+  limits(agents: number): PlatformLimits;
+  /** What happens in the time of the trouble. */
+  trouble: 'refused' | 'tls' | 'rolling' | 'slow-tokens' | 'none';
+}
+
+const EACH = (): PlatformLimits => ({ perUser: 500, users: 'each', loginsPerSecond: 1_000 });
+/** Room for every agent's live values, and half as much for backlogs. */
+const ONE = (agents: number): PlatformLimits => ({ ...EACH(), perUser: 6 * agents, users: 'one' });
+
+export const SCENARIOS: readonly Scenario[] = [
+  {
+    name: 'outage',
+    title: 'an hour away, a user each',
+    minutes: { before: 3, trouble: 60, after: 10 },
+    limits: EACH,
+    trouble: 'refused',
+  },
+  {
+    name: 'outage-one-user',
+    title: 'an hour away, one user for all',
+    minutes: { before: 20, trouble: 60, after: 60 },
+    limits: ONE,
+    trouble: 'refused',
+  },
+  {
+    name: 'restart',
+    title: 'a rolling restart: six times ten seconds away',
+    minutes: { before: 3, trouble: 6, after: 5 },
+    limits: EACH,
+    trouble: 'rolling',
+  },
+  {
+    name: 'slow-tokens',
+    title: 'twenty minutes away, then a token endpoint for a tenth of the usual',
+    minutes: { before: 3, trouble: 20, after: 15 },
+    limits: (agents) => ({ ...EACH(), loginsPerSecond: agents / 300 }),
+    trouble: 'slow-tokens',
+  },
+  {
+    name: 'certificate',
+    title: 'a certificate that ends everywhere at once, for half an hour',
+    minutes: { before: 3, trouble: 30, after: 10 },
+    limits: EACH,
+    trouble: 'tls',
+  },
+  {
+    name: 'ordinary',
+    title: 'ordinary work, one user for all',
+    minutes: { before: 3, trouble: 0, after: 120 },
+    limits: ONE,
+    trouble: 'none',
+  },
+];
+
+export const POST_INTERVAL_MS = 30_000;
+const ASSETS = 2;
+/** Behind these limits agents are configured as they come. */
+const REQUESTS_PER_MINUTE = 400;
+const SAMPLE_MS = 5_000;
+const MINUTE_MS = 60_000;
+const WARM_LOGINS = 1_000;
+
+/** What was seen from the end of the trouble on; the moments before it have negative seconds. */
+export interface Course {
+  /** By second: requests for tokens, posts taken, posts refused. */
+  seconds: { at: number; logins: number; posts: number; refused: number }[];
+  samples: { at: number; backlog: number; staleSeconds: number }[];
+  /** Mean posts a minute of each agent in the last half hour. */
+  means: number[];
+  /** Logins and posts that were tried in the time of the trouble, a minute and agent. */
+  triedPerMinute: number;
+}
+
+export async function run(scenario: Scenario, agents: number, isControl = false): Promise<Course> {
+  const time = new VirtualTime();
+  const limits = scenario.limits(agents);
+  const platform = new FleetPlatform(time, { ...limits, loginsPerSecond: WARM_LOGINS });
+  const fleet = Array.from(
+    { length: agents },
+    (_, at) =>
+      new FleetAgent({
+        number: at,
+        clock: time.clock(at + 1, isControl ? 'none' : 'jitter'),
+        platform,
+        postIntervalMs: POST_INTERVAL_MS,
+        requestsPerMinute: REQUESTS_PER_MINUTE,
+        isAdapting: !isControl,
+        assets: ASSETS,
+      }),
+  );
+  const { before, trouble, after } = scenario.minutes;
+  const starting = Promise.all(fleet.map((agent) => agent.start()));
+  const samples: Course['samples'] = [];
+  const endMs = time.nowMs + (before + trouble) * MINUTE_MS;
+  const watch = async (minutes: number) => {
+    for (const untilMs = time.nowMs + minutes * MINUTE_MS; time.nowMs < untilMs; ) {
+      await time.advance(Math.min(SAMPLE_MS, untilMs - time.nowMs));
+      samples.push({
+        at: Math.round((time.nowMs - endMs) / 1_000),
+        backlog: fleet.reduce((sum, { buffer }) => sum + buffer.waiting, 0),
+        staleSeconds: Math.round(Math.max(...fleet.map((agent) => agent.stalenessMs(time.nowMs))) / 1_000),
+      });
+    }
+  };
+  await watch(before);
+  await starting;
+  const triedBefore = platform.tried;
+  await troubled(scenario, platform, limits, watch);
+  const tried = platform.tried - triedBefore;
+  platform.away = undefined;
+  await watch(after);
+  const lastMinute = Math.floor(time.nowMs / MINUTE_MS);
+  const from = Math.max(0, lastMinute - Math.min(30, after));
+  const means = fleet.map(({ number }) => {
+    const minutes = (platform.taken.get(number) ?? []).slice(from, lastMinute);
+    return minutes.reduce((sum, one) => sum + (one ?? 0), 0) / (lastMinute - from);
+  });
+  const stopping = Promise.all(fleet.map((agent) => agent.stop()));
+  await time.advance(2_000);
+  await stopping;
+  const endSecond = Math.floor(endMs / 1_000);
+  const seconds = Array.from({ length: Math.floor(time.nowMs / 1_000) }, (_, at) => ({
+    at: at - endSecond,
+    ...(platform.seconds[at] ?? { logins: 0, posts: 0, refused: 0 }),
+  }));
+  return { seconds, samples, means, triedPerMinute: trouble === 0 ? 0 : tried / agents / trouble };
+}
+
+async function troubled(
+  { trouble, minutes }: Scenario,
+  platform: FleetPlatform,
+  limits: PlatformLimits,
+  watch: (minutes: number) => Promise<void>,
+): Promise<void> {
+  platform.away = trouble === 'tls' ? 'platform.tls' : trouble === 'none' ? undefined : 'platform.connection_refused';
+  if (trouble !== 'rolling') await watch(minutes.trouble);
+  for (let away = 0; trouble === 'rolling' && away < minutes.trouble; away++) {
+    platform.away = 'platform.connection_refused';
+    await watch(1 / 6);
+    platform.away = undefined;
+    await watch(5 / 6);
+  }
+  platform.limits.loginsPerSecond = limits.loginsPerSecond;
+}
+
+/** The most in so many seconds, from the end of the trouble on. */
+export function peak(course: Course, of: 'logins' | 'posts' | 'refused', seconds = 1): number {
+  const counts = course.seconds.filter(({ at }) => at >= 0).map((second) => second[of]);
+  let most = 0;
+  for (let from = 0; from + seconds <= counts.length; from++) {
+    most = Math.max(
+      most,
+      counts.slice(from, from + seconds).reduce((sum, one) => sum + one, 0),
+    );
+  }
+  return most;
+}
+
+/** Seconds from the end of the trouble until about as many values wait as before it; `undefined` where they still did not. */
+export function drainedAfter({ samples }: Course, { minutes }: Scenario): number | undefined {
+  const usual = samples.filter(({ at }) => at < -60 * minutes.trouble).slice(-12);
+  const most = Math.max(...usual.map(({ backlog }) => backlog));
+  return samples.find(({ at, backlog }) => at > 0 && backlog <= 1.1 * most)?.at;
+}
+
+/** The oldest newest value from so many seconds after the return on. */
+export function staleFrom({ samples }: Course, seconds: number): number {
+  return Math.max(...samples.filter(({ at }) => at >= seconds).map(({ staleSeconds }) => staleSeconds));
+}

@@ -1,0 +1,60 @@
+import { describe, expect, it } from 'vitest';
+import { svgOf } from '../../scripts/bench/fleet/plot.ts';
+import { drainedAfter, peak, run, SCENARIOS, type Scenario, staleFrom } from '../../scripts/bench/fleet/scenarios.ts';
+
+/** The simulation of scripts/bench/fleet with 200 agents: what holds for them, and that it does not for their control. */
+const AGENTS = 200;
+const POST_INTERVAL_S = 30;
+
+const scenario = (name: string, minutes: Scenario['minutes']): Scenario => ({
+  ...SCENARIOS.find((one) => one.name === name)!,
+  minutes,
+});
+
+describe('200 agents of a fleet', { timeout: 300_000 }, () => {
+  it('come back from an outage spread: logins at some twice the even spread, fresh values within two minutes, no storm', async () => {
+    const outage = scenario('outage', { before: 2, trouble: 15, after: 4 });
+    const fleet = await run(outage, AGENTS);
+    const control = await run(outage, AGENTS, true);
+    // Full jitter up to 30 s: an even spread is a thirtieth of the fleet each second; at the return it is twice that, and chance on top.
+    expect(peak(fleet, 'logins', 5)).toBeLessThanOrEqual((2.2 * AGENTS * 5) / 30);
+    expect(peak(control, 'logins', 5)).toBe(AGENTS);
+    expect(peak(control, 'posts')).toBeGreaterThan(2 * peak(fleet, 'posts'));
+    expect(staleFrom(fleet, 120)).toBeLessThanOrEqual(3 * POST_INTERVAL_S);
+    expect(drainedAfter(fleet, outage)).toBeLessThanOrEqual(90);
+    // However long it lasts: each agent tries some few times a minute.
+    expect(fleet.triedPerMinute).toBeLessThan(6);
+  });
+
+  it('who are one user, and want more than it may have, find shares, where the control runs into 429 together', async () => {
+    const ordinary = scenario('ordinary', { before: 0, trouble: 0, after: 15 });
+    const tight: Scenario = {
+      ...ordinary,
+      limits: (agents) => ({ ...ordinary.limits(agents), perUser: 1.2 * agents }),
+    };
+    const fleet = await run(tight, AGENTS);
+    const control = await run(tight, AGENTS, true);
+    const refused = ({ seconds }: typeof fleet) =>
+      seconds.filter(({ at }) => at > 600).reduce((sum, one) => sum + one.refused, 0);
+    expect(refused(control)).toBeGreaterThan(1.5 * refused(fleet));
+    expect(peak(control, 'refused')).toBeGreaterThan(3 * peak(fleet, 'refused'));
+  });
+});
+
+describe('the plot', () => {
+  it('is SVG with a line for each course', () => {
+    const lines = ['one', 'other <control>'].map((name) => ({
+      name,
+      colour: '#069',
+      points: [
+        [-60, 1],
+        [0, 5],
+        [60, 2],
+      ] as const,
+    }));
+    const svg = svgOf('fleet & control', [{ title: 'logins a second', lines }]);
+    expect(svg.match(/<polyline/g)).toHaveLength(2);
+    expect(svg).toContain('fleet &amp; control');
+    expect(svg).toContain('other &lt;control>');
+  });
+});
