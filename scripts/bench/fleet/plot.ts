@@ -23,6 +23,7 @@ export function svgOf(title: string, charts: readonly Chart[]): string {
   );
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH + LEFT + 20} ${height}" font-family="sans-serif" font-size="12">`,
+    `<title>${escaped(title)}</title>`,
     '<rect width="100%" height="100%" fill="#fff"/>',
     `<text x="10" y="18" font-size="14" font-weight="bold">${escaped(title)}</text>`,
     ...body,

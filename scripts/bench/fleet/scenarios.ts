@@ -124,8 +124,11 @@ export async function run(scenario: Scenario, agents: number, isControl = false)
     const minutes = (platform.taken.get(number) ?? []).slice(from, lastMinute);
     return minutes.reduce((sum, one) => sum + (one ?? 0), 0) / (lastMinute - from);
   });
-  const stopping = Promise.all(fleet.map((agent) => agent.stop()));
-  await time.advance(2_000);
+  let isStopped = false;
+  const stopping = Promise.all(fleet.map((agent) => agent.stop())).then(() => {
+    isStopped = true;
+  });
+  while (!isStopped) await time.advance(1_000);
   await stopping;
   const endSecond = Math.floor(endMs / 1_000);
   const seconds = Array.from({ length: Math.floor(time.nowMs / 1_000) }, (_, at) => ({
