@@ -12,6 +12,8 @@ interface Manifest {
   name: string;
   license?: string;
   author?: string | { name: string };
+  dependencies?: object;
+  devDependencies?: object;
 }
 
 const stanzas: string[] = [];
@@ -62,12 +64,13 @@ function licenceOf(folder: string, { name, author }: Manifest): { file: string |
 
 /** What the page imports from others. */
 function bundled(): string[] {
-  const names = globSync('src/page/**/*.{ts,tsx}', { cwd: root }).flatMap((file) =>
-    [...readFileSync(join(root, file), 'utf8').matchAll(/from '((?:@[\w-]+\/)?[a-z][\w-]*)[^']*'/g)].map(
-      ([, name]) => name!,
-    ),
+  const { dependencies, devDependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as Manifest;
+  const sources = globSync('src/page/**/*.{ts,tsx}', { cwd: root }).map((file) =>
+    readFileSync(join(root, file), 'utf8'),
   );
-  return [...new Set(names)].sort();
+  return Object.keys({ ...dependencies, ...devDependencies })
+    .filter((name) => sources.some((source) => source.includes(`from '${name}'`) || source.includes(`from '${name}/`)))
+    .sort();
 }
 
 function stanza(files: string, holder: string, { license }: Pick<Manifest, 'license'>, text: string): string {
