@@ -118,10 +118,10 @@ async function leaderOf(agent: AgentProcess, manager: JetStreamManager): Promise
 }
 
 /**
- * The platform comes back, and with it what all agents have on disk: each value is there, and no more of them twice than the agents
- * counted. The platform was away all the while, so that no post was made twice.
+ * The platform comes back, and with it what all agents have on disk: each value is there, and no more of them twice than the consumer
+ * had given and not seen acknowledged. The platform was away all the while, so that no post was made twice. Gives how many came twice.
  */
-async function expectBounded(taking: readonly AgentProcess[]): Promise<void> {
+async function expectBounded(taking: readonly AgentProcess[]): Promise<number> {
   await sandbox.goOnline();
   const [first] = taking as [AgentProcess];
   await first.until(() => published.compare(sandbox).missing.length === 0, 'all of them', 120_000);
@@ -129,10 +129,15 @@ async function expectBounded(taking: readonly AgentProcess[]): Promise<void> {
     await agent.until(async () => (await agent.metric('tagferry_buffer_values')) === 0, 'the buffer is empty', 120_000);
   }
   expect(published.compare(sandbox)).toEqual(NOTHING_WRONG);
-  const counted = await Promise.all(taking.map((agent) => agent.metric('tagferry_source_redeliveries_taken_total')));
   const { received, stored: kept } = sandbox.values.counts(ASSET);
-  expect(received - kept).toBeLessThanOrEqual(counted.reduce((sum, one) => sum + one, 0));
   expect(received - kept).toBeLessThanOrEqual(WINDOW);
+  return received - kept;
+}
+
+/** What the server marked as given before, where an agent took it. */
+async function counted(agents: readonly AgentProcess[]): Promise<number> {
+  const each = agents.map((agent) => agent.metric('tagferry_source_redeliveries_taken_total'));
+  return (await Promise.all(each)).reduce((sum, one) => sum + one, 0);
 }
 
 describe('values of a stream of NATS', () => {
@@ -185,7 +190,7 @@ describe('values of a stream of NATS', () => {
     expect(await stored(joins)).toBeGreaterThan(0);
     // What it had acknowledged stands on its disk, and nowhere else.
     await killed.start();
-    await expectBounded([stays, joins, killed]);
+    expect(await expectBounded([stays, joins, killed])).toBeLessThanOrEqual(await counted([stays, joins, killed]));
   });
 
   it('outlive a node of three that is killed, and one that is cut off, while two agents take them', async () => {
@@ -213,6 +218,7 @@ describe('values of a stream of NATS', () => {
       else servers.signal(leader, 'SIGCONT');
     }
     await untilTaken(one, manager, 'gateways');
+    // Not by what is counted: a node that becomes the leader may not know of the last deliveries, and gives them as new.
     await expectBounded(pair);
   }, 180_000);
 
