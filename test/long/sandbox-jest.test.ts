@@ -8,7 +8,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 
 const ROOT = join(import.meta.dirname, '../..');
 
-/** Jest is 280 packages: they have a lock of their own, and are fetched for this test alone. */
+/** Jest is 190 packages: they have a lock of their own, and are fetched for this test alone. */
 let folder: string;
 beforeAll(() => {
   folder = mkdtempSync(join(tmpdir(), 'sandbox-jest-'));
