@@ -5,7 +5,7 @@ import { RecentLines } from '../../src/base/recent-lines.ts';
 import { History } from '../../src/ops/live/history.ts';
 import { historyFeed } from '../../src/ops/live/history-feed.ts';
 import type { Sight } from '../../src/ops/live/live-events.ts';
-import { LiveStream } from '../../src/ops/live/live-stream.ts';
+import { type Feed, frame, LiveStream } from '../../src/ops/live/live-stream.ts';
 import { logFeed } from '../../src/ops/live/log-feed.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
@@ -14,6 +14,8 @@ let history: History;
 let recent: RecentLines;
 let opened: string[];
 let ended: string[];
+/** Of a store that takes its time: what it tells stands from when it was asked. */
+let slowFeed: Feed;
 
 beforeEach(() => {
   clock = new ManualClock();
@@ -29,6 +31,7 @@ function makeStream(): LiveStream {
       opened.push(`${topic}${of ?? ''}`);
       if (topic === 'history') return historyFeed(history);
       if (topic === 'log') return logFeed(recent);
+      if (topic === 'held') return slowFeed;
       if (topic !== 'tag') return undefined;
       return { begin: () => [], next: () => [], end: () => ended.push(String(of)) };
     },
@@ -115,6 +118,57 @@ describe('who comes again', () => {
       const again = look(stream, 'history', { lastId });
       await settle();
       expect(again.events('history')).toMatchObject([{ whole: true }]);
+    }
+  });
+});
+
+describe('who joins others', () => {
+  const linesOf = (viewer: ReturnType<typeof look>) =>
+    viewer.events('log').flatMap(({ lines }) => lines!.map((line) => (line as unknown as { event: string }).event));
+
+  it('has each line once, and so have they, whenever one comes', async () => {
+    const stream = makeStream();
+    const first = look(stream, 'log');
+    await settle();
+    recent.add('{"event":"before"}');
+    const joins = look(stream, 'log');
+    recent.add('{"event":"meanwhile"}');
+    await settle();
+    recent.add('{"event":"after"}');
+    await clock.advance(1_000);
+    await settle();
+    expect(linesOf(first)).toEqual(['before', 'meanwhile', 'after']);
+    expect(linesOf(joins)).toEqual(['before', 'meanwhile', 'after']);
+  });
+
+  it('misses nothing that is new while its own beginning is put together, and is told of no second before it', async () => {
+    let stands = 0;
+    const answers: (() => void)[] = [];
+    const tell = () => {
+      const quarantine = [{ values: stands }];
+      return new Promise<string[]>((resolve) => {
+        answers.push(() => resolve([frame('held', { quarantine, isMore: false } as never)]));
+      });
+    };
+    slowFeed = { begin: tell, next: tell };
+    const answer = async () => {
+      for (const each of answers.splice(0)) each();
+      await settle();
+    };
+    const stream = makeStream();
+    const first = look(stream, 'held');
+    await answer();
+    const joins = look(stream, 'held');
+    stands = 1;
+    await clock.advance(1_000);
+    await settle();
+    expect(joins.id()).toBeUndefined();
+    await answer();
+    await clock.advance(1_000);
+    await answer();
+    for (const viewer of [first, joins]) {
+      expect(viewer.events('held').at(-1)).toMatchObject({ quarantine: [{ values: 1 }] });
+      expect(viewer.id()).toMatch(/held$/);
     }
   });
 });

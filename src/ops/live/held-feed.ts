@@ -12,9 +12,9 @@ export interface HeldFeedParts {
 
 const LINES = 200;
 
-/** What is in quarantine, with the platform's words; again when it is more or less. What is held stands in the status. */
+/** What is in quarantine, with the platform's words; again when it is another. What is held stands in the status. */
 export function heldFeed({ quarantined, show, nameOf }: HeldFeedParts): Feed {
-  let told = Number.NaN;
+  let told: string | undefined;
   const look = async () => {
     const rows = quarantined() === 0 ? [] : await show({ after: 0, limit: LINES + 1 });
     const quarantine = rows.slice(0, LINES).map(({ series, count, status, message, atMs, timeMs, value }) => ({
@@ -25,15 +25,15 @@ export function heldFeed({ quarantined, show, nameOf }: HeldFeedParts): Feed {
       refusedAtMs: atMs,
       first: timeMs.map((each, at) => ({ timeAtMs: each, value: value[at]! })),
     }));
-    return [frame('held', { quarantine, isMore: rows.length > LINES })];
+    return frame('held', { quarantine, isMore: rows.length > LINES });
   };
   return {
-    begin: look,
-    next() {
-      const now = quarantined();
+    begin: async () => [await look()],
+    async next() {
+      const now = await look();
       if (now === told) return [];
       told = now;
-      return look();
+      return [now];
     },
   };
 }

@@ -56,7 +56,8 @@ const FOR_ALL_SIGHT: ReadonlySet<Topic> = new Set<Topic>(['events', 'log']);
 
 interface Looked {
   feed: Feed;
-  isBusy: boolean;
+  /** Under way; one after the other for each subject. */
+  telling: Promise<unknown> | undefined;
 }
 
 export class LiveStream {
@@ -103,7 +104,7 @@ export class LiveStream {
     const viewer = new Viewer(response, subjects);
     this.#viewers.add(viewer);
     response.once('close', () => this.#leave(viewer));
-    viewer.write(frame('hello', { ...this.#options.hello(), boot: this.#boot, sight }));
+    void viewer.writeInTurn(frame('hello', { ...this.#options.hello(), boot: this.#boot, sight }));
     void this.#begin(viewer, seenBy(request.headers['last-event-id'], this.#boot));
     this.#tickLater();
   }
@@ -121,7 +122,7 @@ export class LiveStream {
     if (topic === undefined || (sight !== 'all' && FOR_ALL_SIGHT.has(topic))) return false;
     if (this.#looked.has(subject)) return true;
     const feed = this.#options.feed(topic, of);
-    if (feed) this.#looked.set(subject, { feed, isBusy: false });
+    if (feed) this.#looked.set(subject, { feed, telling: undefined });
     return feed !== undefined;
   }
 
@@ -137,11 +138,13 @@ export class LiveStream {
 
   async #begin(viewer: Viewer, seen: Seen | undefined): Promise<void> {
     for (const subject of viewer.subjects) {
+      const looked = this.#looked.get(subject);
+      while (looked?.telling) await looked.telling;
+      if (!looked || !this.#viewers.has(viewer)) continue;
       const from = seen?.subjects.has(subject) ? seen : undefined;
-      const frames = await this.#framesOf(subject, (feed) => feed.begin(from));
-      for (const each of frames) await viewer.writeInTurn(each);
-      viewer.begun.add(subject);
+      for (const each of await this.#tell(subject, looked, { viewer, from })) await viewer.writeInTurn(each);
     }
+    viewer.endBeginning();
     viewer.write(this.#tick(viewer.subjectsText));
   }
 
@@ -168,12 +171,29 @@ export class LiveStream {
   }
 
   async #sendSubject(subject: string, looked: Looked): Promise<void> {
+    const isLookedAt = [...this.#viewers].some((viewer) => viewer.begun.has(subject));
+    if (isLookedAt && !looked.telling) await this.#tell(subject, looked);
+  }
+
+  /**
+   * Tells what is new to those who look already. Who joins them gets its beginning, which this gives, from the same moment: nothing
+   * falls between the two, and nothing comes twice.
+   */
+  async #tell(
+    subject: string,
+    looked: Looked,
+    joining?: { viewer: Viewer; from: Seen | undefined },
+  ): Promise<readonly string[]> {
     const looking = [...this.#viewers].filter((viewer) => viewer.begun.has(subject));
-    if (looking.length === 0 || looked.isBusy) return;
-    looked.isBusy = true;
-    const frames = (await this.#framesOf(subject, (feed) => feed.next())).join('');
-    looked.isBusy = false;
-    for (const viewer of looking) viewer.write(frames);
+    const news = this.#framesOf(subject, (feed) => feed.next());
+    const beginning = joining && this.#framesOf(subject, (feed) => feed.begin(joining.from));
+    joining?.viewer.begun.add(subject);
+    const both = Promise.all([news, beginning ?? []]);
+    looked.telling = both;
+    const [some, whole] = await both;
+    looked.telling = undefined;
+    for (const viewer of looking) viewer.write(some.join(''));
+    return whole;
   }
 
   /** A subject that breaks is said and left out; the others go on. */

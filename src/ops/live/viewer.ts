@@ -12,8 +12,11 @@ export class Viewer {
   /** As the ids of the stream name them. */
   readonly subjectsText: string;
   readonly #response: ServerResponse;
-  /** Subjects whose beginning it has got: what is new is for it from then on. */
+  /** Subjects whose beginning was put together: what is new is for it from then on. */
   readonly begun = new Set<string>();
+  /** What is new while its beginning is still being written: it comes behind. */
+  #held: string[] | undefined = [];
+  #heldLength = 0;
 
   constructor(response: ServerResponse, subjects: ReadonlySet<string>) {
     this.#response = response;
@@ -22,21 +25,38 @@ export class Viewer {
   }
 
   write(frames: string): void {
+    if (!this.#held) {
+      this.#put(frames);
+      return;
+    }
+    this.#held.push(frames);
+    this.#heldLength += frames.length;
+    if (this.#heldLength > MAX_UNREAD_BYTES) this.#response.destroy();
+  }
+
+  #put(frames: string): void {
     const response = this.#response;
     if (response.writableEnded || response.destroyed || frames === '') return;
     response.write(frames);
     if (response.writableLength > MAX_UNREAD_BYTES) response.destroy();
   }
 
-  /** Resolves when there is room for more. */
+  /** Of its beginning. Resolves when there is room for more. */
   async writeInTurn(frames: string): Promise<void> {
-    this.write(frames);
+    this.#put(frames);
     const response = this.#response;
     if (response.writableLength < PAUSE_BYTES || response.destroyed) return;
     await new Promise<void>((resolve) => {
       response.once('drain', resolve);
       response.once('close', resolve);
     });
+  }
+
+  /** Its beginning is written, and what was new meanwhile follows. */
+  endBeginning(): void {
+    const held = this.#held ?? [];
+    this.#held = undefined;
+    this.#put(held.join(''));
   }
 
   end(): void {
