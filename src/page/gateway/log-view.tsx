@@ -11,9 +11,6 @@ const WORSE: Readonly<Record<string, readonly string[]>> = {
   'warn and worse': ['warn', 'error', 'fatal'],
   'error and worse': ['error', 'fatal'],
 };
-/** So many stand in the page at once. */
-const SHOWN = 300;
-
 /** The lines that the gateway keeps in memory, newest first, with what docs/logs.md says of each. */
 export function LogView({ model }: { model: Model }) {
   const [level, setLevel] = useState<(typeof LEVELS)[number]>('all');
@@ -41,11 +38,10 @@ export function LogView({ model }: { model: Model }) {
         <p>
           {counted(found.length, 'line')}
           {log && log.missed > 0 && `; ${log.missed} came and went unseen`}
-          {found.length > SHOWN && `, the newest ${SHOWN} of them here`}
         </p>
       </div>
       <ol class="log">
-        {found.slice(0, SHOWN).map((line) => (
+        {found.map((line) => (
           <Line key={line.number} model={model} line={line} />
         ))}
       </ol>
