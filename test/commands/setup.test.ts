@@ -181,6 +181,9 @@ describe('setup --answers', () => {
     const { settings, tags } = loadConfiguration({ directory: config, environment: {}, kinds: SOURCE_KINDS });
     expect(settings).toMatchObject({ postIntervalMs: 3000, clientSecret: SECRETS[0], technicalPassword: SECRETS[1] });
     expect(settings.opsToken).toBeDefined();
+    // The page's whole address, with a command in place of the token: what is printed may be read by others.
+    expect(output).toMatch(/echo "http:\/\/localhost:8472\/#token=\$\(cat \S+credentials\/ops_token\)"/);
+    expect(output).not.toContain(settings.opsToken);
     expect(tags.tags.get('PT-7')).toMatchObject({ asset: 882, instrumentation: 4712 });
     const files = ['agent.env', 'tags.yaml', 'credentials/client_secret', 'credentials/ops_token'];
     const read = () =>
