@@ -3,7 +3,7 @@ import { accessSync, constants, existsSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import type { Command } from 'commander';
 import { ConfigurationError, codeOf, TagferryError, UsageError } from '../base/errors.ts';
-import { configurationDirectory } from '../config/configuration.ts';
+import { configurationDirectory, readSettingsLeniently } from '../config/configuration.ts';
 import { KEY_NAMES, settingKey } from '../config/setting-keys.ts';
 import { clearDecommissionMark, decommissioned, decommissionedWords } from '../store/decommission-mark.ts';
 import { daemonPlace } from './control-client.ts';
@@ -198,12 +198,16 @@ async function write(
   await tellNextSteps(directory, say);
 }
 
-/** How a person gets at the token that was made. */
+/** How a person gets at the token that was made, and at the page, where there is one. */
 function tokenWords(directory: string, isEncrypted: boolean): string {
   const file = join(directory, 'credentials/ops_token');
   const sudo = isServiceFolder(directory) ? 'sudo ' : '';
   const command = isEncrypted ? `${sudo}systemd-creds decrypt --name=ops_token ${file}.cred -` : `${sudo}cat ${file}`;
-  return `The live page and /status want a token (OPS_TOKEN) from now on. It shows with:\n  ${command}
-and the page's whole address, to be opened on this machine or through ssh -L 8472:127.0.0.1:8472:
-  echo "http://localhost:8472/#token=$(${command})"`;
+  const words = `The live page and /status want a token (OPS_TOKEN) from now on. It shows with:\n  ${command}`;
+  const { opsListen, opsTlsCert } = readSettingsLeniently({ directory, environment: process.env }).settings;
+  if (!opsListen || !('port' in opsListen)) return words;
+  const { port } = opsListen;
+  return `${words}
+and the page's whole address, to be opened on this machine or through ssh -L ${port}:127.0.0.1:${port}:
+  echo "${opsTlsCert ? 'https' : 'http'}://localhost:${port}/#token=$(${command})"`;
 }

@@ -174,7 +174,7 @@ describe('setup --answers', () => {
   const TAG = ['FIRST_TAG=PT-7', 'FIRST_TAG_ASSET=882', 'FIRST_TAG_INSTRUMENTATION=4712', 'FIRST_TAG_UNIT=bar'];
 
   it('asks nothing, takes any key of agent.env, secrets from standard input, and changes nothing the second time', async () => {
-    const lines = [...PUBLIC(), ...FROM_INPUT, 'POST_INTERVAL=3s', ...TAG];
+    const lines = [...PUBLIC(), ...FROM_INPUT, 'POST_INTERVAL=3s', 'OPS_LISTEN=:9472', ...TAG];
     const { status, output } = await withAnswers(lines, SECRETS);
     expect(`${status} ${output}`).toMatch(/^0 /);
     for (const secret of SECRETS) expect(output).not.toContain(secret);
@@ -182,7 +182,7 @@ describe('setup --answers', () => {
     expect(settings).toMatchObject({ postIntervalMs: 3000, clientSecret: SECRETS[0], technicalPassword: SECRETS[1] });
     expect(settings.opsToken).toBeDefined();
     // The page's whole address, with a command in place of the token: what is printed may be read by others.
-    expect(output).toMatch(/echo "http:\/\/localhost:8472\/#token=\$\(cat \S+credentials\/ops_token\)"/);
+    expect(output).toMatch(/echo "http:\/\/localhost:9472\/#token=\$\(cat \S+credentials\/ops_token\)"/);
     expect(output).not.toContain(settings.opsToken);
     expect(tags.tags.get('PT-7')).toMatchObject({ asset: 882, instrumentation: 4712 });
     const files = ['agent.env', 'tags.yaml', 'credentials/client_secret', 'credentials/ops_token'];
