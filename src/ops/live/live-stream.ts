@@ -11,6 +11,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
+import { eventFrame } from '../../base/inbound/event-stream.ts';
 import type { Logger } from '../../base/logger.ts';
 import { Repeats } from '../../base/repeats.ts';
 import { type Hello, type LiveEventName, type LiveEvents, type Sight, TOPICS, type Topic } from './live-events.ts';
@@ -219,9 +220,8 @@ export class LiveStream {
   }
 }
 
-/** One event as it goes over the wire. JSON has no line feeds of its own. */
 export function frame<Name extends LiveEventName>(name: Name, data: LiveEvents[Name]): string {
-  return `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
+  return eventFrame(name, data);
 }
 
 interface Seen extends Position {

@@ -1,7 +1,6 @@
 import type { ServerResponse } from 'node:http';
+import { MAX_UNREAD_BYTES, writeFrames } from '../../base/inbound/event-stream.ts';
 
-/** Who does not read so much meanwhile is ended, and comes again where it stopped. */
-const MAX_UNREAD_BYTES = 4 * 1024 * 1024;
 /** A beginning that is long waits for its reader beyond this. */
 const PAUSE_BYTES = 256 * 1024;
 
@@ -26,7 +25,7 @@ export class Viewer {
 
   write(frames: string): void {
     if (!this.#held) {
-      this.#put(frames);
+      writeFrames(this.#response, frames);
       return;
     }
     this.#held.push(frames);
@@ -34,16 +33,9 @@ export class Viewer {
     if (this.#heldLength > MAX_UNREAD_BYTES) this.#response.destroy();
   }
 
-  #put(frames: string): void {
-    const response = this.#response;
-    if (response.writableEnded || response.destroyed || frames === '') return;
-    response.write(frames);
-    if (response.writableLength > MAX_UNREAD_BYTES) response.destroy();
-  }
-
   /** Of its beginning. Resolves when there is room for more. */
   async writeInTurn(frames: string): Promise<void> {
-    this.#put(frames);
+    writeFrames(this.#response, frames);
     const response = this.#response;
     if (response.writableLength < PAUSE_BYTES || response.destroyed) return;
     await new Promise<void>((resolve) => {
@@ -56,7 +48,7 @@ export class Viewer {
   endBeginning(): void {
     const held = this.#held ?? [];
     this.#held = undefined;
-    this.#put(held.join(''));
+    writeFrames(this.#response, held.join(''));
   }
 
   end(): void {

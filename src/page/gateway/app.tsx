@@ -1,6 +1,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import { durationText } from '../../base/amounts.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
+import { pageMs } from '../stream/clock.ts';
 import { DoctorView } from './doctor-view.tsx';
 import { EventsView } from './events-view.tsx';
 import { FlowPicture } from './flow-picture.tsx';
@@ -106,7 +107,7 @@ function LostBanner({ model: { link, now } }: { model: Model }) {
     <div role="alert">
       {lost && (
         <p class="lost">
-          The gateway does not answer, since {durationText((performance.now() - lost.sinceMs) / 1000)} ({lost.why}).
+          The gateway does not answer, since {durationText((pageMs() - lost.sinceMs) / 1000)} ({lost.why}).
           {now && ' What stands here is what it said last.'} It is looked for again and again.
         </p>
       )}

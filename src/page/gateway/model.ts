@@ -4,6 +4,8 @@
  */
 import type { Hello, LiveEvents } from '../../ops/live/live-events.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
+import { Changes } from '../stream/changes.ts';
+import { pageMs } from '../stream/clock.ts';
 import { type LinkState, LiveLink } from '../stream/live-link.ts';
 import { timeIn } from './gateway-time.ts';
 import { KnownEvents } from './known-events.ts';
@@ -28,8 +30,7 @@ export class Model {
   #subjects: readonly string[] = ALWAYS;
   /** The gateway's clocks at a moment of this page's own: this machine's clock may say what it likes. */
   #heard: { atMs: number; monotonicMs: number; pageMs: number } | undefined;
-  readonly #listeners = new Set<() => void>();
-  #isDue = false;
+  readonly #changes = new Changes();
 
   constructor(token: string | undefined) {
     this.#token = token;
@@ -37,7 +38,7 @@ export class Model {
       address: () => `live/stream?of=${this.#subjects.join(',')}`,
       token: () => this.#token,
       received: (name, data) => this.#received(name, data),
-      changed: () => this.#changed(),
+      changed: () => this.#changes.tell(),
     });
   }
 
@@ -66,7 +67,7 @@ export class Model {
     this.#token = token;
     this.#link.state = { kind: 'connecting' };
     this.#link.start();
-    this.#changed();
+    this.#changes.tell();
   }
 
   get hasToken(): boolean {
@@ -81,7 +82,7 @@ export class Model {
 
   /** The gateway's wall clock now; `undefined` before it spoke. */
   get gatewayMs(): number | undefined {
-    return this.#heard && this.#heard.atMs + performance.now() - this.#heard.pageMs;
+    return this.#heard && this.#heard.atMs + pageMs() - this.#heard.pageMs;
   }
 
   /** The wall clock of a monotonic time, by what both are now. */
@@ -93,8 +94,7 @@ export class Model {
 
   /** Calls after something is new, once for all that came together; returns what ends it. */
   listen(listener: () => void): () => void {
-    this.#listeners.add(listener);
-    return () => this.#listeners.delete(listener);
+    return this.#changes.listen(listener);
   }
 
   readonly #take: { [Name in keyof LiveEvents]: (data: LiveEvents[Name]) => void } = {
@@ -102,7 +102,7 @@ export class Model {
       this.hello = hello;
     },
     tick: (tick) => {
-      this.#heard = { ...tick, pageMs: performance.now() };
+      this.#heard = { ...tick, pageMs: pageMs() };
     },
     now: (now) => {
       this.now = now;
@@ -127,15 +127,6 @@ export class Model {
   #received<Name extends keyof LiveEvents>(name: Name, data: LiveEvents[Name]): void {
     // One that this page does not know comes from a newer gateway.
     this.#take[name]?.(data);
-    this.#changed();
-  }
-
-  #changed(): void {
-    if (this.#isDue) return;
-    this.#isDue = true;
-    window.setTimeout(() => {
-      this.#isDue = false;
-      for (const listener of this.#listeners) listener();
-    }, 0);
+    this.#changes.tell();
   }
 }

@@ -1,6 +1,7 @@
 import { useMemo, useState } from 'preact/hooks';
 import { counted, durationText } from '../../base/amounts.ts';
 import { TAG_STATES } from '../../ops/live/live-events.ts';
+import { Select } from '../parts/choice.tsx';
 import { LongList } from '../parts/long-list.tsx';
 import { Shape, type ShapeName } from '../parts/shape.tsx';
 import { SmallLine } from '../parts/small-line.tsx';
@@ -91,29 +92,4 @@ function ordered(tags: KnownTag[], order: (typeof ORDERS)[number]): KnownTag[] {
   if (order === 'worst first') return tags.sort((one, other) => weight(other) - weight(one) || one.row - other.row);
   const age = (tag: KnownTag) => tag.takenMonotonicMs ?? Number.NEGATIVE_INFINITY;
   return order === 'oldest first' ? tags.sort((one, other) => age(one) - age(other) || one.row - other.row) : tags;
-}
-
-function Select<Option extends string>({
-  label,
-  options,
-  chosen,
-  choose,
-}: {
-  label: string;
-  options: readonly Option[];
-  chosen: Option;
-  choose(option: Option): void;
-}) {
-  return (
-    <label>
-      {label}{' '}
-      <select value={chosen} onChange={(event) => choose(event.currentTarget.value as Option)}>
-        {options.map((option) => (
-          <option key={option} value={option}>
-            {option}
-          </option>
-        ))}
-      </select>
-    </label>
-  );
 }

@@ -1,15 +1,12 @@
-/** One of a few, all of them seen at once. */
-export function Choice<Option extends string>({
-  label,
-  options,
-  chosen,
-  choose,
-}: {
+interface ChoiceProps<Option extends string> {
   label: string;
   options: readonly Option[];
   chosen: Option;
   choose(option: Option): void;
-}) {
+}
+
+/** One of a few, all of them seen at once. */
+export function Choice<Option extends string>({ label, options, chosen, choose }: ChoiceProps<Option>) {
   return (
     <fieldset class="choice">
       <legend class="unseen">{label}</legend>
@@ -19,5 +16,21 @@ export function Choice<Option extends string>({
         </button>
       ))}
     </fieldset>
+  );
+}
+
+/** One of several, in a list that opens. */
+export function Select<Option extends string>({ label, options, chosen, choose }: ChoiceProps<Option>) {
+  return (
+    <label>
+      {label}{' '}
+      <select value={chosen} onChange={(event) => choose(event.currentTarget.value as Option)}>
+        {options.map((option) => (
+          <option key={option} value={option}>
+            {option}
+          </option>
+        ))}
+      </select>
+    </label>
   );
 }

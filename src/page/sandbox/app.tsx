@@ -1,5 +1,6 @@
 import { useEffect, useReducer } from 'preact/hooks';
 import { durationText } from '../../base/amounts.ts';
+import { pageMs } from '../stream/clock.ts';
 import { FaultButtons } from './fault-buttons.tsx';
 import { Happenings } from './happenings.tsx';
 import type { Model } from './model.ts';
@@ -34,8 +35,8 @@ export function App({ model }: { model: Model }) {
       <div role="alert">
         {link.kind === 'lost' && (
           <p class="lost">
-            The sandbox does not answer, since {durationText((performance.now() - link.sinceMs) / 1000)}. It is looked
-            for again and again.
+            The sandbox does not answer, since {durationText((pageMs() - link.sinceMs) / 1000)}. It is looked for again
+            and again.
           </p>
         )}
         {refusal !== undefined && <p class="lost">Not done: {refusal}</p>}

@@ -3,6 +3,7 @@
  * the stream tells it. Everything stands in this tab's memory, bounded.
  */
 import type { ChartFrame, Plant, SandboxEvents, SeriesLine } from '../../sandbox/live/sandbox-events.ts';
+import { Changes } from '../stream/changes.ts';
 import { type LinkState, LiveLink } from '../stream/live-link.ts';
 
 /** Something that happened: a request, or a sentence about what was done behind the scenes. */
@@ -36,8 +37,7 @@ export class Model {
   refusal: string | undefined;
   #boot: string | undefined;
   readonly #link: LiveLink<SandboxEvents>;
-  readonly #listeners = new Set<() => void>();
-  #isDue = false;
+  readonly #changes = new Changes();
 
   constructor() {
     this.#link = new LiveLink<SandboxEvents>({
@@ -47,7 +47,7 @@ export class Model {
           : 'live',
       token: () => undefined,
       received: (name, data) => this.#received(name, data),
-      changed: () => this.#changed(),
+      changed: () => this.#changes.tell(),
     });
   }
 
@@ -60,8 +60,7 @@ export class Model {
   }
 
   listen(listener: () => void): () => void {
-    this.#listeners.add(listener);
-    return () => this.#listeners.delete(listener);
+    return this.#changes.listen(listener);
   }
 
   choose(asset: number, key = this.keysOf(asset)[0] ?? ''): void {
@@ -70,7 +69,7 @@ export class Model {
     this.chart = undefined;
     this.points = new Map();
     this.#link.start();
-    this.#changed();
+    this.#changes.tell();
   }
 
   /** Keys that have values, of an asset. */
@@ -85,7 +84,7 @@ export class Model {
   /** Asks the sandbox to do something; gives whether it did. */
   async act(method: 'POST' | 'DELETE', path: string, body?: unknown): Promise<boolean> {
     this.refusal = await ask(method, path, body).catch(String);
-    this.#changed();
+    this.#changes.tell();
     return this.refusal === undefined;
   }
 
@@ -154,16 +153,7 @@ export class Model {
   #received<Name extends keyof SandboxEvents>(name: Name, data: SandboxEvents[Name]): void {
     // One that this page does not know comes from a newer sandbox.
     this.#take[name]?.(data);
-    this.#changed();
-  }
-
-  #changed(): void {
-    if (this.#isDue) return;
-    this.#isDue = true;
-    window.setTimeout(() => {
-      this.#isDue = false;
-      for (const listener of this.#listeners) listener();
-    }, 0);
+    this.#changes.tell();
   }
 }
 

@@ -7,12 +7,13 @@
  * With each new beginning it says up to where it had come, so nothing is missed and nothing sent twice. A line on which nothing comes
  * for some seconds is dead, whatever the browser says: the stream speaks each second.
  */
+import { pageMs } from './clock.ts';
 import { readEvents } from './read-events.ts';
 
 export type LinkState =
   | { kind: 'connecting' }
   | { kind: 'open' }
-  /** `sinceMs`: of `performance.now()`. */
+  /** `sinceMs`: of `pageMs`. */
   | { kind: 'lost'; sinceMs: number; why: string }
   | { kind: 'refused'; status: number; error: string; hint: string };
 
@@ -55,7 +56,7 @@ export class LiveLink<Events> {
         (error: unknown) => String(error instanceof Error ? error.message : error),
       );
       if (signal.aborted || this.state.kind === 'refused') return;
-      if (this.state.kind !== 'lost') this.#enter({ kind: 'lost', sinceMs: performance.now(), why });
+      if (this.state.kind !== 'lost') this.#enter({ kind: 'lost', sinceMs: pageMs(), why });
       const waitMs = Math.min(MAX_WAIT_MS, FIRST_WAIT_MS * 2 ** this.#failures++);
       await new Promise((resolve) => window.setTimeout(resolve, waitMs));
     }

@@ -4,6 +4,7 @@
  * together. An id says up to which request and which sentence a viewer has got it.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { eventFrame, writeFrames } from '../../base/inbound/event-stream.ts';
 import type { Stage } from '../admin/stage.ts';
 import type { PostedSeries } from '../values/values-body.ts';
 import type { SandboxEvents } from './sandbox-events.ts';
@@ -34,8 +35,6 @@ const STATES = {
 const TICK_MS = 1_000;
 const SOON_MS = 100;
 const MAX_VIEWERS = 20;
-/** Who does not read so much meanwhile is ended, and comes again. */
-const MAX_UNREAD_BYTES = 4 * 1024 * 1024;
 const MAX_REQUESTS = 200;
 const MAX_SENTENCES = 100;
 const MAX_POINTS = 3_000;
@@ -116,7 +115,7 @@ export class LiveStream {
     const newRequests = requests.filter(({ id }) => id > seen.request);
     const newSentences = this.#happened.filter(({ id }) => id > seen.sentence);
     frames.push(frame('requests', newRequests), frame('happened', newSentences));
-    write(viewer, `${frames.join('')}${this.#chartFrame(viewer)}${this.#tick()}`);
+    writeFrames(viewer.response, `${frames.join('')}${this.#chartFrame(viewer)}${this.#tick()}`);
   }
 
   #listen(): void {
@@ -191,7 +190,7 @@ export class LiveStream {
     this.#sentHappened = this.#lastHappened;
     const text = frames.join('');
     const tick = this.#tick();
-    for (const viewer of this.#viewers) write(viewer, `${text}${this.#ownFrames(viewer)}${tick}`);
+    for (const viewer of this.#viewers) writeFrames(viewer.response, `${text}${this.#ownFrames(viewer)}${tick}`);
   }
 
   #stateFrames(): [name: string, text: string][] {
@@ -229,15 +228,8 @@ export class LiveStream {
   }
 }
 
-function write({ response }: Viewer, frames: string): void {
-  if (response.writableEnded || response.destroyed) return;
-  response.write(frames);
-  if (response.writableLength > MAX_UNREAD_BYTES) response.destroy();
-}
-
-/** One event as it goes over the wire. JSON has no line feeds of its own. */
 function frame<Name extends keyof SandboxEvents>(name: Name, data: SandboxEvents[Name]): string {
-  return `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
+  return eventFrame(name, data);
 }
 
 interface Seen {
