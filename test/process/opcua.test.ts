@@ -174,6 +174,27 @@ describe('a server of OPC UA as a source', { timeout: 120_000 }, () => {
     expect(await agent.end('SIGTERM')).toBe(0);
   });
 
+  it('says of a server that hangs that it does not answer, and misses nothing once it goes on', async () => {
+    trust();
+    configure('security: Basic256Sha256', [COUNT]);
+    await agent.start();
+    await agent.until(() => stored('count').length > 0, 'what is there at first');
+    const { said } = counting();
+    server.tell({ count: 1_000_000 });
+    await agent.until(() => said().length >= 3 && hasAll(said().slice(0, 3)), 'it counts');
+    server.signal('SIGSTOP');
+    await agent.until(async () => !(await report()).connected, 'it is missed', 90_000);
+    expect((await report()).problem).not.toBe(null);
+    server.signal('SIGCONT');
+    await agent.until(async () => (await report()).connected === true, 'it is back', 90_000);
+    const from = said().length;
+    await agent.until(() => said().length >= from + 3 && hasAll(said().slice(from, from + 3)), 'it counts on');
+    server.tell({ count: 0 });
+    await agent.until(() => hasAll(said()), 'all that was said has arrived');
+    expect(compare(said())).toEqual(NOTHING_WRONG);
+    expect(await agent.end('SIGTERM')).toBe(0);
+  }, 240_000);
+
   it('refuses a server that shows another certificate in mid-stream until somebody trusts it', async () => {
     configure('security: Aes256Sha256RsaPss, username: reader, password_file: opcua-password', [COUNT]);
     writeFileSync(join(agent.config, 'opcua-password'), 'swordfish\n', { mode: 0o600 });

@@ -50,6 +50,11 @@ export class OpcuaServer {
     this.#child?.stdin?.write(`${JSON.stringify(line)}\n`);
   }
 
+  /** SIGSTOP: it answers nothing, and its connections stay. */
+  signal(signal: NodeJS.Signals): void {
+    this.#child?.kill(signal);
+  }
+
   async kill(): Promise<void> {
     const child = this.#child;
     this.#child = undefined;
