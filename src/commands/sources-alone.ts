@@ -8,6 +8,7 @@ import { type Point, pointsOf } from '../sources/points.ts';
 import type { ScanStep, TestedValue } from '../sources/source-kind.ts';
 import { type TestedReport, testedReport } from '../sources/source-test.ts';
 import { daemonPlace } from './control-client.ts';
+import { namedSource } from './named-source.ts';
 import { giveToOwner } from './state-owner.ts';
 
 /** Opens what tags.yaml reads from in this process, reads every value once, and closes it. */
@@ -19,9 +20,7 @@ export async function testAlone(
 ): Promise<TestedReport[]> {
   const directory = configurationDirectory(config, environment);
   const tags = readTagsLeniently({ directory, environment, kinds: SOURCE_KINDS });
-  for (const name of names) {
-    if (!tags.sources.has(name)) throw new UsageError(`tags.yaml has no source "${name}"`);
-  }
+  for (const name of names) namedSource(tags.sources, name);
   let series = 0;
   const opener = { seriesOf: () => ++series };
   const reports: TestedReport[] = [];
@@ -46,8 +45,7 @@ export async function* scanAlone(
   waitMs: number,
 ): AsyncGenerator<ScanStep> {
   const directory = configurationDirectory(config, environment);
-  const source = readTagsLeniently({ directory, environment, kinds: SOURCE_KINDS }).sources.get(name);
-  if (source === undefined) throw new UsageError(`tags.yaml has no source "${name}"`);
+  const source = namedSource(readTagsLeniently({ directory, environment, kinds: SOURCE_KINDS }).sources, name);
   const kind = SOURCE_KINDS.find((one) => one.kind === source.kind)!;
   if (kind.scan === undefined) throw new UsageError(`a ${source.kind} source cannot be scanned`);
   const { signal } = new AbortController();

@@ -10,6 +10,7 @@ import { SOURCE_KINDS } from '../sources/kinds.ts';
 import type { FirstContact } from '../sources/source-kind.ts';
 import { confirm } from './asking.ts';
 import { daemonPlace } from './control-client.ts';
+import { namedSource } from './named-source.ts';
 import { giveToOwner } from './state-owner.ts';
 
 export interface TrustFlags {
@@ -63,8 +64,7 @@ export async function trustSource(
 
 async function meet(config: string | undefined, environment: NodeJS.ProcessEnv, name: string): Promise<FirstContact> {
   const directory = configurationDirectory(config, environment);
-  const source = readTagsLeniently({ directory, environment, kinds: SOURCE_KINDS }).sources.get(name);
-  if (source === undefined) throw new UsageError(`tags.yaml has no source "${name}"`);
+  const source = namedSource(readTagsLeniently({ directory, environment, kinds: SOURCE_KINDS }).sources, name);
   const kind = SOURCE_KINDS.find((one) => one.kind === source.kind)!;
   if (kind.meet === undefined) throw new UsageError(`a ${source.kind} source has no certificates to trust`);
   const { stateDir } = daemonPlace(config, environment);
