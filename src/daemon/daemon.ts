@@ -144,13 +144,14 @@ export class Daemon {
     await this.#startSession();
     await agent.start(this.#stopping.signal);
     await firstLoginTried(session, clock);
+    // With it the program is whole: what comes can be served though no file may be opened any more.
+    if (configuration.settings.opsListen) await this.#metrics.registry();
     if (this.#stopped) return;
     agent.isReady = true;
     log.info({ event: 'agent.ready', version, state: agent.state(), pid: process.pid }, 'tagferry is ready');
     await this.#service.ready(agent.statusLine());
     this.#service.startWatchdog(() => agent.isAlive());
     this.#keepStatus(agent);
-    if (configuration.settings.opsListen) await this.#metrics.registry();
   }
 
   /** `undefined` where the agent was stopped before they were open. */

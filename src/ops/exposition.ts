@@ -1,6 +1,5 @@
 /**
- * What `/metrics` answers, by prom-client. The daemon loads it once it is ready: nobody scrapes an agent that starts, and
- * it is a tenth of what a start loads.
+ * What `/metrics` answers, by prom-client. The daemon loads it last, where operators are served: it is a tenth of what a start loads.
  */
 import { Counter, Gauge, Registry } from 'prom-client';
 import type { SourceReport } from '../sources/source-report.ts';

@@ -107,7 +107,7 @@ export type TestedValue = { point: Point } & (
 /** One source of tags.yaml at work. */
 export interface RunningSource {
   start(): void;
-  /** Resolves when what was taken is on disk or refused. `gone`: tags.yaml no longer names it; else it is to come again. */
+  /** Nothing is taken any more; what was is the gate's, which alone waits for the disk. `gone`: tags.yaml no longer names it. */
   stop(gone?: boolean): Promise<void>;
   state(): SourceState;
   /** Reads every configured value once over what is connected already. Left out: what comes in is listened to. */

@@ -1,13 +1,13 @@
 /**
- * A hostile day in half a minute: every way in, every fault, one judge. `PROVE_SEED=7 vitest run test/prove/day.test.ts` repeats one;
- * `scripts/prove` lives longer ones.
+ * A hostile day in half a minute: every way in, every fault, one judge. Always the same one, so that a tree is judged by what it is;
+ * `PROVE_SEED=7 vitest run test/prove/day.test.ts` lives another, `scripts/prove` as many as one likes.
  */
 import { expect, it } from 'vitest';
 import { liveDay } from './day.ts';
 import { FAULTS } from './faults.ts';
 import { mixed, scheduleText } from './schedule.ts';
 
-const SEED = Number(process.env.PROVE_SEED ?? 1 + (Date.now() % 1_000_000));
+const SEED = Number(process.env.PROVE_SEED ?? 348_614);
 const LENGTH_MS = 22_000;
 
 it(`what was acknowledged is delivered, whatever comes, seed ${SEED}`, { timeout: 300_000 }, async () => {

@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest';
 import { pullPlug } from './plug.ts';
 
-const SEED = Number(process.env.PROVE_SEED ?? 1 + (Date.now() % 1_000_000));
+const SEED = Number(process.env.PROVE_SEED ?? 1);
 
 it(`a pulled plug loses nothing that was acknowledged, seed ${SEED}`, { timeout: 240_000 }, async () => {
   const { values, events, allowedRepeats } = await pullPlug({ seed: SEED, cuts: 3 });

@@ -75,7 +75,6 @@ export class MqttSource implements RunningSource {
     if (isGone) for (const leave of this.#leave.splice(0)) leave();
     gate.note(...this.#forgotten(), ...this.#kept.rest());
     gate.hurry();
-    await gate.settled().catch(() => {});
   }
 
   state(): SourceState {

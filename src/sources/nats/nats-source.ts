@@ -84,7 +84,6 @@ export class NatsSource implements RunningSource {
     if (this.#pull) this.#broker.drop(this.#pull);
     gate.note(...this.#kept.forget(this.#taken.takeForgotten()));
     gate.hurry();
-    await gate.settled().catch(() => {});
   }
 
   state(): SourceState {

@@ -97,7 +97,6 @@ export class OpcuaSource implements RunningSource {
     }
     await this.#program?.stop();
     gate.hurry();
-    await gate.settled().catch(() => {});
   }
 
   /** Other tags of the same nodes: the subscription goes on. */

@@ -75,7 +75,6 @@ export class SparkplugSource implements RunningSource {
     this.#cancelLook();
     if (isGone) for (const leave of this.#leave.splice(0)) leave();
     this.#context.gate.hurry();
-    await this.#context.gate.settled().catch(() => {});
   }
 
   state(): SourceState {
