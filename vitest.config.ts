@@ -14,8 +14,8 @@ export default defineConfig({
     testTimeout: 60_000,
     hookTimeout: 60_000,
     // Where nobody watches, what fails is asked once more and counted as retried: daemons in real time on shared machines
-    // meet pauses that say nothing about the code. At a desk the first failure counts, and in what takes long.
-    retry: process.env.CI && !process.env.ALL ? 1 : 0,
+    // meet pauses that say nothing about the code. At a desk the first failure counts.
+    retry: process.env.CI ? 1 : 0,
     // Before the summary, which stays the last thing of a run.
     reporters: ['./test/retried-reporter.ts', 'default'],
     pool: 'forks',
