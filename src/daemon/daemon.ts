@@ -101,7 +101,7 @@ export class Daemon {
 
   /** What was made before is closed, though its disk fails. */
   async #renewBuffer(): Promise<Pick<ClosedBuffer, 'open'>> {
-    await stopSteps(this.#options.log)('buffer', this.#stores.stop());
+    await stopSteps(this.#options.log, this.#options.clock)('buffer', this.#stores.stop());
     collectGarbage();
     const closed = this.#makeBuffer();
     this.#stores = closed;
@@ -217,11 +217,11 @@ export class Daemon {
     const { clock, log } = this.#options;
     const startMs = clock.monotonicMs();
     const leftMs = () => Math.max(0, STOP_BUDGET_MS - REVOKE_BUDGET_MS - (clock.monotonicMs() - startMs));
-    const step = stopSteps(log);
+    const step = stopSteps(log, clock);
     this.#cancelStatus();
     log.info({ event: 'agent.stopping' }, 'tagferry stops');
     void this.#service.stopping();
-    await step('waiting', this.#waiting.stop());
+    await step('waiting', this.#waiting.stop(), leftMs());
     await this.#running?.stopFlows(step, leftMs);
     await step('session', this.#platform.stop(Math.max(REVOKE_BUDGET_MS, leftMs())));
     this.#stopping.abort(new Error('the agent stops'));

@@ -34,6 +34,7 @@ import { operatorRoutes } from './operator-routes.ts';
 import { uplinkPace } from './pace.ts';
 import type { PlatformFlow } from './platform-flow.ts';
 import { SourcesFlow } from './sources-flow.ts';
+import type { StopStep } from './stop-steps.ts';
 import { eventNowMs } from './trusted-time.ts';
 import { makeUplink } from './uplink-making.ts';
 
@@ -61,10 +62,10 @@ export interface RunningAgentOptions {
   onDecommissioned(): void;
 }
 
-type StopStep = (name: string, work: Promise<unknown> | undefined) => Promise<void>;
-
 /** A store that has answered nothing for so long is stuck, not slow. */
 const STORE_PATIENCE_MS = 120_000;
+/** What a part has at a stop to close what it breaks off. */
+const BREAK_OFF_MS = 5_000;
 
 export class RunningAgent {
   readonly #options: RunningAgentOptions;
@@ -238,14 +239,19 @@ export class RunningAgent {
 
   /** Nothing more is taken in; what was is committed, posts under way and reactions that run may end. */
   async stopFlows(step: StopStep, leftMs: () => number): Promise<void> {
-    await step('sources', this.#sources.stop());
-    await Promise.all([step('uplink', this.#uplink.stop(leftMs())), step('events', this.#events.stop(leftMs()))]);
+    await step('sources', this.#sources.stop(), leftMs());
+    const budgetMs = leftMs();
+    const withinMs = budgetMs + BREAK_OFF_MS;
+    await Promise.all([
+      step('uplink', this.#uplink.stop(budgetMs), withinMs),
+      step('events', this.#events.stop(budgetMs), withinMs),
+    ]);
   }
 
   async stopOperations(step: StopStep): Promise<void> {
     this.#live.sampler.stop();
-    await step('control', this.#control?.stop());
-    await step('ops', this.#ops?.stop());
+    await step('control', this.#control?.stop(), BREAK_OFF_MS);
+    await step('ops', this.#ops?.stop(), BREAK_OFF_MS);
   }
 
   status() {
