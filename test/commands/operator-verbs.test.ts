@@ -48,7 +48,7 @@ beforeAll(async () => {
     },
   });
   await agent.start();
-  await agent.until(() => sandbox.webhooks().length === 1, 'the webhook is registered');
+  await agent.registered();
 });
 afterAll(async () => {
   await agent?.dispose();

@@ -111,7 +111,7 @@ describe('the page of a gateway', () => {
   });
 
   it('shows an event, what its reaction did, and how its output ended, as text', async () => {
-    await agent.until(() => agent.logged('webhook.created').length > 0, 'the webhook is registered');
+    await agent.registered();
     sandbox.setThreshold({ instrumentation: 4711, type: 'high', value: 50, key: 'flow', unit: 'one' });
     await push(10);
     await push(99);

@@ -40,7 +40,7 @@ beforeAll(async () => {
   const files = ['-keyout', join(agent.config, 'ops.key'), '-out', join(agent.config, 'ops.pem')];
   execFileSync('openssl', ['req', '-x509', ...curve, ...files], { stdio: 'ignore' });
   [browser] = await Promise.all([openBrowser(), agent.start()]);
-  await agent.until(() => agent.logged('webhook.created').length > 0, 'the webhook is registered');
+  await agent.registered();
   const context = await browser.newContext({ ignoreHTTPSErrors: true });
   ({ page } = await openPage(context, `https://localhost:${port}/#token=${TOKEN}`));
 });

@@ -197,6 +197,14 @@ export class AgentProcess {
     return lines.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' ') + 1)), 0);
   }
 
+  /**
+   * Waits until the daemon has its webhook and the secret of it. The platform has the webhook a while before: what it delivers in
+   * between is answered 503, and what is asked of the daemon about its webhook finds none.
+   */
+  async registered(patienceMs?: number): Promise<void> {
+    await this.until(() => this.logged('webhook.created').length > 0, 'the webhook is registered', patienceMs);
+  }
+
   /** Waits for a condition; says what it waited for, and what the daemon printed, when it never comes. */
   async until(condition: () => boolean | Promise<boolean>, what: string, patienceMs = 45_000): Promise<void> {
     const end = performance.now() + patienceMs;

@@ -29,14 +29,13 @@ afterEach(async () => {
 const decommission = (...flags: string[]) => runVerb(['decommission', '--config', agent.config, ...flags]);
 const isMarked = () => existsSync(join(agent.state, 'decommissioned.json'));
 const push = async () => (await agent.push([{ tag: 'FT-101', key: 'flow', value: 1 }])).status;
-const registered = () => agent.until(() => sandbox.webhooks().length === 1, 'the webhook is registered');
 const delivered = () => sandbox.values.counts(881).stored;
 const goAway = () => sandbox.faults.add({ method: 'POST', path: '/v1/assets/*', status: 503 });
 
 describe('tagferry decommission on a running daemon', () => {
   it('drains, deletes the webhook, revokes, marks the folder and ends the daemon with 78; run ends with 78 until setup', async () => {
     await agent.start();
-    await registered();
+    await agent.registered();
     for (let i = 0; i < 5; i++) expect(await push()).toBe(204);
     const { status, stdout, stderr } = await decommission('--yes');
     expect(`${status} ${stderr}`).toMatch(/^0 /);
@@ -62,7 +61,7 @@ describe('tagferry decommission on a running daemon', () => {
 
   it('leaves everything as it was where values are left after the timeout, and takes values in again', async () => {
     await agent.start();
-    await registered();
+    await agent.registered();
     const fault = goAway();
     expect(await push()).toBe(204);
     const { status, stdout, stderr } = await decommission('--yes', '--timeout', '300ms');
@@ -83,7 +82,7 @@ describe('tagferry decommission on a running daemon', () => {
 
   it('gives up values with --lose-values, and says how many stay in the folder', async () => {
     await agent.start();
-    await registered();
+    await agent.registered();
     goAway();
     expect(await push()).toBe(204);
     const { status, stdout } = await decommission('--yes', '--timeout', '0', '--lose-values');
@@ -153,7 +152,7 @@ describe('tagferry decommission on a running daemon', () => {
 describe('tagferry decommission without a daemon', () => {
   it('says to start the service where values wait, and needs it not where the buffer is empty', async () => {
     await agent.start();
-    await registered();
+    await agent.registered();
     const fault = goAway();
     expect(await push()).toBe(204);
     await agent.end('SIGTERM');
@@ -174,7 +173,7 @@ describe('tagferry decommission without a daemon', () => {
 
   it('revokes the tokens that a daemon left which was killed', async () => {
     await agent.start();
-    await registered();
+    await agent.registered();
     await agent.end('SIGKILL');
     expect(sandbox.tokens.counts().alive).toBe(1);
     const { status, stdout, stderr } = await decommission('--yes');
@@ -186,7 +185,7 @@ describe('tagferry decommission without a daemon', () => {
 
   it('needs no daemon with --lose-values, nor a platform', async () => {
     await agent.start();
-    await registered();
+    await agent.registered();
     goAway();
     expect(await push()).toBe(204);
     await agent.end('SIGTERM');

@@ -58,7 +58,7 @@ export class EventPlant {
   /** Starts the daemon for the first time, with a webhook that is caught up: from here on nothing may be missed. */
   async begin(): Promise<void> {
     await this.agent.start();
-    await this.agent.until(() => this.agent.logged('webhook.created').length > 0, 'the webhook is registered');
+    await this.agent.registered();
     this.send(1);
     await this.agent.until(() => this.undelivered() === 0, 'the first delivery is taken');
   }

@@ -53,7 +53,7 @@ afterEach(async () => {
 async function startWith(reactionsText: string): Promise<void> {
   agent.write(sandbox.url, { tags: TAGS, reactions: reactionsText, env: webhookEnv() });
   await agent.start();
-  await agent.until(() => agent.logged('webhook.created').length > 0, 'the webhook is registered');
+  await agent.registered();
 }
 
 function webhookEnv(): Record<string, string> {

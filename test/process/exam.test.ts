@@ -34,7 +34,7 @@ it("gives the daemon's listener a full mark", async () => {
   const port = await freePort();
   const url = `http://127.0.0.1:${port}/webhook`;
   const agent = await startAgent({ WEBHOOK_LISTEN: `127.0.0.1:${port}`, WEBHOOK_URL: url });
-  await agent.until(() => agent.logged('webhook.created').length > 0, 'the webhook is registered');
+  await agent.registered();
   const marks = await examineReceiver({ url, secret: sandbox.webhooks()[0]!.secret });
   expect(marks.filter(({ state }) => state !== 'held')).toEqual([]);
   expect(marks.length).toBeGreaterThan(25);

@@ -34,7 +34,7 @@ const sent = (type: string) => sandbox.deliveries().filter(({ eventType }) => ev
 describe('the filters of the webhook', () => {
   it('follow the rules through a reload, and keep from the gateway only what no rule asks for', async () => {
     await agent.start();
-    await agent.until(() => filters()?.asset_updated !== undefined, 'the webhook is registered with its filters');
+    await agent.registered();
     expect(filters()).toEqual({ asset_updated: ['description'] });
     sandbox.changes.updateAsset(881, { last_seen_at: '2026-11-21T00:00:00Z' });
     sandbox.changes.updateAsset(881, { description: 'open' });

@@ -92,8 +92,7 @@ beforeAll(async () => {
   const files = { tags: TAGS, reactions: REACTIONS, env };
   agent = new AgentProcess(sandbox.url, files);
   await agent.start();
-  await agent.until(() => sandbox.webhooks().length === 1, 'the webhook is registered');
-  await agent.until(() => agent.logged('webhook.created').length === 1, 'and the agent knows');
+  await agent.registered();
   gatherSecrets();
   // A value that the platform refuses, among others that it takes.
   sandbox.faults.poison({ asset: 882, value: 666 });

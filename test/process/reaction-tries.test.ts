@@ -44,7 +44,7 @@ async function start(): Promise<void> {
   const loaded = pathToFileURL(join(import.meta.dirname, 'moved-clock.mjs')).href;
   await agent.start({ NODE_OPTIONS: `--import=${loaded}`, MOVED_CLOCK: join(agent.folder, 'moved') });
   // Not when the platform has it: the agent has yet to read its secret then, and answers 503.
-  await agent.until(() => agent.logged('webhook.created').length > 0, 'the webhook is registered');
+  await agent.registered();
 }
 
 const moveClock = (ms: number) => writeFileSync(join(agent.folder, 'moved'), String(ms));

@@ -84,7 +84,7 @@ async function openEvents(): Promise<number> {
 /** A runs, has delivered something, and holds a backlog and an event whose reaction does not end; gives the plant, which has stopped. */
 async function fillA(): Promise<ValuePlant> {
   await a.start();
-  await a.until(() => sandbox.webhooks().length === 1, 'the webhook is registered');
+  await a.registered();
   const plant = new ValuePlant(a, 5);
   await a.until(() => sandbox.values.counts(881).stored > 10, 'values arrive');
   sendEvent(7);
@@ -241,7 +241,7 @@ describe('tagferry backup', () => {
 
   it('holds no secret where none is wanted, and then the new gateway is told which are missing', async () => {
     await a.start();
-    await a.until(() => sandbox.webhooks().length === 1, 'the webhook is registered');
+    await a.registered();
     writeFileSync(join(a.config, 'broker-password'), 'hunter2\n');
     writeFileSync(
       join(a.config, 'tags.yaml'),

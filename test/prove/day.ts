@@ -73,7 +73,7 @@ class Day {
     const { schedule, perSecond, oneByOne } = this.#options;
     world.launch();
     await world.ready();
-    await world.agent.until(() => world.sandbox.webhooks().length === 1, 'the webhook is registered', 120_000);
+    await world.agent.registered(120_000);
     world.produce(perSecond);
     await this.#fresh('the start');
     const watch = setInterval(() => {

@@ -64,7 +64,7 @@ export async function pullPlug(options: { seed: number; cuts: number; isNormal?:
   };
   try {
     await agent.start(environment);
-    await agent.until(() => agent.logged('webhook.created').length > 0, 'the webhook is registered');
+    await agent.registered();
     for (const way of ways) way.produce(400);
     events.produce(5);
     for (let cut = 0; cut < options.cuts; cut++) {

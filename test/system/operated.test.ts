@@ -212,7 +212,10 @@ describe('a gateway that is replaced', { timeout: PATIENCE_MS }, () => {
     );
     await systemctl('restart', UNIT);
     const webhooks = () => gateway.sandbox<{ webhooks: unknown[] }>('GET', 'webhooks');
-    await until('the webhook is registered', async () => (await webhooks()).webhooks.length === 1);
+    // By the agent's own line: the platform has the webhook before the agent has it on disk.
+    const told = `journalctl -u ${UNIT} -o cat --no-pager | grep -c webhook.created || true`;
+    await until('the webhook is registered', async () => (await gateway.machine.sh(told)) !== '0');
+    expect((await webhooks()).webhooks.length).toBe(1);
     await systemctl('stop', UNIT);
     const done = await tagferry('decommission', '--yes', '--lose-values');
     expect(done, done.stdout + done.stderr).toMatchObject({ status: 0 });
