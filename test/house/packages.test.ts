@@ -71,3 +71,9 @@ describe.each(['package-lock.json', 'scripts/mutate.d/package-lock.json'])('%s',
     expect(readFileSync(join(ROOT, folder, '.npmrc'), 'utf8')).toMatch(/^ignore-scripts=true$/m);
   });
 });
+
+it('the runtime is one and the same on every machine', () => {
+  const runtimes = lockedIn('package-lock.json').filter(([name]) => /^node-linux-(x64|arm64)$/.test(name));
+  expect(runtimes.length).toBe(2);
+  expect(new Set(runtimes.map(([, { version }]) => version)).size).toBe(1);
+});
