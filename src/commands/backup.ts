@@ -14,11 +14,12 @@ import { neverRan } from '../store/store-client.ts';
 import { withSnapshot } from '../store/store-snapshot.ts';
 import { prepareStatements } from '../webhook/inbox-tables.ts';
 import { ArchiveWriter } from './backup/archive-writer.ts';
-import { type ConfigurationContents, configurationContents } from './backup/configuration-files.ts';
+import { type ConfigurationContents, configurationContents, UNIT_FOLDER } from './backup/configuration-files.ts';
 import { decryptCredentials } from './backup/encrypted-credentials.ts';
 import { MANIFEST, type Manifest, manifestOf } from './backup/manifest.ts';
 import { namedElsewhere } from './backup/named-elsewhere.ts';
 import { databaseFiles, databasesIn, smallFiles } from './backup/state-files.ts';
+import { unitCredentials } from './backup/unit-credentials.ts';
 import { type BufferConnection, openBufferConnection } from './buffer-connection.ts';
 import { daemonPlace } from './control-client.ts';
 import { type Losses, lossesOf } from './decommission/outcome.ts';
@@ -64,6 +65,7 @@ async function backUp(file: string, config: string | undefined, flags: Flags): P
   const credentials = flags.secrets ? await decryptCredentials(directory) : new Map<string, Buffer>();
   const contents = configurationContents(directory, flags.secrets);
   contents.leftOut.push(...namedElsewhere(directory));
+  if (isServiceFolder(directory)) contents.leftOut.push(...unitCredentials(UNIT_FOLDER, directory));
   const writer = new ArchiveWriter(file === '-' ? undefined : file, systemClock.wallMs() / 1000);
   try {
     const manifest = neverRan(stateDir)

@@ -1,12 +1,13 @@
 /** What a restore takes for a backup, and what it does not. */
 import { createHash } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { readTarHeader, tarHeader, writeTar } from '../../src/base/tar.ts';
 import { ArchiveReader } from '../../src/commands/backup/archive-reader.ts';
 import { withoutPasswords, withoutSecretLines } from '../../src/commands/backup/configuration-files.ts';
+import { unitCredentials } from '../../src/commands/backup/unit-credentials.ts';
 
 let folder: string;
 
@@ -117,5 +118,45 @@ describe('a backup without secrets', () => {
     expect(withoutPasswords(text)).toBe(
       'a: { mqtt: "mqtt://gw@host", password: "removed", qos: 1 }\nb:\n  headers:\n    Authorization: "removed"\n    password_file: x\n',
     );
+  });
+});
+
+describe('what the unit takes from elsewhere', () => {
+  it('is named with its drop-in and what to do, but for what the backup holds', () => {
+    const directory = join(folder, 'etc');
+    const units = join(folder, 'tagferry.service.d');
+    mkdirSync(units);
+    const site = join(units, 'site.conf');
+    writeFileSync(
+      site,
+      `[Service]
+# LoadCredential=old:/srv/old
+LoadCredential=
+LoadCredential=client_secret:/srv/secrets/client
+LoadCredential=technical_password:${directory}/credentials/technical_password
+LoadCredential=broker
+LoadCredentialEncrypted=client_secret:${directory}/credentials/client_secret.cred
+LoadCredentialEncrypted=vpn:${directory}/own/vpn.cred
+LoadCredentialEncrypted=ops_token:/srv/ops.cred
+SetCredentialEncrypted=ingest_token: \\
+  k6iUCUh0RJCQyvL8k8q1UyAAAAABAAAADAAAABAAAAC1lFmbWAqWZ8dCCQkAAAAAgAAAAA
+ImportCredential=site.*
+EnvironmentFile=-/etc/default/tagferry
+MemoryMax=192M
+`,
+    );
+    writeFileSync(join(units, 'notes.txt'), 'LoadCredential=x:/srv/x\n');
+    const anew = expect.stringMatching(/encrypted to this machine.*systemd-creds encrypt/) as string;
+    const byHand = expect.stringMatching(new RegExp(`^${site} .*by hand`)) as string;
+    expect(unitCredentials(units, directory)).toEqual([
+      { file: '/srv/secrets/client', why: byHand },
+      { file: '/etc/credstore/broker', why: byHand },
+      { file: `${directory}/own/vpn.cred`, why: anew },
+      { file: '/srv/ops.cred', why: anew },
+      { file: `${site}, credential ingest_token`, why: anew },
+      { file: 'credentials site.*', why: byHand },
+      { file: '/etc/default/tagferry', why: byHand },
+    ]);
+    expect(unitCredentials(join(folder, 'none'), directory)).toEqual([]);
   });
 });

@@ -163,13 +163,17 @@ describe('tagferry logs of the journal', { timeout: PATIENCE_MS }, () => {
 describe('a gateway that is replaced', { timeout: PATIENCE_MS }, () => {
   it('goes by backup and restore, with credentials that are encrypted to the machine, owners and drop-ins', async () => {
     expect(await setup('systemd')).toMatchObject({ status: 0 });
-    write('/etc/systemd/system/tagferry.service.d/site.conf', '[Service]\nEnvironment=SITE=here\n');
+    write(
+      '/etc/systemd/system/tagferry.service.d/site.conf',
+      '[Service]\nEnvironment=SITE=here\nEnvironmentFile=-/etc/default/site\n',
+    );
     await systemctl('daemon-reload');
     await systemctl('restart', UNIT);
     await gateway.sandbox('POST', 'offline', { mode: 503 });
     expect((await gateway.push([{ tag: 'FT-101', key: 'flow', value: 42.5 }])).status).toBe(204);
     const made = await tagferry('backup', '/root/gateway.tar');
     expect(made, made.stderr).toMatchObject({ status: 0 });
+    expect(made.stdout).toMatch(/^Not in it: \/etc\/default\/site \(.*by hand/m);
     expect(await gateway.machine.sh('stat -c "%a %U" /root/gateway.tar')).toBe('600 root');
     // The box dies; what comes from the factory knows nothing.
     await gateway.machine.sh(`
