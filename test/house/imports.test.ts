@@ -117,6 +117,15 @@ describe('the house', () => {
     expect(cycles(new Map(files.map((file) => [file, importsOf(file)])))).toEqual([]);
   });
 
+  it('listens for HTTP by one part, inbound-server.ts; the sandbox, which breaks connections on purpose, by its own', () => {
+    const making = files.filter((file) =>
+      /\bcreateServer\b[^;]*(?:from '[^']*\bhttps?(?:\.ts)?'|getBuiltinModule\('node:https?'\))|node:https?'\)\.createServer/.test(
+        readFileSync(join(SRC, file), 'utf8'),
+      ),
+    );
+    expect(making.sort()).toEqual(['base/inbound/inbound-server.ts', 'base/node-http.ts', 'sandbox/http/listener.ts']);
+  });
+
   it('has no file over 400 lines', () => {
     const long = files.filter((file) => readFileSync(join(SRC, file), 'utf8').split('\n').length > 401);
     expect(long).toEqual([]);

@@ -39,7 +39,7 @@ export async function signInPerson(options: SignInOptions): Promise<Tokens> {
   const redirect = redirectAddress(options.redirect);
   const listens = !options.paste && isLoopbackRedirect(redirect);
   if (!listens && redirect.port === '0') throw new UsageError('port 0 is no address to be sent to', 'Name a port.');
-  const listener = listens ? new LoopbackListener(redirect) : undefined;
+  const listener = listens ? new LoopbackListener(redirect, options.clock) : undefined;
   const redirectUri = listener === undefined ? options.redirect : await listener.start();
   const over = new AbortController();
   try {

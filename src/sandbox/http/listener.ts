@@ -7,6 +7,8 @@ import { createServer } from '../../base/node-http.ts';
 /**
  * A listening socket that can go away and come back on the same port: "connection refused" is the outage that clients
  * meet most. Each time it opens it is a new server; the port is chosen once.
+ * Not `base/inbound`, by which all others listen: that keeps connections within bounds and lets answers go out, where this
+ * plays a service without such bounds, answers as slowly as a fault says, and breaks every connection on purpose.
  */
 export class Listener {
   readonly #handle: RequestListener;
