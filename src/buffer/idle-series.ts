@@ -20,7 +20,7 @@ export function idleSeries(state: StoreState, pending: Pending, statements: Stat
   const named = new Set(statements.quarantineBySeries.all().map(({ series }) => series));
   for (const { series } of pending.quarantine) named.add(series);
   const inBatches = new Set<SeriesState>();
-  for (const batch of state.batches.values()) for (const part of batch.parts) inBatches.add(part.series);
+  for (const batch of state.batches.values()) for (const slice of batch.slices) inBatches.add(slice.series);
   const firstSeq = state.rows[0]?.firstSeq ?? state.nextSeq;
   const idle: number[] = [];
   for (const one of state.series) {

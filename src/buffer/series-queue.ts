@@ -101,7 +101,7 @@ export class SeriesQueue {
     return position;
   }
 
-  /** How many values wait one behind the other from `position`, at most `most`. */
+  /** How many values wait one behind the other from `position`, at most `max`. */
   runOfWaiting(position: number, max: number): number {
     const end = Math.min(this.end, position + max);
     let at = position;

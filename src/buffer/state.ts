@@ -60,7 +60,7 @@ export interface AssetState {
 }
 
 /** Values of one series in a batch, and where they stand. */
-export interface Part {
+export interface BatchSlice {
   series: SeriesState;
   /** In the log: an absolute position of the queue. In a segment: the entry, and from which value. */
   at: { position: number } | { span: Span; entry: number; from: number };
@@ -76,7 +76,7 @@ export interface BatchState {
   lane: 'live' | 'backlog';
   /** The backlog lane is taken too: a live post that took some along. */
   along: boolean;
-  parts: Part[];
+  slices: BatchSlice[];
 }
 
 export class StoreState {

@@ -14,7 +14,7 @@ import type { Database } from '../base/database.ts';
 import { lanesOf } from './asset-lanes.ts';
 import { BodyWriter } from './batches/body-writer.ts';
 import { SegmentReader } from './batches/segment-reader.ts';
-import { quarantineBatch, releasePart, setAsideSegment, settlePart } from './batches/settle.ts';
+import { quarantineBatch, releaseSlice, setAsideSegment, settleSlice } from './batches/settle.ts';
 import { divideBatch, leaveLanes, takeBatch } from './batches/take.ts';
 import type { Batch, Refusal, TakeRequest } from './client/lanes.ts';
 import type { Note } from './client/notes.ts';
@@ -278,14 +278,14 @@ export class ValueStore {
   }
 
   settle(batch: number): StoreFacts {
-    for (const part of this.#end(batch)?.parts ?? []) settlePart(this.#state, this.#pending, this.#segments, part);
+    for (const slice of this.#end(batch)?.slices ?? []) settleSlice(this.#state, this.#pending, this.#segments, slice);
     this.#maintenance.noteSettled(this.#monotonicMs);
     this.#maintenance.dropSettledRows();
     return this.facts();
   }
 
   release(batch: number): StoreFacts {
-    for (const part of this.#end(batch)?.parts ?? []) releasePart(this.#state, part);
+    for (const slice of this.#end(batch)?.slices ?? []) releaseSlice(this.#state, slice);
     return this.facts();
   }
 

@@ -1,7 +1,7 @@
 import type { Span } from '../span.ts';
-import { type AssetState, openValues, type Part } from '../state.ts';
+import { type AssetState, type BatchSlice, openValues } from '../state.ts';
 
-/** What batches do to the segments and parts that they are made of. */
+/** What batches do to the segments and slices that they are made of. */
 
 /** One more batch has (part of) the segment: none of it can be taken by another. */
 export function sendEntry(asset: AssetState, span: Span, entry: number, held: boolean): void {
@@ -23,22 +23,22 @@ export function freeEntry(asset: AssetState, span: Span, entry: number, held: bo
   if (!held) asset.backlog += openValues(span, entry);
 }
 
-/** Values `from` to `to` of a part, as a part. */
-export function sliceOfPart(part: Part, from: number, to: number): Part {
-  const { at } = part;
+/** Values `from` to `to` of a slice, as a slice. */
+export function subSlice(slice: BatchSlice, from: number, to: number): BatchSlice {
+  const { at } = slice;
   return {
-    series: part.series,
+    series: slice.series,
     at: 'position' in at ? { position: at.position + from } : { ...at, from: at.from + from },
     count: to - from,
-    timeMs: part.timeMs.subarray(from, to),
-    value: part.value.subarray(from, to),
-    flags: part.flags.subarray(from, to),
+    timeMs: slice.timeMs.subarray(from, to),
+    value: slice.value.subarray(from, to),
+    flags: slice.flags.subarray(from, to),
   };
 }
 
-/** Cuts a part to its first `count` values, in place; gives the rest as a part of its own. */
-export function cutPart(part: Part, count: number): Part[] {
-  const rest = sliceOfPart(part, count, part.count);
-  Object.assign(part, sliceOfPart(part, 0, count));
+/** Cuts a slice to its first `count` values, in place; gives the rest as a slice of its own. */
+export function cutSlice(slice: BatchSlice, count: number): BatchSlice[] {
+  const rest = subSlice(slice, count, slice.count);
+  Object.assign(slice, subSlice(slice, 0, count));
   return [rest];
 }

@@ -4,13 +4,13 @@ import { packSegment } from '../format/segment.ts';
 import { addRange, settledCount } from '../format/settled-ranges.ts';
 import type { Pending } from '../pending.ts';
 import { type Span, segmentId } from '../span.ts';
-import type { BatchState, Part, StoreState } from '../state.ts';
+import type { BatchSlice, BatchState, StoreState } from '../state.ts';
 import { freeEntry } from './batch-slices.ts';
 import type { SegmentReader } from './segment-reader.ts';
 
-/** The values of a part are done with. */
-export function settlePart(state: StoreState, pending: Pending, segments: SegmentReader, part: Part): void {
-  const { series, at, count } = part;
+/** The values of a slice are done with. */
+export function settleSlice(state: StoreState, pending: Pending, segments: SegmentReader, slice: BatchSlice): void {
+  const { series, at, count } = slice;
   state.touched.add(series.asset);
   if ('position' in at) {
     pending.settled.push(state.leaveRows(series, at.position, count));
@@ -74,15 +74,15 @@ export function setAsideSegment(
   return values;
 }
 
-/** The values of a part wait again, in their old place. */
-export function releasePart(state: StoreState, part: Part): void {
-  const { series, at } = part;
+/** The values of a slice wait again, in their old place. */
+export function releaseSlice(state: StoreState, slice: BatchSlice): void {
+  const { series, at } = slice;
   state.touched.add(series.asset);
-  if ('position' in at) series.queue.giveBack(at.position, part.count, series.backlogTimeMs);
+  if ('position' in at) series.queue.giveBack(at.position, slice.count, series.backlogTimeMs);
   else freeEntry(series.asset, at.span, at.entry, series.held);
 }
 
-/** The values of a part go to quarantine with the platform's words. */
+/** The values of a slice go to quarantine with the platform's words. */
 export function quarantineBatch(
   state: StoreState,
   pending: Pending,
@@ -90,16 +90,16 @@ export function quarantineBatch(
   batch: BatchState,
   refusal: { status: number; message: string; atMs: number },
 ): void {
-  for (const part of batch.parts) {
+  for (const slice of batch.slices) {
     pending.quarantine.push({
-      series: part.series.series.id,
-      count: part.count,
-      packed: packSegment(part),
+      series: slice.series.series.id,
+      count: slice.count,
+      packed: packSegment(slice),
       status: refusal.status,
       message: refusal.message.slice(0, 500),
       atMs: refusal.atMs,
     });
-    state.quarantined += part.count;
-    settlePart(state, pending, segments, part);
+    state.quarantined += slice.count;
+    settleSlice(state, pending, segments, slice);
   }
 }

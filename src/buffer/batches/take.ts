@@ -8,8 +8,8 @@
 import type { Batch, TakeRequest } from '../client/lanes.ts';
 import { openRun } from '../format/settled-ranges.ts';
 import type { Span } from '../span.ts';
-import type { AssetState, BatchState, Part, SeriesState, StoreState } from '../state.ts';
-import { sendEntry, sliceOfPart } from './batch-slices.ts';
+import type { AssetState, BatchSlice, BatchState, SeriesState, StoreState } from '../state.ts';
+import { sendEntry, subSlice } from './batch-slices.ts';
 import type { BodyWriter } from './body-writer.ts';
 import type { SegmentReader } from './segment-reader.ts';
 
@@ -29,10 +29,10 @@ export function takeBatch(
     : choose(state, segments, asset, wanted, request);
   if (live.length + old.length === 0) return undefined;
   const stamped = restamp(state, [...old, ...live], request.trustedOffsetMs);
-  const parts = writeBody(body, stamped.parts, request.maxBytes);
-  if (parts.length === 0) return undefined;
-  const batch: BatchState = { id: state.nextBatch++, asset, lane: request.lane, along: old.length > 0, parts };
-  for (const part of parts) send(part);
+  const slices = writeBody(body, stamped.slices, request.maxBytes);
+  if (slices.length === 0) return undefined;
+  const batch: BatchState = { id: state.nextBatch++, asset, lane: request.lane, along: old.length > 0, slices };
+  for (const slice of slices) send(slice);
   enterLanes(batch);
   state.batches.set(batch.id, batch);
   state.touched.add(asset);
@@ -41,8 +41,8 @@ export function takeBatch(
 }
 
 interface Chosen {
-  live: Part[];
-  old: Part[];
+  live: BatchSlice[];
+  old: BatchSlice[];
 }
 
 /** What the lane has: of the live lane nothing but with live values, beside which as much of the backlog as is asked for. */
@@ -55,7 +55,7 @@ function choose(
 ): Chosen {
   if (lane === 'backlog') return { live: [], old: chooseBacklog(state, segments, asset, wanted, maxValues) };
   const live = chooseLive(asset, wanted, maxValues);
-  const liveCount = live.reduce((sum, part) => sum + part.count, 0);
+  const liveCount = live.reduce((sum, slice) => sum + slice.count, 0);
   const room = asset.backlogUnderWay > 0 || liveCount === 0 ? 0 : Math.min(alongValues ?? 0, maxValues - liveCount);
   return { live, old: room > 0 ? chooseBacklog(state, segments, asset, wanted, room) : [] };
 }
@@ -102,17 +102,18 @@ function targetsWaiting(
 const targetOf = ({ series }: SeriesState): number => series.instrumentation ?? -series.id;
 
 /** Gives times that were stamped before the clock was trusted their true value, as far as it is known. */
-function restamp(state: StoreState, parts: readonly Part[], trustedOffsetMs: number | undefined) {
+function restamp(state: StoreState, slices: readonly BatchSlice[], trustedOffsetMs: number | undefined) {
   let corrected = 0;
   let doubtful = 0;
-  const result = parts.map((part) => {
-    const run = 'position' in part.at ? state.rowOf(part.series.queue.seqAt(part.at.position))?.run : part.at.span.run;
-    const times = state.stamps.correct(part, run ?? 0, trustedOffsetMs);
+  const result = slices.map((slice) => {
+    const run =
+      'position' in slice.at ? state.rowOf(slice.series.queue.seqAt(slice.at.position))?.run : slice.at.span.run;
+    const times = state.stamps.correct(slice, run ?? 0, trustedOffsetMs);
     corrected += times.corrected;
     doubtful += times.left;
-    return times.corrected > 0 ? { ...part, timeMs: times.timeMs } : part;
+    return times.corrected > 0 ? { ...slice, timeMs: times.timeMs } : slice;
   });
-  return { parts: result, corrected, doubtful };
+  return { slices: result, corrected, doubtful };
 }
 
 function enterLanes(batch: BatchState): void {
@@ -128,30 +129,30 @@ export function leaveLanes(batch: BatchState): void {
 
 /** Divides a batch into batches of its own, which take its place; `[]` where it cannot be divided. */
 export function divideBatch(state: StoreState, body: BodyWriter, whole: BatchState): Batch[] {
-  const groups = divideParts(whole.parts);
+  const groups = divideSlices(whole.slices);
   if (groups.length === 0) return [];
-  // The parts stay under way; only who has them changes. A segment cut in two is held by both.
-  const recount = ({ at }: Part, by: number) => {
+  // The slices stay under way; only who has them changes. A segment cut in two is held by both.
+  const recount = ({ at }: BatchSlice, by: number) => {
     if (!('position' in at)) at.span.underWay.set(at.entry, (at.span.underWay.get(at.entry) ?? 0) + by);
   };
-  for (const part of whole.parts) recount(part, -1);
-  for (const part of groups.flat()) recount(part, 1);
-  const batches = groups.map((parts) => batchOfParts(state, body, whole, parts).answer);
+  for (const slice of whole.slices) recount(slice, -1);
+  for (const slice of groups.flat()) recount(slice, 1);
+  const batches = groups.map((slices) => batchOfSlices(state, body, whole, slices).answer);
   leaveLanes(whole);
   state.batches.delete(whole.id);
   return batches;
 }
 
-/** A batch made of parts of another, which are under way already. */
-function batchOfParts(
+/** A batch made of slices of another, which are under way already. */
+function batchOfSlices(
   state: StoreState,
   body: BodyWriter,
   from: BatchState,
-  parts: Part[],
+  slices: BatchSlice[],
 ): { batch: BatchState; answer: Batch } {
-  const batch: BatchState = { id: state.nextBatch++, asset: from.asset, lane: from.lane, along: from.along, parts };
+  const batch: BatchState = { id: state.nextBatch++, asset: from.asset, lane: from.lane, along: from.along, slices };
   // Parts of what has been one body fit into one.
-  writeBody(body, parts, Number.POSITIVE_INFINITY);
+  writeBody(body, slices, Number.POSITIVE_INFINITY);
   enterLanes(batch);
   state.batches.set(batch.id, batch);
   return { batch, answer: describe(batch, body.end()) };
@@ -160,12 +161,12 @@ function batchOfParts(
 function describe(batch: BatchState, body: Uint8Array): Batch {
   let values = 0;
   let liveValues = 0;
-  for (const part of batch.parts) {
-    values += part.count;
-    if ('position' in part.at) liveValues += part.count;
+  for (const slice of batch.slices) {
+    values += slice.count;
+    if ('position' in slice.at) liveValues += slice.count;
   }
-  const series = [...new Set(batch.parts.map((part) => part.series.series.id))];
-  const { instrumentation } = batch.parts[0]!.series.series;
+  const series = [...new Set(batch.slices.map((slice) => slice.series.series.id))];
+  const { instrumentation } = batch.slices[0]!.series.series;
   return {
     id: batch.id,
     asset: batch.asset.asset,
@@ -178,16 +179,16 @@ function describe(batch: BatchState, body: Uint8Array): Batch {
   };
 }
 
-function send(part: Part): void {
-  if ('position' in part.at) part.series.queue.send(part.at.position, part.count);
-  else sendEntry(part.series.asset, part.at.span, part.at.entry, part.series.held);
+function send(slice: BatchSlice): void {
+  if ('position' in slice.at) slice.series.queue.send(slice.at.position, slice.count);
+  else sendEntry(slice.series.asset, slice.at.span, slice.at.entry, slice.series.held);
 }
 
 /** Each waiting series' oldest run, its share of the room in proportion to what waits. */
-function chooseLive(asset: AssetState, wanted: (series: SeriesState) => boolean, max: number): Part[] {
+function chooseLive(asset: AssetState, wanted: (series: SeriesState) => boolean, max: number): BatchSlice[] {
   const waiting = asset.series.filter((series) => series.queue.waiting > 0 && wanted(series));
   const total = waiting.reduce((sum, series) => sum + series.queue.waiting, 0);
-  const parts: Part[] = [];
+  const slices: BatchSlice[] = [];
   let room = max;
   const first = asset.nextSeries++ % Math.max(1, waiting.length);
   for (let i = 0; i < waiting.length && room > 0; i++) {
@@ -196,10 +197,10 @@ function chooseLive(asset: AssetState, wanted: (series: SeriesState) => boolean,
     const position = series.queue.firstWaiting();
     const count = series.queue.runOfWaiting(position, Math.min(share, room));
     if (count === 0) continue;
-    parts.push({ series, at: { position }, count, ...series.queue.copy(position, count) });
+    slices.push({ series, at: { position }, count, ...series.queue.copy(position, count) });
     room -= count;
   }
-  return parts;
+  return slices;
 }
 
 interface OpenEntry {
@@ -216,8 +217,8 @@ function chooseBacklog(
   asset: AssetState,
   wanted: (series: SeriesState) => boolean,
   max: number,
-): Part[] {
-  const parts: Part[] = [];
+): BatchSlice[] {
+  const slices: BatchSlice[] = [];
   const blocked = new Set<SeriesState>();
   let room = max;
   for (const { span, from, to } of [...asset.places]) {
@@ -228,7 +229,7 @@ function chooseBacklog(
       const series = state.seriesOf(span.series[entry]!);
       if (!wanted(series) || blocked.has(series)) continue;
       const run = openRun(span.progress.get(entry) ?? [], span.count[entry]!);
-      // What is under way, or has a part under way before it, bars the way for its series.
+      // What is under way, or has a slice under way before it, bars the way for its series.
       if (!run || span.underWay.has(entry)) blocked.add(series);
       else open.push({ span, entry, run, series });
     }
@@ -257,7 +258,7 @@ function chooseBacklog(
         if (!span.gone[entry]) blocked.add(series);
         continue;
       }
-      parts.push({
+      slices.push({
         series,
         at: { span, entry, from: run.from },
         count,
@@ -270,27 +271,27 @@ function chooseBacklog(
     room = left;
     if (!fits) break;
   }
-  return parts;
+  return slices;
 }
 
-/** Writes the parts, the values of a series together; gives those that fitted, the last one cut where it had to be. */
-function writeBody(body: BodyWriter, parts: readonly Part[], maxBytes: number): Part[] {
-  const bySeries = new Map<SeriesState, Part[]>();
-  for (const part of parts) {
-    const list = bySeries.get(part.series);
-    if (list) list.push(part);
-    else bySeries.set(part.series, [part]);
+/** Writes the slices, the values of a series together; gives those that fitted, the last one cut where it had to be. */
+function writeBody(body: BodyWriter, slices: readonly BatchSlice[], maxBytes: number): BatchSlice[] {
+  const bySeries = new Map<SeriesState, BatchSlice[]>();
+  for (const slice of slices) {
+    const list = bySeries.get(slice.series);
+    if (list) list.push(slice);
+    else bySeries.set(slice.series, [slice]);
   }
-  const written: Part[] = [];
+  const written: BatchSlice[] = [];
   body.begin(maxBytes);
   for (const [series, list] of bySeries) {
     if (!body.openKey(series.series)) break;
     let full = false;
-    for (const part of list) {
+    for (const slice of list) {
       let count = 0;
-      while (count < part.count && body.point(part.timeMs[count]!, part.value[count]!, part.flags[count]!)) count++;
-      full = count < part.count;
-      if (count > 0) written.push(full ? sliceOfPart(part, 0, count) : part);
+      while (count < slice.count && body.point(slice.timeMs[count]!, slice.value[count]!, slice.flags[count]!)) count++;
+      full = count < slice.count;
+      if (count > 0) written.push(full ? subSlice(slice, 0, count) : slice);
       if (full) break;
     }
     body.closeKey();
@@ -300,20 +301,20 @@ function writeBody(body: BodyWriter, parts: readonly Part[], maxBytes: number): 
 }
 
 /** By series where there are several, else by halves; a lone value stays whole: `[]`. */
-function divideParts(parts: readonly Part[]): Part[][] {
-  const series = [...new Set(parts.map((part) => part.series))];
+function divideSlices(slices: readonly BatchSlice[]): BatchSlice[][] {
+  const series = [...new Set(slices.map((slice) => slice.series))];
   if (series.length > 1) {
     const first = new Set(series.slice(0, series.length >> 1));
-    return [parts.filter((part) => first.has(part.series)), parts.filter((part) => !first.has(part.series))];
+    return [slices.filter((slice) => first.has(slice.series)), slices.filter((slice) => !first.has(slice.series))];
   }
-  const total = parts.reduce((sum, part) => sum + part.count, 0);
+  const total = slices.reduce((sum, slice) => sum + slice.count, 0);
   if (total < 2) return [];
-  const halves: [Part[], Part[]] = [[], []];
+  const halves: [BatchSlice[], BatchSlice[]] = [[], []];
   let left = total >> 1;
-  for (const part of parts) {
-    const count = Math.min(left, part.count);
-    if (count > 0) halves[0].push(sliceOfPart(part, 0, count));
-    if (count < part.count) halves[1].push(sliceOfPart(part, count, part.count));
+  for (const slice of slices) {
+    const count = Math.min(left, slice.count);
+    if (count > 0) halves[0].push(subSlice(slice, 0, count));
+    if (count < slice.count) halves[1].push(subSlice(slice, count, slice.count));
     left -= count;
   }
   return halves;

@@ -7,7 +7,7 @@
  * the rows. Between steps everything is as it must be: values that are flushed stand in segments, the others in the log.
  */
 
-import { cutPart } from '../batches/batch-slices.ts';
+import { cutSlice } from '../batches/batch-slices.ts';
 import {
   lastTimeOf,
   MAX_SEGMENT_VALUES,
@@ -17,7 +17,7 @@ import {
 } from '../format/segment.ts';
 import type { Pending } from '../pending.ts';
 import { newSpan, type Span, segmentId } from '../span.ts';
-import type { Part, RowState, SeriesState, StoreState } from '../state.ts';
+import type { BatchSlice, RowState, SeriesState, StoreState } from '../state.ts';
 import type { StepSize } from '../store-facts.ts';
 import { type Arrival, type SortedValues, sortArrivals } from './arrivals.ts';
 
@@ -36,8 +36,8 @@ interface Entry {
   count: number;
   lastTimeMs: number;
   packed: Uint8Array;
-  /** The part of a batch that is under way in it. */
-  part: Part | undefined;
+  /** The slice of a batch that is under way in it. */
+  slice: BatchSlice | undefined;
 }
 
 /** One flush at a time: rows that were at the front when it began, and how far it has come. */
@@ -134,8 +134,8 @@ export class Flush {
     const span = newSpan(head, entries);
     for (const [i, entry] of entries.entries()) {
       this.#pending.segments.set(segmentId(span.id, i), entry.packed);
-      if (!entry.part) continue;
-      entry.part.at = { span, entry: i, from: 0 };
+      if (!entry.slice) continue;
+      entry.slice.at = { span, entry: i, from: 0 };
       span.underWay.set(i, (span.underWay.get(i) ?? 0) + 1);
     }
     this.#pending.newSpans.add(span);
@@ -169,7 +169,7 @@ export class Flush {
   }
 
   #flushQueues(flush: UnderWay, size: StepSize, entries: Entry[]): void {
-    const underWay = partsInLog(this.#state);
+    const underWay = slicesInLog(this.#state);
     for (let values = 0; flush.next < flush.series.length && values < size.values && entries.length < size.segments; ) {
       const one = flush.series[flush.next++]!;
       const count = one.queue.countThrough(flush.throughSeq);
@@ -178,18 +178,18 @@ export class Flush {
     }
   }
 
-  #flushQueue(series: SeriesState, count: number, underWay: readonly PartInLog[], entries: Entry[]): void {
+  #flushQueue(series: SeriesState, count: number, underWay: readonly SliceInLog[], entries: Entry[]): void {
     const { queue } = series;
     const end = queue.popped + count;
     let position = queue.popped;
-    for (const { part, parts } of underWay) {
-      const from = positionOf(part);
+    for (const { slice, slices } of underWay) {
+      const from = positionOf(slice);
       if (from >= end) break;
       this.#flushWaiting(series, position, from, entries);
-      // A part that reaches beyond the flushed rows is cut where they end.
-      if (from + part.count > end) parts.splice(parts.indexOf(part) + 1, 0, ...cutPart(part, end - from));
-      this.#flushRun(series, from, part.count, part, entries);
-      position = from + part.count;
+      // A slice that reaches beyond the flushed rows is cut where they end.
+      if (from + slice.count > end) slices.splice(slices.indexOf(slice) + 1, 0, ...cutSlice(slice, end - from));
+      this.#flushRun(series, from, slice.count, slice, entries);
+      position = from + slice.count;
     }
     this.#flushWaiting(series, position, end, entries);
     queue.dropFront(count);
@@ -212,49 +212,55 @@ export class Flush {
     }
   }
 
-  #flushRun(state: SeriesState, position: number, count: number, part: Part | undefined, entries: Entry[]): void {
+  #flushRun(
+    state: SeriesState,
+    position: number,
+    count: number,
+    slice: BatchSlice | undefined,
+    entries: Entry[],
+  ): void {
     this.#pending.settled.push(this.#state.leaveRows(state, position, count));
     const values = { count, ...state.queue.copy(position, count) };
-    addEntry({ series: state.series.id, place: this.#state.nextPlace }, values, 0, count, part, entries);
+    addEntry({ series: state.series.id, place: this.#state.nextPlace }, values, 0, count, slice, entries);
   }
 }
 
-interface PartInLog {
-  part: Part;
+interface SliceInLog {
+  slice: BatchSlice;
   /** All of its batch. */
-  parts: Part[];
+  slices: BatchSlice[];
 }
 
 /** Parts of batches that stand in the log, by series, in order. */
-function partsInLog(state: StoreState): Map<SeriesState, PartInLog[]> {
-  const found = new Map<SeriesState, PartInLog[]>();
+function slicesInLog(state: StoreState): Map<SeriesState, SliceInLog[]> {
+  const found = new Map<SeriesState, SliceInLog[]>();
   for (const batch of state.batches.values()) {
-    for (const part of batch.parts) {
-      if (!('position' in part.at)) continue;
-      const list = found.get(part.series) ?? [];
-      list.push({ part, parts: batch.parts });
-      found.set(part.series, list);
+    for (const slice of batch.slices) {
+      if (!('position' in slice.at)) continue;
+      const list = found.get(slice.series) ?? [];
+      list.push({ slice, slices: batch.slices });
+      found.set(slice.series, list);
     }
   }
-  for (const list of found.values()) list.sort((a, b) => positionOf(a.part) - positionOf(b.part));
+  for (const list of found.values()) list.sort((a, b) => positionOf(a.slice) - positionOf(b.slice));
   return found;
 }
 
-const positionOf = (part: Part) => ('position' in part.at ? part.at.position : 0);
+const positionOf = (slice: BatchSlice) => ('position' in slice.at ? slice.at.position : 0);
 
 function addEntry(
   { series, place }: SegmentHead,
   values: SegmentValues,
   from: number,
   to: number,
-  part: Part | undefined,
+  slice: BatchSlice | undefined,
   entries: Entry[],
 ): void {
   // What a batch has under way stays in one.
-  const max = part ? to - from : MAX_SEGMENT_VALUES;
+  const max = slice ? to - from : MAX_SEGMENT_VALUES;
   for (let at = from; at < to; at += max) {
     const end = Math.min(to, at + max);
     const packed = packSegment(values, at, end, { series, place });
-    entries.push({ series, count: end - at, lastTimeMs: lastTimeOf(values, at, end), packed, part });
+    entries.push({ series, count: end - at, lastTimeMs: lastTimeOf(values, at, end), packed, slice });
   }
 }

@@ -55,7 +55,7 @@ export function listSeries(
 function countUnderWay(state: StoreState): Map<SeriesState, number> {
   const counts = new Map<SeriesState, number>();
   for (const batch of state.batches.values()) {
-    for (const part of batch.parts) counts.set(part.series, (counts.get(part.series) ?? 0) + part.count);
+    for (const slice of batch.slices) counts.set(slice.series, (counts.get(slice.series) ?? 0) + slice.count);
   }
   return counts;
 }

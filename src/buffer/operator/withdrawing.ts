@@ -119,7 +119,7 @@ export function withdraw(
 function rangesUnderWay(state: StoreState): Map<Span, Map<number, SettledRanges>> {
   const found = new Map<Span, Map<number, SettledRanges>>();
   for (const batch of state.batches.values()) {
-    for (const { at, count } of batch.parts) {
+    for (const { at, count } of batch.slices) {
       if ('position' in at) continue;
       const entries = found.get(at.span) ?? new Map<number, SettledRanges>();
       found.set(at.span, entries);
