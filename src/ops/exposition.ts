@@ -7,78 +7,74 @@ import type { Count } from './count.ts';
 import type { MetricFigures } from './figures.ts';
 
 /** Of each source of tags.yaml; `null` is left out. */
-const SOURCE_METRICS: readonly {
-  name: string;
-  help: string;
-  type: 'gauge' | 'counter';
-  read(source: SourceReport): number | boolean | null;
-}[] = [
-  {
-    name: 'tagferry_source_connected',
-    help: '1 while the source is connected; left out where there is nothing to be connected to.',
-    type: 'gauge',
-    read: (source) => source.connected,
-  },
-  {
-    name: 'tagferry_source_silent',
-    help: '1 while the source has given nothing for longer than it should, or nothing yet.',
-    type: 'gauge',
-    read: (source) => source.silent,
-  },
-  {
-    name: 'tagferry_source_silent_seconds',
-    help: 'Since the last reading of the source, or since it was opened.',
-    type: 'gauge',
-    read: (source) => source.silent_seconds,
-  },
-  {
-    name: 'tagferry_source_last_value_age_seconds',
-    help: 'Since the last value of the source came to disk; left out until one did.',
-    type: 'gauge',
-    read: (source) => source.last_value_seconds_ago,
-  },
-  {
-    name: 'tagferry_source_waiting_values',
-    help: 'Values of the source that wait for a commit.',
-    type: 'gauge',
-    read: (source) => source.waiting_for_commit,
-  },
-  {
-    name: 'tagferry_source_errors_total',
-    help: 'Reads and messages of the source that gave nothing, connections that failed.',
-    type: 'counter',
-    read: (source) => source.errors,
-  },
-  {
-    name: 'tagferry_source_polls_late_total',
-    help: 'Polls of the source that were not made when they were due.',
-    type: 'counter',
-    read: (source) => source.polls_late,
-  },
-  {
-    name: 'tagferry_source_window_used',
-    help: 'Messages of the source that wait to be confirmed.',
-    type: 'gauge',
-    read: (source) => source.window?.used ?? null,
-  },
-  {
-    name: 'tagferry_source_redeliveries_known_total',
-    help: 'Messages that came to the source again, were known and not stored a second time.',
-    type: 'counter',
-    read: (source) => source.redelivered?.known ?? null,
-  },
-  {
-    name: 'tagferry_source_redeliveries_taken_total',
-    help: 'Messages that somebody had been given before and the source took: at most so many may be twice at the platform.',
-    type: 'counter',
-    read: (source) => source.redelivered?.taken ?? null,
-  },
-  {
-    name: 'tagferry_source_certificate_days',
-    help: 'Until the first certificate of the source ends; left out where it has none.',
-    type: 'gauge',
-    read: (source) => source.certificate_days_left,
-  },
+type OfSource = (source: SourceReport) => number | boolean | null;
+const SOURCE_METRICS: readonly [name: string, Metric: typeof Gauge | typeof Counter, help: string, read: OfSource][] = [
+  [
+    'tagferry_source_connected',
+    Gauge,
+    '1 while the source is connected; left out where there is nothing to be connected to.',
+    (source) => source.connected,
+  ],
+  [
+    'tagferry_source_silent',
+    Gauge,
+    '1 while the source has given nothing for longer than it should, or nothing yet.',
+    (source) => source.silent,
+  ],
+  [
+    'tagferry_source_silent_seconds',
+    Gauge,
+    'Since the last reading of the source, or since it was opened.',
+    (source) => source.silent_seconds,
+  ],
+  [
+    'tagferry_source_last_value_age_seconds',
+    Gauge,
+    'Since the last value of the source came to disk; left out until one did.',
+    (source) => source.last_value_seconds_ago,
+  ],
+  [
+    'tagferry_source_waiting_values',
+    Gauge,
+    'Values of the source that wait for a commit.',
+    (source) => source.waiting_for_commit,
+  ],
+  [
+    'tagferry_source_errors_total',
+    Counter,
+    'Reads and messages of the source that gave nothing, connections that failed.',
+    (source) => source.errors,
+  ],
+  [
+    'tagferry_source_polls_late_total',
+    Counter,
+    'Polls of the source that were not made when they were due.',
+    (source) => source.polls_late,
+  ],
+  [
+    'tagferry_source_window_used',
+    Gauge,
+    'Messages of the source that wait to be confirmed.',
+    (source) => source.window?.used ?? null,
+  ],
+  [
+    'tagferry_source_redeliveries_known_total',
+    Counter,
+    'Messages that came to the source again, were known and not stored a second time.',
+    (source) => source.redelivered?.known ?? null,
+  ],
+  [
+    'tagferry_source_redeliveries_taken_total',
+    Counter,
+    'Messages that somebody had been given before and the source took: at most so many may be twice at the platform.',
+    (source) => source.redelivered?.taken ?? null,
+  ],
+  [
+    'tagferry_source_certificate_days',
+    Gauge,
+    'Until the first certificate of the source ends; left out where it has none.',
+    (source) => source.certificate_days_left,
+  ],
 ];
 
 /** Counters are copied and gauges read when somebody asks, so that nothing is counted twice and nothing is stale. */
@@ -227,9 +223,8 @@ export function createRegistry(counts: readonly Count[], figures: () => MetricFi
     (now) => (now.isWebhookRegistered === undefined ? Number.NaN : Number(now.isWebhookRegistered)),
   );
 
-  for (const { name, help, type, read } of SOURCE_METRICS) {
+  for (const [name, Metric, help, read] of SOURCE_METRICS) {
     const labelNames = ['source', 'kind'];
-    const Metric = type === 'counter' ? Counter : Gauge;
     new Metric({
       name,
       help,

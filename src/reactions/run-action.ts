@@ -3,6 +3,7 @@ import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import { endFamily, type Family } from '../base/programs/family.ts';
+import { type ProgramEnd, untilEnded } from '../base/programs/program-end.ts';
 import type { Action } from '../config/reactions.ts';
 import type { ActionContext, ActionResult } from './action.ts';
 import { BoundedOutput } from './bounded-output.ts';
@@ -130,24 +131,11 @@ function startCommand(
   }
 }
 
-interface End {
-  code: number | null;
-  signal: NodeJS.Signals | null;
-}
-
-/** The command's own end; its pipes may be held open by what it left behind. */
-function untilEnded(child: ChildProcess): Promise<End | Error> {
-  return new Promise((resolve) => {
-    child.once('exit', (code, signal) => resolve({ code, signal }));
-    child.once('error', resolve);
-  });
-}
-
 function untilAborted(signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
 }
 
-function judge(end: End | Error, cut: unknown, action: RunAction): ActionResult {
+function judge(end: ProgramEnd | Error, cut: unknown, action: RunAction): ActionResult {
   if (end instanceof Error) return { outcome: 'failed', detail: describeStart(end, action) };
   // Even with exit 0: a command that tidies up on SIGTERM ends well without having done its work.
   if (cut === 'stop') return { outcome: 'interrupted' };

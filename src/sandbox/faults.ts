@@ -1,3 +1,4 @@
+import { type CountedFault, FaultList } from './fault-list.ts';
 import type { PostedSeries } from './values/values-body.ts';
 
 /** Which requests a fault concerns. Everything left out matches everything. */
@@ -26,18 +27,7 @@ export interface FaultEffect {
   state?: 'foreign';
 }
 
-export interface Fault extends FaultMatch, FaultEffect {
-  id: number;
-  /** Only the n-th request that matches, counted from 1 from now on. */
-  nth?: number;
-  /** Each n-th request that matches. */
-  every?: number;
-  /** Falls away after it happened so often. */
-  times?: number;
-  /** How often it was looked at, and how often it happened. */
-  matched: number;
-  happened: number;
-}
+export interface Fault extends FaultMatch, FaultEffect, CountedFault {}
 
 export type NewFault = Omit<Fault, 'id' | 'matched' | 'happened'>;
 
@@ -52,34 +42,16 @@ export interface Poison {
 }
 
 /** Faults on demand: what a client's tests need and a service should not have. */
-export class Faults {
-  #faults: Fault[] = [];
+export class Faults extends FaultList<Fault> {
   #poisons: Poison[] = [];
-  #nextId = 1;
-
-  add(fault: NewFault): number {
-    const id = this.#nextId++;
-    this.#faults.push({ ...fault, id, matched: 0, happened: 0 });
-    return id;
-  }
-
-  remove(id: number): boolean {
-    const before = this.#faults.length;
-    this.#faults = this.#faults.filter((fault) => fault.id !== id);
-    return this.#faults.length < before;
-  }
 
   poison(poison: Poison): void {
     this.#poisons.push(poison);
   }
 
-  clear(): void {
-    this.#faults = [];
+  override clear(): void {
+    super.clear();
     this.#poisons = [];
-  }
-
-  list(): readonly Fault[] {
-    return this.#faults;
   }
 
   poisons(): readonly Poison[] {
@@ -89,14 +61,8 @@ export class Faults {
   /** The effects for a request, those of several faults put together, the first one's members winning. */
   effectOn(method: string, path: string): FaultEffect | undefined {
     let effect: FaultEffect | undefined;
-    for (const fault of [...this.#faults]) {
-      if (!matches(fault, method, path)) continue;
-      fault.matched++;
-      if (fault.nth !== undefined && fault.matched !== fault.nth) continue;
-      if (fault.every !== undefined && fault.matched % fault.every !== 0) continue;
-      fault.happened++;
-      effect = { ...fault, ...effect };
-      if (fault.times !== undefined && fault.happened >= fault.times) this.remove(fault.id);
+    for (const fault of [...this.list()]) {
+      if (matches(fault, method, path) && this.happens(fault)) effect = { ...fault, ...effect };
     }
     return effect;
   }

@@ -4,6 +4,7 @@ import type { Clock } from '../clock.ts';
 import { codeOf, messageOf } from '../errors.ts';
 import { programEnvironment } from './environment.ts';
 import { endFamily, endOrphans } from './family.ts';
+import { type ProgramEnd, untilEnded } from './program-end.ts';
 
 export interface SupervisedOptions {
   /** Program and arguments; no shell reads them. */
@@ -126,7 +127,7 @@ export class SupervisedProgram {
     }
   }
 
-  #how(end: End | Error): string {
+  #how(end: ProgramEnd | Error): string {
     if (end instanceof Error) return this.#describe(end);
     return end.signal === null ? `it ended with exit ${end.code}` : `it was ended by ${end.signal}`;
   }
@@ -142,18 +143,6 @@ export class SupervisedProgram {
         return messageOf(error);
     }
   }
-}
-
-interface End {
-  code: number | null;
-  signal: NodeJS.Signals | null;
-}
-
-function untilEnded(child: ChildProcess): Promise<End | Error> {
-  return new Promise((resolve) => {
-    child.once('exit', (code, signal) => resolve({ code, signal }));
-    child.once('error', resolve);
-  });
 }
 
 /** The lines of a text, what is beyond `MAX_LINE` characters of each left out, so that no line gathers in memory. */

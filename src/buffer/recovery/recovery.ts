@@ -5,7 +5,6 @@
  * A row that is damaged is kept in `set_aside` and counted; the rest goes on.
  */
 import type { Database } from '../../base/database.ts';
-import { StoreError } from '../../base/errors.ts';
 import { type LogRow, readLogRow } from '../format/log-row.ts';
 import { unpackRanges } from '../format/settled-ranges.ts';
 import type { Pending } from '../pending.ts';
@@ -23,6 +22,7 @@ import {
 } from '../tables.ts';
 import { Carrying } from './carrying.ts';
 import { remakeDirectories } from './directories.ts';
+import { readable } from './readable.ts';
 import type { SeriesCopy } from './series-copy.ts';
 
 /** This run of the agent, as the rows name it. */
@@ -98,7 +98,7 @@ function readSpans(
     if (!span) continue;
     const bits = getGone.get(row.id);
     // What is not known to be settled is posted again.
-    if (bits && !attempt(() => markGone(span, bits))) damaged.push({ what: 'progress', values: 0 });
+    if (bits && !readable(() => markGone(span, bits))) damaged.push({ what: 'progress', values: 0 });
     nameNeighbours(span);
     if (room.take(span.series, span.left === 0 ? 0 : span.series.length)) byId.set(row.id, span);
     else for (let entry = 0; entry < span.series.length; entry++) state.notLoaded += openValues(span, entry);
@@ -109,7 +109,7 @@ function readSpans(
     const entry = segment % MAX_ENTRIES;
     if (span?.gone[entry] !== 0) continue;
     // Progress that does not read is forgotten: the segment is posted again from its start.
-    const read = attempt(() => unpackRanges(ranges));
+    const read = readable(() => unpackRanges(ranges));
     if (read) span.progress.set(entry, read);
     else damaged.push({ what: 'progress', values: 0 });
   }
@@ -164,7 +164,7 @@ function remakeDamaged(
 function readSpan(row: SpanRow): Span | undefined {
   const { id, place, run, accepted_ms: acceptedMs } = row;
   if (row.sum !== spanSum(id, place, run, acceptedMs)) return undefined;
-  const entries = attempt(() => unpackDirectory(row.directory));
+  const entries = readable(() => unpackDirectory(row.directory));
   return entries && newSpan({ id, place, run, acceptedMs }, entries);
 }
 
@@ -249,7 +249,7 @@ function readLog(
     [number, Buffer]
   >) {
     state.nextRow = id + 1;
-    const row = attempt(() => readLogRow(bytes));
+    const row = readable(() => readLogRow(bytes));
     if (!row) {
       pending.aside.push({ what: 'log', place: id, atMs: now.wallMs, bytes });
       pending.droppedRows.push(id);
@@ -295,15 +295,6 @@ function readLog(
     state.nextSeq = row.firstSeq + values.length;
   }
   for (const run of settled) settleRun(state, run);
-}
-
-function attempt<Result>(read: () => Result): Result | undefined {
-  try {
-    return read();
-  } catch (error) {
-    if (error instanceof StoreError) return undefined;
-    throw error;
-  }
 }
 
 /** Applies a record of what was settled; values of it whose rows are gone already are no longer there. */

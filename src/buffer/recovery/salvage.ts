@@ -11,7 +11,6 @@
  */
 import { basename } from 'node:path';
 import { type Database, openForReading, saysDriver } from '../../base/database.ts';
-import { StoreError } from '../../base/errors.ts';
 import { ByteReader } from '../format/bytes.ts';
 import { peekLogRow, readLogRow } from '../format/log-row.ts';
 import { readSegmentHead, unpackSegment } from '../format/segment.ts';
@@ -31,6 +30,7 @@ import {
   writeSeries,
 } from '../tables.ts';
 import { remakeDirectories } from './directories.ts';
+import { readable } from './readable.ts';
 import type { SeriesCopy } from './series-copy.ts';
 import { type RawField, type RawRow, SqlitePages } from './sqlite-pages.ts';
 
@@ -212,7 +212,7 @@ class Carrier {
 
   #takePacked(id: number, bytes: RawField | undefined): boolean {
     if (!isBytes(bytes)) return false;
-    const log = attempt(() => readLogRow(bytes));
+    const log = readable(() => readLogRow(bytes));
     if (log) {
       this.#add.log(id, bytes);
       this.#firstSeq = Math.min(this.#firstSeq, log.firstSeq);
@@ -220,10 +220,10 @@ class Carrier {
       return true;
     }
     // Segments have numbers from 2^20 on, spans hardly ever.
-    const isSegment = id >= MAX_ENTRIES && attempt(() => readSegmentHead(bytes)) !== undefined;
+    const isSegment = id >= MAX_ENTRIES && readable(() => readSegmentHead(bytes)) !== undefined;
     // The few bytes of a segment's progress may look like a segment's beginning.
-    const isProgress = id >= MAX_ENTRIES && attempt(() => unpackRanges(bytes)) !== undefined;
-    if (isSegment && (!isProgress || attempt(() => unpackSegment(bytes)))) {
+    const isProgress = id >= MAX_ENTRIES && readable(() => unpackRanges(bytes)) !== undefined;
+    if (isSegment && (!isProgress || readable(() => unpackSegment(bytes)))) {
       this.#spans.add(Math.floor(id / MAX_ENTRIES));
       return true;
     }
@@ -231,7 +231,7 @@ class Carrier {
       this.#add.progress(id, bytes);
       return true;
     }
-    if (id >= MAX_ENTRIES || !attempt(() => ByteReader.unseal(bytes, 'a row'))) return false;
+    if (id >= MAX_ENTRIES || !readable(() => ByteReader.unseal(bytes, 'a row'))) return false;
     this.#add.gone(id, bytes);
     return true;
   }
@@ -251,7 +251,7 @@ class Carrier {
     if (rest.length !== 5 || !isNumber(place) || !isNumber(run) || !isNumber(acceptedMs) || !isBytes(directory)) {
       return false;
     }
-    if (sum !== spanSum(id, place, run, acceptedMs) || !attempt(() => unpackDirectory(directory))) return false;
+    if (sum !== spanSum(id, place, run, acceptedMs) || !readable(() => unpackDirectory(directory))) return false;
     attemptSqlite(() => this.#statements.addSpan.run(id, place, run, acceptedMs, directory, sum));
     return true;
   }
@@ -286,7 +286,7 @@ class Carrier {
     if (rest.length !== 7 || !isNumber(series) || !isNumber(count) || !isBytes(packed)) return false;
     if (!isNumber(status) || !isText(message) || !isNumber(atMs)) return false;
     if (sum !== quarantineSum(series, count, status, message, atMs)) return false;
-    if (!attempt(() => unpackSegment(packed))) return false;
+    if (!readable(() => unpackSegment(packed))) return false;
     if (this.#addQuarantine.run(id, series, count, packed, status, message, atMs, sum).changes > 0) {
       this.result.quarantined += count;
     }
@@ -302,7 +302,7 @@ class Carrier {
   takeSegmentOf(spans: ReadonlySet<number>, { rowid, fields }: RawRow): void {
     const [first, bytes] = fields;
     if (first !== null || fields.length !== 2 || !isBytes(bytes) || !spans.has(Math.floor(rowid / MAX_ENTRIES))) return;
-    if (attempt(() => unpackSegment(bytes))) this.#statements.carrySegment.run(rowid, bytes);
+    if (readable(() => unpackSegment(bytes))) this.#statements.carrySegment.run(rowid, bytes);
   }
 
   /** `origin`: the name of the old file. */
@@ -325,15 +325,6 @@ class Carrier {
 
 /** What was set aside before is in the old file still. */
 const SET_ASIDE_FIELDS = 4;
-
-function attempt<Result>(read: () => Result): Result | undefined {
-  try {
-    return read();
-  } catch (error) {
-    if (error instanceof StoreError) return undefined;
-    throw error;
-  }
-}
 
 /** The same row again is no news. */
 function attemptSqlite(write: () => unknown): void {

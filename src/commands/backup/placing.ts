@@ -22,7 +22,7 @@ import { systemClock } from '../../base/clock.ts';
 import { codeOf, TagferryError } from '../../base/errors.ts';
 import { clearDecommissionMark, markRestoring } from '../../store/decommission-mark.ts';
 import { isServiceFolder } from '../service-folder.ts';
-import { readText, writeWhole } from '../setup/configuration-files.ts';
+import { readText, syncFolder, writeWhole } from '../setup/configuration-files.ts';
 import { setEnvLines } from '../setup/env-lines.ts';
 import { keepSecrets } from '../setup/secret-keeping.ts';
 import type { ArchivedFile, ArchiveReader } from './archive-reader.ts';
@@ -142,15 +142,6 @@ export function makeStateFolder(stateDir: string, isService: boolean): void {
   const uid = idOf('user', SERVICE);
   if (isService && process.getuid?.() === 0 && uid !== undefined)
     chownSync(stateDir, uid, idOf('group', SERVICE) ?? uid);
-}
-
-function syncFolder(path: string): void {
-  const folder = openSync(path, 'r');
-  try {
-    fsyncSync(folder);
-  } finally {
-    closeSync(folder);
-  }
 }
 
 function unwritable(cause: unknown): TagferryError {

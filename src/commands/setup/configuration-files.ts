@@ -76,7 +76,8 @@ export function addShippedFiles(directory: string): void {
   }
 }
 
-function syncFolder(path: string): void {
+/** What was renamed or removed in it is so after a blackout too. */
+export function syncFolder(path: string): void {
   const folder = openSync(path, 'r');
   try {
     fsyncSync(folder);

@@ -1,26 +1,19 @@
 import type { Clock } from '../../base/clock.ts';
+import { type CountedFault, FaultList } from '../fault-list.ts';
 import type { SendWebhook, WebhookPost } from './sender.ts';
 import { isRight, TAMPERINGS, type TamperingName, tampered, type Verdict } from './tampering.ts';
 import type { Delivery, WebhookRecord } from './webhook-registry.ts';
 
 /** Which deliveries meet a fault, and which. Everything left out matches everything. */
-export interface NewWebhookFault {
+export interface WebhookFault extends CountedFault {
   kind: TamperingName;
   webhook?: number;
   event_type?: string;
-  /** Each n-th attempt that matches. */
-  every?: number;
-  /** Falls away after it happened so often. */
-  times?: number;
   /** With `delayed`: so late, in real milliseconds; 5 s unless given. */
   delayMs?: number;
 }
 
-export interface WebhookFault extends NewWebhookFault {
-  id: number;
-  matched: number;
-  happened: number;
-}
+export type NewWebhookFault = Omit<WebhookFault, 'id' | 'matched' | 'happened'>;
 
 /** How a receiver met a fault. */
 export interface WebhookFaultOutcome {
@@ -39,42 +32,21 @@ const MAX_OUTCOMES = 1_000;
  * Faults between the platform and a receiver. A fault touches one attempt: what the receiver answers counts as ever, so that a forged
  * delivery which is refused comes again, rightly signed, by the schedule; and it is held against the verdict of `tampering.ts`.
  */
-export class WebhookFaults {
+export class WebhookFaults extends FaultList<WebhookFault> {
   readonly #send: SendWebhook;
   readonly #clock: Clock;
   readonly #report: (sentence: string) => void;
   readonly #signal: AbortSignal;
-  #faults: WebhookFault[] = [];
-  #nextId = 1;
   readonly #outcomes: WebhookFaultOutcome[] = [];
   /** Deliveries that are held back, until a later one of their webhook was sent. */
   readonly #held = new Map<number, (() => void)[]>();
 
   constructor(send: SendWebhook, clock: Clock, report: (sentence: string) => void, signal: AbortSignal) {
+    super();
     this.#send = send;
     this.#clock = clock;
     this.#report = report;
     this.#signal = signal;
-  }
-
-  add(fault: NewWebhookFault): number {
-    const id = this.#nextId++;
-    this.#faults.push({ ...fault, id, matched: 0, happened: 0 });
-    return id;
-  }
-
-  remove(id: number): boolean {
-    const before = this.#faults.length;
-    this.#faults = this.#faults.filter((fault) => fault.id !== id);
-    return this.#faults.length < before;
-  }
-
-  clear(): void {
-    this.#faults = [];
-  }
-
-  list(): readonly WebhookFault[] {
-    return this.#faults;
   }
 
   /** The last ones, oldest first. */
@@ -134,14 +106,10 @@ export class WebhookFaults {
   }
 
   #faultFor(delivery: Delivery): WebhookFault | undefined {
-    for (const fault of this.#faults) {
+    for (const fault of this.list()) {
       if (fault.webhook !== undefined && fault.webhook !== delivery.webhook) continue;
       if (fault.event_type !== undefined && fault.event_type !== delivery.eventType) continue;
-      fault.matched++;
-      if (fault.every !== undefined && fault.matched % fault.every !== 0) continue;
-      fault.happened++;
-      if (fault.times !== undefined && fault.happened >= fault.times) this.remove(fault.id);
-      return fault;
+      if (this.happens(fault)) return fault;
     }
     return undefined;
   }
