@@ -5,7 +5,7 @@ import { inPersonContext, type PersonFlags, personVerb } from './person/person-c
 const SENTENCES = {
   revoked: 'Signed out: the tokens are revoked and removed.',
   'ended already': 'The sign-in had ended already; the tokens are removed.',
-  nobody: 'Nobody was signed in.',
+  'not signed in': 'Nobody was signed in.',
 } as const;
 
 /** Adds `tagferry logout`: revokes a person's tokens (platform 4.1, bearer form) and removes them. */

@@ -136,8 +136,8 @@ export function define(program: Command, clock: Clock = systemClock): void {
       const permitable = permitableOf(object);
       await inPersonContext(program, flags, clock, async ({ reader, settings, show }) => {
         const { instrumentation, node, parent } = flags;
-        const told = { instrumentation, node, parent };
-        const explanation = await explain(reader, email, permitable, told, settings.directory);
+        const known = { instrumentation, node, parent };
+        const explanation = await explain(reader, email, permitable, known, settings.directory);
         show(explanationText(explanation), explanation);
       });
     });

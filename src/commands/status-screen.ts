@@ -192,9 +192,9 @@ function putRequests({ requests, uplink }: ShownStatus, put: Put): void {
 }
 
 function putListener({ listener }: ShownStatus, put: Put): void {
-  const told = listener as Record<string, unknown> & ShownStatus['listener'];
+  const reported = listener as Record<string, unknown> & ShownStatus['listener'];
   const where = (name: string, value: unknown) => `${name} ${typeof value === 'string' ? value : 'off'}`;
-  put('listener', `${where('values', told.ingest)}, ${where('webhook', listener.webhook)}`);
+  put('listener', `${where('values', reported.ingest)}, ${where('webhook', listener.webhook)}`);
   if (listener.webhook_url === undefined) return;
   const registered = listener.registered === undefined ? 'not registered' : `registered as ${listener.registered}`;
   const secret = listener.secret_known ? '' : ', secret unknown';

@@ -106,8 +106,8 @@ class TagReader {
   readonly #context: TagsContext;
   /** Which value already fills a key of an asset. */
   readonly #taken = new Map<string, { tag: string; key: string; at: string }>();
-  /** What a value under `like` says wrong, it says for each tag: kept until the first has been told. */
-  readonly #told = new Set<string>();
+  /** What a value under `like` says wrong, it says for each tag: kept until the first has been reported. */
+  readonly #reported = new Set<string>();
 
   constructor(file: YamlFile, verdict: SchemaVerdict, named: Named, problems: Problems, context: TagsContext) {
     this.#file = file;
@@ -204,12 +204,12 @@ class TagReader {
   /** Of what many tags share, each problem once. */
   #problemsOf(written: WrittenValue): Problems {
     if (!written.isShared) return this.#problems;
-    const told = this.#told;
+    const reported = this.#reported;
     const once = (report: Problems['error']): Problems['error'] => {
       return (place, reason, instead, text) => {
         const id = `${place.file}:${place.line}:${place.column}:${instead}`;
-        if (told.has(id)) return;
-        told.add(id);
+        if (reported.has(id)) return;
+        reported.add(id);
         report(place, reason, instead, text);
       };
     };
@@ -227,8 +227,8 @@ class TagReader {
     const names = [...sourceKinds.keys()];
     const instead = names.length === 0 ? `add "${printable(from)}" under sources:` : insteadOf(from, names);
     const id = `${pointer} ${from}`;
-    if (!this.#told.has(id)) {
-      this.#told.add(id);
+    if (!this.#reported.has(id)) {
+      this.#reported.add(id);
       this.#problems.error(this.#file.placeOf(pointer), `there is no source "${printable(from)}"`, instead, from);
     }
     return undefined;

@@ -52,7 +52,7 @@ export type DecommissionStep =
   | { decommissioned: boolean; waiting: number; quarantined: number; webhook?: number; webhook_problem?: string };
 
 const LOOK_EVERY_MS = 200;
-const TELL_EVERY_MS = 2_000;
+const REPORT_EVERY_MS = 2_000;
 const MAX_TIMEOUT_MS = 7 * 86_400_000;
 
 export function decommissionRoutes(parts: DecommissionParts): ControlRoutes {
@@ -66,11 +66,11 @@ export function decommissionRoutes(parts: DecommissionParts): ControlRoutes {
 
   async function drain(timeoutMs: number, signal: AbortSignal, tell: () => Promise<void>): Promise<void> {
     const endMs = clock.monotonicMs() + timeoutMs;
-    let toldMs = Number.NEGATIVE_INFINITY;
+    let reportedMs = Number.NEGATIVE_INFINITY;
     while (left().waiting > 0 && clock.monotonicMs() < endMs) {
-      if (clock.monotonicMs() - toldMs >= TELL_EVERY_MS) {
+      if (clock.monotonicMs() - reportedMs >= REPORT_EVERY_MS) {
         await tell();
-        toldMs = clock.monotonicMs();
+        reportedMs = clock.monotonicMs();
       }
       await clock.sleep(LOOK_EVERY_MS, signal);
     }

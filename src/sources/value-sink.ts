@@ -21,6 +21,6 @@ const DEFAULT_RETRY_MS = 5_000;
 /** When it makes sense to offer the values again after `error`; `undefined` where that is nothing the store said. */
 export function retryAfterOf(error: unknown): number | undefined {
   if (!(error instanceof StoreError)) return undefined;
-  const told = (error as { retryAfterMs?: unknown }).retryAfterMs;
-  return typeof told === 'number' && Number.isFinite(told) && told >= 0 ? told : DEFAULT_RETRY_MS;
+  const asked = (error as { retryAfterMs?: unknown }).retryAfterMs;
+  return typeof asked === 'number' && Number.isFinite(asked) && asked >= 0 ? asked : DEFAULT_RETRY_MS;
 }

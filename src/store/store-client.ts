@@ -110,12 +110,12 @@ export class StoreClient<Api extends StoreApi<object>> {
    */
   constructor(
     options: StoreThreadOptions,
-    told: { onDeath(error: Error): void; onSetAside(store: SetAside): void },
+    listener: { onDeath(error: Error): void; onSetAside(store: SetAside): void },
     thread: StoreThread,
   ) {
     this.#options = options;
-    this.#onDeath = told.onDeath;
-    this.#onSetAside = told.onSetAside;
+    this.#onDeath = listener.onDeath;
+    this.#onSetAside = listener.onSetAside;
     this.#thread = thread;
   }
 

@@ -294,7 +294,7 @@ describe('permissions explain', () => {
     direct: { id: number; usergroup?: number }[];
     inherited: { id: number; on: { type: string; id: number }; way: string[] }[];
     perhaps: { on: { type: string; id: number } }[];
-    not_told: string[];
+    unknowns: string[];
   }
   const explain = (...args: string[]) => json<Told>('permissions', 'explain', ...args);
   const places = (reasons: Told['inherited']) => reasons.map(({ on }) => `${on.type}/${on.id}`);
@@ -312,7 +312,7 @@ describe('permissions explain', () => {
     const untold = await explain(ANNA, 'Asset/882');
     expect(untold.sees).toBe('unknown');
     expect(places(untold.perhaps as Told['inherited'])).toEqual(['Node/20', 'Node/21']);
-    expect(untold.not_told.join()).toContain('nodes of Asset/882');
+    expect(untold.unknowns.join()).toContain('nodes of Asset/882');
     const told = await explain(ANNA, 'Asset/882', '--node', '20', '--node', '21');
     expect(told.sees).toBe('yes');
     expect(places(told.inherited)).toEqual(['Node/20', 'Node/21']);
@@ -351,6 +351,6 @@ describe('permissions explain', () => {
     const told = await explain(BEN, 'Asset/882');
     expect(told.sees).toBe('if a member');
     expect(told.direct).toMatchObject([{ usergroup: 40 }]);
-    expect(told.not_told.join()).toContain('usergroup/40');
+    expect(told.unknowns.join()).toContain('usergroup/40');
   });
 });

@@ -9,8 +9,8 @@ const LISTEN = '0A';
 
 /** By the service manager, and by who wrote itself into the state folder. */
 export async function daemonProcesses(stateDir: string): Promise<number[]> {
-  const told = await outputOf('systemctl', ['show', UNIT, '--property=MainPID', '--value']);
-  return [told ?? '', textOf(join(stateDir, 'tagferry.pid'))]
+  const mainPid = await outputOf('systemctl', ['show', UNIT, '--property=MainPID', '--value']);
+  return [mainPid ?? '', textOf(join(stateDir, 'tagferry.pid'))]
     .map((text) => Number(text.trim()))
     .filter((pid) => Number.isSafeInteger(pid) && pid > 0);
 }

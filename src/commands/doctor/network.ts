@@ -101,8 +101,14 @@ function checkTls(
     const socket = connectTls({ host, port, ...(ca ? { ca } : {}), ...(servername ? { servername } : {}) });
     const fail = (error: unknown) => {
       socket.destroy();
-      const told = transportError(error, url.origin);
-      resolve(failure(check, told.message, told.hint ?? 'Look at what stands between: `openssl s_client -connect`.'));
+      const translated = transportError(error, url.origin);
+      resolve(
+        failure(
+          check,
+          translated.message,
+          translated.hint ?? 'Look at what stands between: `openssl s_client -connect`.',
+        ),
+      );
     };
     socket.setTimeout(PATIENCE_MS, () => fail({ code: 'ETIMEDOUT' }));
     socket.once('error', fail);

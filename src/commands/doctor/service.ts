@@ -51,20 +51,20 @@ async function unitState(): Promise<Record<string, string> | undefined> {
 async function unitLine(unit: Record<string, string>): Promise<CheckLine> {
   const restarts = Number(unit.NRestarts ?? 0);
   const text = `${UNIT} is ${unit.ActiveState} (${unit.SubState}), last result ${unit.Result}, restarted ${counted(restarts, 'time')}`;
-  const told = async () => {
+  const words = async () => {
     const words = await wordsOfLastEnd(UNIT);
     return words === undefined ? text : `${text}; it ended with: ${words}`;
   };
   if (unit.ExecMainStatus === '78' && unit.ActiveState !== 'active') {
-    return failure('service', await told(), 'The configuration cannot work: `tagferry check`.');
+    return failure('service', await words(), 'The configuration cannot work: `tagferry check`.');
   }
   const endsAgain = unit.SubState === 'auto-restart' || (restarts > 0 && runsForSeconds(unit) < SETTLED_S);
   if (endsAgain || unit.ActiveState === 'failed') {
     const often = endsAgain ? 'It ends again and again: mend what it says. ' : '';
-    return failure('service', await told(), `${often}See \`journalctl -u tagferry -n 50\`.`);
+    return failure('service', await words(), `${often}See \`journalctl -u tagferry -n 50\`.`);
   }
   if (restarts > 0) {
-    return warning('service', await told(), 'See `journalctl -u tagferry -p warning` for why it ended.');
+    return warning('service', await words(), 'See `journalctl -u tagferry -p warning` for why it ended.');
   }
   return ok('service', text);
 }

@@ -46,9 +46,9 @@ export function checkStateFolder({ settings, clock, daemon, isService }: Consult
     if (codeOf(error) === 'ENOENT') {
       return [warning('state.folder', `${stateDir} does not exist yet`, 'The daemon makes it when it starts.')];
     }
-    const told = `${stateDir} may not be looked at (${codeOf(error)})`;
-    if (isService) return [failure('state.folder', `${told} by the service`, ownerAdvice(stateDir))];
-    return [warning('state.folder', told, 'Run `sudo tagferry doctor`.')];
+    const refused = `${stateDir} may not be looked at (${codeOf(error)})`;
+    if (isService) return [failure('state.folder', `${refused} by the service`, ownerAdvice(stateDir))];
+    return [warning('state.folder', refused, 'Run `sudo tagferry doctor`.')];
   }
   if (isService) lines.push(...checkOwner(stateDir));
   lines.push(

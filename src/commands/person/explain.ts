@@ -34,7 +34,7 @@ export interface Explanation {
   /** Permissions of the user on things that may or may not be related to the object. */
   perhaps: Reason[];
   /** What the API did not tell, as sentences. */
-  not_told: string[];
+  unknowns: string[];
 }
 
 /** What the person who asks knows of the object's relations. */
@@ -65,14 +65,14 @@ export async function explain(
   reader: PlatformClient,
   user: string,
   object: Permitable,
-  told: KnownRelations,
+  known: KnownRelations,
   directory: string,
 ): Promise<Explanation> {
   const found: Found = { direct: [], inherited: [], unknowns: new Set(), seen: new Set([nameOfPermitable(object)]) };
   const queue: { at: Permitable; way: string[] }[] = [{ at: object, way: [] }];
   for (let next = queue.shift(); next !== undefined; next = queue.shift()) {
     await lookAt(reader, user, next, found);
-    const own = next.at === object ? [...knownRelations(told), ...relationsOfTags(object, directory)] : [];
+    const own = next.at === object ? [...knownRelations(known), ...relationsOfTags(object, directory)] : [];
     for (const { to, because } of [...own, ...(await relationsOfPlatform(reader, next.at, found))]) {
       const name = nameOfPermitable(to);
       if (found.seen.has(name) || found.seen.size >= MAX_OBJECTS) continue;
@@ -90,7 +90,7 @@ export async function explain(
     direct,
     inherited,
     perhaps,
-    not_told: [...found.unknowns],
+    unknowns: [...found.unknowns],
   };
 }
 

@@ -6,7 +6,7 @@ import { typesText } from './permission-record.ts';
 
 /** An explanation for a terminal. */
 export function explanationText(explanation: Explanation): string {
-  const { user, object, sees, direct, inherited, perhaps, not_told: unknowns } = explanation;
+  const { user, object, sees, direct, inherited, perhaps, unknowns } = explanation;
   const name = nameOfPermitable(object);
   const verdicts = {
     yes: `${user} sees ${name}.`,

@@ -54,9 +54,9 @@ export class PersonTokens implements TokenSource {
   }
 
   /** Revokes the tokens (bearer form, platform 4.1) and forgets them. A token that is dead is renewed first, so that its refresh token ends too. */
-  async signOut(): Promise<'revoked' | 'ended already' | 'nobody'> {
+  async signOut(): Promise<'revoked' | 'ended already' | 'not signed in'> {
     const { file } = this.#options;
-    if ((await file.read()) === undefined) return 'nobody';
+    if ((await file.read()) === undefined) return 'not signed in';
     let outcome: 'revoked' | 'ended already' = 'revoked';
     try {
       await this.#revoke(await this.#usable()).catch(async (error: unknown) => {

@@ -26,7 +26,7 @@ const MAX_JOURNAL = 20;
 
 /** The newest events of the inbox, each again when it or its journal has changed. */
 export function eventsFeed({ inbox, outputs, rejected, received }: EventsFeedParts): Feed {
-  let told = new Map<number, string>();
+  let sent = new Map<number, string>();
   let counts = '';
   const look = async (known: ReadonlyMap<number, string>) => {
     const newest = await inbox.list({ limit: EVENTS });
@@ -47,8 +47,8 @@ export function eventsFeed({ inbox, outputs, rejected, received }: EventsFeedPar
       return [eventsNow(true, (await look(new Map())).events)];
     },
     async next() {
-      const { marks, events } = await look(told);
-      told = marks;
+      const { marks, events } = await look(sent);
+      sent = marks;
       const now = JSON.stringify([rejected(), received()]);
       if (events.length === 0 && now === counts) return [];
       counts = now;

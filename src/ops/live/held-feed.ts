@@ -14,7 +14,7 @@ const LINES = 200;
 
 /** What is in quarantine, with the platform's words; again when it is another. What is held stands in the status. */
 export function heldFeed({ quarantined, show, nameOf }: HeldFeedParts): Feed {
-  let told: string | undefined;
+  let sent: string | undefined;
   const look = async () => {
     const rows = quarantined() === 0 ? [] : await show({ after: 0, limit: LINES + 1 });
     const quarantine = rows.slice(0, LINES).map(({ series, count, status, message, atMs, timeMs, value }) => ({
@@ -31,8 +31,8 @@ export function heldFeed({ quarantined, show, nameOf }: HeldFeedParts): Feed {
     begin: async () => [await look()],
     async next() {
       const now = await look();
-      if (now === told) return [];
-      told = now;
+      if (now === sent) return [];
+      sent = now;
       return [now];
     },
   };

@@ -6,7 +6,7 @@ const LINES_AT_ONCE = 200;
 
 /** The lines that the daemon keeps in memory, and those that come. */
 export function logFeed(recent: RecentLines): Feed {
-  let told = recent.since(0).next;
+  let sentLine = recent.since(0).next;
   const framesFrom = (from: number, whole: boolean) => {
     const { lines, missed } = recent.since(from);
     const frames: string[] = [];
@@ -19,8 +19,8 @@ export function logFeed(recent: RecentLines): Feed {
   return {
     begin: (seen) => framesFrom(seen?.line ?? 0, seen === undefined),
     next() {
-      const from = told;
-      told = recent.since(from).next;
+      const from = sentLine;
+      sentLine = recent.since(from).next;
       return framesFrom(from, false);
     },
   };

@@ -45,13 +45,13 @@ export interface TagFeedParts {
 /** One tag's last hour, kept from now on while somebody looks. */
 export function tagFeed(row: number, { table, readings, pathOf, clock }: TagFeedParts): Feed {
   let watched: ReturnType<LastReadings['watch']> | undefined;
-  let toldMs = 0;
+  let sentMs = 0;
   const points = (fromMs: number) => {
     const found = table.row(row);
     if (found?.series !== undefined) watched ??= readings.watch(found.series, clock.monotonicMs());
     return watched?.trace.since(fromMs) ?? [];
   };
-  const told = (fromMs: number, whole: boolean) => {
+  const frames = (fromMs: number, whole: boolean) => {
     const found = table.row(row);
     const some = points(fromMs);
     return found && (whole || some.length > 0)
@@ -61,13 +61,13 @@ export function tagFeed(row: number, { table, readings, pathOf, clock }: TagFeed
   return {
     begin() {
       table.refresh();
-      return told(clock.monotonicMs() - HOUR_MS, true);
+      return frames(clock.monotonicMs() - HOUR_MS, true);
     },
     next() {
       // Its last second may have got more readings since.
-      const frames = told(toldMs, false);
-      toldMs = Math.floor(clock.monotonicMs() / 1_000) * 1_000;
-      return frames;
+      const newer = frames(sentMs, false);
+      sentMs = Math.floor(clock.monotonicMs() / 1_000) * 1_000;
+      return newer;
     },
     end() {
       watched?.end(clock.monotonicMs());

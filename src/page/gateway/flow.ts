@@ -31,9 +31,9 @@ export function valueLinks(now: StatusReport): FlowLink[] {
   ];
 }
 
-type Told = Pick<FlowLink, 'kind' | 'words' | 'why'>;
+type Described = Pick<FlowLink, 'kind' | 'words' | 'why'>;
 
-function intakeOf({ buffer, sources, rates }: StatusReport): Told {
+function intakeOf({ buffer, sources, rates }: StatusReport): Described {
   const [problem] = buffer.problems;
   if (problem !== undefined) return { kind: 'refused', why: problem };
   const silent = sources.filter((source) => source.silent);
@@ -44,7 +44,7 @@ function intakeOf({ buffer, sources, rates }: StatusReport): Told {
   return rates.ingested_per_minute > 0 ? { kind: 'flows' } : { kind: 'waits', why: 'nothing comes now' };
 }
 
-function postsOf({ state, uplink, session, buffer, holds, rates }: StatusReport): Told {
+function postsOf({ state, uplink, session, buffer, holds, rates }: StatusReport): Described {
   const { away, resting } = uplink;
   if (away) {
     const since = durationText(away.since_seconds);
@@ -71,7 +71,7 @@ export function eventLinks(now: StatusReport): FlowLink[] {
   ];
 }
 
-function listenerOf({ listener, events }: StatusReport): Told {
+function listenerOf({ listener, events }: StatusReport): Described {
   if (listener.webhook === undefined) return { kind: 'off', why: 'WEBHOOK_LISTEN is empty' };
   if (listener.webhook_url === undefined) return { kind: events.length > 0 ? 'flows' : 'waits' };
   if (listener.registered === undefined)
@@ -85,7 +85,7 @@ function reactionsRate({ events }: StatusReport): string {
   return events.length === 0 ? 'none yet' : `${done} of the last ${events.length} done`;
 }
 
-function reactionsOf({ events }: StatusReport): Told {
+function reactionsOf({ events }: StatusReport): Described {
   const dead = events.filter(({ state }) => state === 'dead' || state === 'failed');
   if (dead.length > 0) return { kind: 'refused', words: `${counted(dead.length, 'event')} failed` };
   const running = events.filter(({ state }) => state === 'running' || state === 'received');

@@ -25,8 +25,8 @@ export function keysOf(): readonly Key[] {
         const types = ['asset_value_created', 'asset_values_created', 'instrumentation_values_created'] as const;
         const before = types.map((type) => sandbox.deliveriesOf(type));
         const { object } = sandbox.cause('instrumentation_values_created');
-        const told = types.map((type, index) => sandbox.deliveriesOf(type) - before[index]!);
-        return `a value for instrumentation ${object.id}: ${types.map((type, index) => `${type} to ${told[index]}`).join(', ')}`;
+        const sent = types.map((type, index) => sandbox.deliveriesOf(type) - before[index]!);
+        return `a value for instrumentation ${object.id}: ${types.map((type, index) => `${type} to ${sent[index]}`).join(', ')}`;
       },
     },
     one('t', 'threshold reached', 'threshold_reached'),
