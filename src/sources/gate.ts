@@ -6,9 +6,10 @@
  *                       ▲         │
  *                       └─ later ─┘ the store refuses
  *
- * Many batches may be under way at once. What was last sent moves on only with the commit: a reading that is left out because
- * of one under way waits for it, so nothing is confirmed on the strength of a value that is then lost. A crash loses
- * what waits, none of which was confirmed.
+ * Many batches may be under way at once, and one that was refused comes behind later ones; unless the kind keeps order (`inOrder`): then
+ * what is taken meanwhile waits, and goes together. What was last sent moves on only with the commit: a reading that is left out
+ * because of one under way waits for it, so nothing is confirmed on the strength of a value that is then lost. A crash loses what
+ * waits, none of which was confirmed.
  */
 import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf, TagferryError } from '../base/errors.ts';
@@ -49,6 +50,8 @@ export interface GateOptions {
   readings?: LastReadings | undefined;
   /** Values that may wait for the disk; 20,000 unless told. */
   maxWaiting?: number;
+  /** Nothing is on disk before what was taken before it. */
+  inOrder?: boolean;
 }
 
 /** What is known of one series of a source. */
@@ -79,6 +82,11 @@ export class Gate {
   /** Of the last batch: polls bring the same number each time. */
   #room = 0;
   #batches = new Set<Batch>();
+  /** Where order is kept: what waits for those that are being written. */
+  #line: Batch[] = [];
+  #isWriting = false;
+  /** The source has stopped, and the store refused what it had taken. */
+  #hasGivenUp = false;
   #waiting = 0;
   /** Readings that reached the disk, and the monotonic time of the last one. */
   stored = 0;
@@ -221,32 +229,48 @@ export class Gate {
     batch.done.catch(() => {});
     queueMicrotask(() => {
       this.#open = undefined;
-      void this.#write(batch);
+      this.#room = Math.min(batch.columns.length, MAX_ROOM);
+      void (this.#options.inOrder ? this.#writeInOrder(batch) : this.#write([batch]));
     });
     return batch;
   }
 
-  async #write(batch: Batch): Promise<void> {
-    const { length } = batch.columns;
-    this.#room = Math.min(length, MAX_ROOM);
+  async #writeInOrder(batch: Batch): Promise<void> {
+    this.#line.push(batch);
+    if (this.#isWriting) return;
+    this.#isWriting = true;
+    while (this.#line.length > 0) await this.#write(this.#line.splice(0));
+    this.#isWriting = false;
+  }
+
+  /** Together: all of them are on disk, or none. */
+  async #write(batches: readonly Batch[]): Promise<void> {
     try {
-      if (batch.after.size > 0) await Promise.all(batch.after);
-      if (length > 0 || batch.notes.length > 0) await this.#append(batch);
-      for (const next of batch.underWay) {
-        const { state, sent } = next;
-        // One that was refused at first may come behind a later one.
-        if (!state.sent || state.sent.atMs <= sent.atMs) state.sent = sent;
-        if (state.next === next) state.next = undefined;
-      }
-      this.#count(length, batch.ahead);
-      batch.resolve();
+      await untilOver(batches);
+      await this.#append(batches);
+      for (const batch of batches) this.#keep(batch);
     } catch (error) {
-      for (const next of batch.underWay) if (next.state.next === next) next.state.next = undefined;
-      batch.reject(error);
+      for (const { underWay, reject } of batches) {
+        for (const next of underWay) if (next.state.next === next) next.state.next = undefined;
+        reject(error);
+      }
     } finally {
-      this.#waiting -= length;
-      this.#batches.delete(batch);
+      for (const batch of batches) {
+        this.#waiting -= batch.columns.length;
+        this.#batches.delete(batch);
+      }
     }
+  }
+
+  #keep({ underWay, columns, ahead, resolve }: Batch): void {
+    for (const next of underWay) {
+      const { state, sent } = next;
+      // One that was refused at first may come behind a later one.
+      if (!state.sent || state.sent.atMs <= sent.atMs) state.sent = sent;
+      if (state.next === next) state.next = undefined;
+    }
+    this.#count(columns.length, ahead);
+    resolve();
   }
 
   #count(values: number, ahead: number): void {
@@ -258,15 +282,22 @@ export class Gate {
     if (ahead > 0) countAhead?.(source, ahead);
   }
 
-  async #append({ columns, notes }: Batch): Promise<void> {
-    const { sink, clock, source } = this.#options;
+  async #append(batches: readonly Batch[]): Promise<void> {
+    const { sink, clock, source, inOrder } = this.#options;
     const { signal } = this.#end;
+    const length = batches.reduce((sum, { columns }) => sum + columns.length, 0);
+    const notes = batches.length === 1 ? batches[0]!.notes : batches.flatMap((batch) => batch.notes);
+    if (length === 0 && notes.length === 0) return;
     for (;;) {
+      if (inOrder && this.#hasGivenUp) throw signal.reason;
       // The sink owns what it gets, and what it refuses is offered again: so it gets a copy.
-      const copy = new ValueColumns(columns.length);
-      copy.addAll(columns);
+      const copy = new ValueColumns(length);
+      for (const { columns } of batches) copy.addAll(columns);
       try {
-        await sink.append(copy, notes);
+        const written = sink.append(copy, notes);
+        // What waited for its turn when the source stopped is the last that comes.
+        if (signal.aborted) sink.hurry?.();
+        await written;
         this.#trouble.over('source.store_refused', { source }, 'The store takes the values of a source again');
         return;
       } catch (error) {
@@ -277,10 +308,20 @@ export class Gate {
           'The store does not take the values of a source',
         );
         if (retryAfterMs === undefined) throw error;
-        await clock.sleep(Math.max(MIN_RETRY_MS, retryAfterMs), signal);
+        await clock.sleep(Math.max(MIN_RETRY_MS, retryAfterMs), signal).catch((reason: unknown) => {
+          this.#hasGivenUp = true;
+          throw reason;
+        });
       }
     }
   }
+}
+
+/** Until what they left something out because of is on disk; rejects where that failed. What is written with them is no reason to wait. */
+async function untilOver(batches: readonly Batch[]): Promise<void> {
+  if (batches.every(({ after }) => after.size === 0)) return;
+  const own = new Set(batches.map(({ done }) => done));
+  await Promise.all(batches.flatMap(({ after }) => [...after].filter((done) => !own.has(done))));
 }
 
 function countAheadOf({ length, timeMs, flags }: Columns, wallMs: number): number {

@@ -6,10 +6,10 @@ import { isSent, scaledOf } from '../../src/sources/shaping.ts';
 import { Stamps } from '../../src/sources/stamps.ts';
 import { makeIntakeBench, originOf, storeFault, tagOf, until } from './sink-double.ts';
 
-function gateWith(shaping: Partial<Shaping> = {}, timeFrom: 'arrival' | 'source' = 'source') {
+function gateWith(shaping: Partial<Shaping> = {}, timeFrom: 'arrival' | 'source' = 'source', inOrder = false) {
   const tags = new Map([['T', tagOf('T', 1, [{ key: 'v', from: originOf('host', 's', true, shaping) }])]]);
   const bench = makeIntakeBench(tags);
-  const gate = bench.gateOf('s', timeFrom);
+  const gate = bench.gateOf('s', timeFrom, inOrder);
   const [point] = pointsOf(tags, 's', bench.intake);
   const take = async (raw: number, ...more: [number?, ('good' | 'uncertain' | 'bad')?]) => {
     gate.take(point!, raw, ...more);
@@ -162,6 +162,61 @@ describe('the gate', () => {
     await gate.stop();
     await expect(refused).rejects.toThrow('stopped');
     expect([sink.notes.size, sink.stored.length]).toEqual([0, 0]);
+  });
+});
+
+describe('the gate of a kind that keeps order', () => {
+  /** A number each turn, with a note of how far that is. */
+  function counting() {
+    const bench = gateWith({ deadband: { units: 0.5 } }, 'source', true);
+    const { gate, point, sink, values } = bench;
+    const say = async (number: number) => {
+      gate.take(point, number, number);
+      gate.note({ name: 'far', text: String(number) });
+      await gate.committed();
+    };
+    return { ...bench, say, kept: () => [...values(), `far ${sink.notes.get('far')}`] };
+  }
+
+  it('puts nothing on disk, and no fact, before what came before it: what the store refused holds up what follows', async () => {
+    const { say, kept, sink, clock } = counting();
+    sink.fault = storeFault('buffer.full', 5_000);
+    const first = say(1);
+    await until(() => clock.waiting === 1);
+    sink.fault = undefined;
+    const more = [2, 3, 3.2].map((number) => say(number));
+    await clock.advance(4_000);
+    expect([sink.appends, kept()]).toEqual([1, ['far undefined']]);
+    await clock.advance(2_000);
+    await Promise.all([first, ...more]);
+    // What had waited went together, with one that was left out because of its neighbour.
+    expect([sink.appends, kept()]).toEqual([3, [1, 2, 3, 'far 3.2']]);
+  });
+
+  it('gives what waits for its turn at a stop, early, and none of it behind what the store refuses', async () => {
+    const taken = counting();
+    taken.sink.holds = true;
+    const all = [taken.say(1)];
+    await until(() => taken.sink.waiting === 1);
+    all.push(taken.say(2));
+    const over = taken.gate.stop();
+    taken.sink.commit();
+    await until(() => taken.sink.waiting === 1);
+    expect(taken.sink.hurries).toBe(1);
+    taken.sink.commit();
+    await Promise.all([over, ...all]);
+    expect(taken.kept()).toEqual([1, 2, 'far 2']);
+
+    const refused = counting();
+    refused.sink.fault = storeFault('buffer.full', 5_000);
+    const none = [refused.say(1)];
+    await until(() => refused.clock.waiting === 1);
+    refused.sink.fault = undefined;
+    none.push(refused.say(2));
+    const ends = Promise.allSettled(none);
+    await refused.gate.stop();
+    expect((await ends).map(({ status }) => status)).toEqual(['rejected', 'rejected']);
+    expect(refused.kept()).toEqual(['far undefined']);
   });
 });
 
