@@ -5,6 +5,7 @@ import { type Paint, table } from '../base/table.ts';
 import type { ScannedValue } from '../sources/source-kind.ts';
 import type { SourceReport } from '../sources/source-report.ts';
 import type { TestedReport } from '../sources/source-test.ts';
+import { findAlike } from './alike.ts';
 
 const MAX_PROBLEMS_SHOWN = 4;
 
@@ -93,17 +94,28 @@ function unreadLines({ tag, key, source, address, problem, hint }: TestedReport)
   return [`${plain(tag)} ${key} (${where}): ${plain(problem ?? '')}`, ...(hint === null ? [] : [`  ${plain(hint)}`])];
 }
 
-/** Ready for tags.yaml: below a tag's `values:`, or a block of their own that many tags may share. */
+/** Ready for tags.yaml: below a tag's `values:`, or blocks of their own that many tags may share. */
 export function scannedLines(source: string, found: readonly ScannedValue[], isLike: boolean): string {
   if (found.length === 0) return '# nothing was found in what was named';
-  const lines = found.map(({ key, members, sample }) => {
+  if (!isLike) return ['    values:', ...valueLines(source, found, '      ')].join('\n');
+  const { alike, rest } = findAlike(found);
+  const blocks = rest.length > 0 ? [...alike, { values: rest, tags: [] }] : alike;
+  const lines = blocks.flatMap(({ values, tags }, at) => {
+    const name = yamlText(at === 0 ? source : `${source}_${at + 1}`);
+    const members = (tag: string) => `#   ${yamlText(tag)}: { asset: …, like: ${name} }`;
+    return [`  ${name}:`, ...valueLines(source, values, '    '), ...tags.map(members)];
+  });
+  return ['like:', ...lines].join('\n');
+}
+
+function valueLines(source: string, found: readonly ScannedValue[], indent: string): string[] {
+  const lines = found.map(({ key, members, sample, tag }) => {
     const rest = Object.entries(members).map(([name, value]) => `${name}: ${yamlText(value)}`);
-    return { text: `${yamlText(key)}: { ${[`from: ${yamlText(source)}`, ...rest].join(', ')} }`, sample };
+    const text = `${yamlText(key)}: { ${[`from: ${yamlText(source)}`, ...rest].join(', ')} }`;
+    return { text, sample: tag === undefined ? sample : `${tag}: ${sample}` };
   });
   const width = Math.max(...lines.map(({ text }) => text.length));
-  const indent = isLike ? '    ' : '      ';
-  const body = lines.map(({ text, sample }) => `${indent}${text.padEnd(width)}  # ${plain(sample)}`);
-  return [isLike ? `like:\n  ${plain(source)}:` : '    values:', ...body].join('\n');
+  return lines.map(({ text, sample }) => `${indent}${text.padEnd(width)}  # ${plain(sample)}`);
 }
 
 /** As it can stand in tags.yaml, where `${` begins a placeholder: names of other people's topics may hold anything. */

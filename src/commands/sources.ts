@@ -79,16 +79,17 @@ export function define(program: Command): void {
     .argument('<source>', 'of tags.yaml')
     .argument(
       '[what...]',
-      'Modbus: "holding 0-199", "input 0-49", "coil 0-15"; MQTT: "plant/#"; OPC UA: a path or node id; everything unless told',
+      'Modbus: "holding 0-199", "input 0-49", "coil 0-15"; MQTT: "plant/#"; Sparkplug: edge nodes; OPC UA: a path or node id; everything unless told',
     )
     .option('--wait <duration>', 'how long to listen to a broker', durationMs, 10_000)
-    .option('--like', 'as a block under like:')
+    .option('--like', 'as blocks under like: what looks alike once, with the tags that have it')
     .option('--yes', 'do not ask')
     .option('--json', 'print what was found as JSON')
     .addHelpText(
       'after',
       '\nModbus: ten requests a second at most, reading functions alone, nothing but what is named. MQTT: a client of its own, which' +
-        "\ntakes nothing from the agent's session. OPC UA: ten requests a second, over the agent's own session.",
+        "\ntakes nothing from the agent's session. Sparkplug: the same, and nodes are asked for" +
+        "\ntheir birth certificates (unless rebirth: false). OPC UA: ten requests a second, over the agent's own session.",
     )
     .action(async (name: string, what: string[], flags: ScanFlags) => {
       const named = `Look at ${what.join(', ')} of ${name}? Even reading can disturb a device, and all of a broker is much.`;

@@ -158,7 +158,7 @@ export class SourcesFlow {
   async #testOne(source: Source, kind: SourceKind, running: Running, waitMs: number, signal: AbortSignal) {
     const { clock, log } = this.#options;
     const { gate, points } = running;
-    if (running.source.test) return await running.source.test(signal);
+    if (running.source.test) return await running.source.test(signal, waitMs);
     // This machine, or nobody: it may be read beside the source.
     const { stateDir } = this.#settings;
     if (kind.test && kind.everyMs !== undefined)

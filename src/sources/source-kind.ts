@@ -49,6 +49,8 @@ export interface ScannedValue {
   key: string;
   members: Readonly<Record<string, string | number>>;
   sample: string;
+  /** Where what was found says itself whose it is. */
+  tag?: string;
 }
 
 export type ScanStep = { found: ScannedValue } | { done: number; total: number };
@@ -112,8 +114,8 @@ export interface RunningSource {
   /** Nothing is taken any more; what was is the gate's, which alone waits for the disk. `gone`: tags.yaml no longer names it. */
   stop(gone?: boolean): Promise<void>;
   state(): SourceState;
-  /** Reads every configured value once over what is connected already. Left out: what comes in is listened to. */
-  test?(signal: AbortSignal): Promise<TestedValue[]>;
+  /** Reads every configured value once over what is connected already; `waitMs` is for what comes by itself. Left out: that is listened to. */
+  test?(signal: AbortSignal, waitMs: number): Promise<TestedValue[]>;
   /** What is there of what was named, beside what it does; `waitMs`: how long to wait for what comes by itself. */
   scan?(what: readonly string[], waitMs: number, signal: AbortSignal): AsyncIterable<ScanStep>;
   /**

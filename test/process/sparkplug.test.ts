@@ -4,6 +4,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import type { SourceReport } from '../../src/sources/source-report.ts';
 import { Mosquitto } from '../broker/mosquitto.ts';
+import { runVerb } from '../commands/verb-run.ts';
 import { AgentProcess } from './agent-process.ts';
 
 /** Eclipse Tahu's edge node. */
@@ -157,4 +158,58 @@ tags: { T-1: { asset: 881, values: { ${values} } } }\n`;
     for (const [n, { value }] of at('count')) expect(value).toBe(n);
     expect((await report()).connected).toBe(true);
   });
+
+  it('are read by sources test and listed by sources scan, with and without the daemon, which says what it said before', async () => {
+    const values =
+      'count: { unit: 1, from: cells, metric: press-4/Line/Count, scale: 10 }, pressure: { unit: 1, from: cells, metric: press-4/press/Pressure }';
+    const source = `sources: { cells: { sparkplug: "${url()}", group: Plant1, primary_host: gateway } }\n`;
+    agent = new AgentProcess(sandbox.url, { tags: `${source}tags: { T-1: { asset: 881, values: { ${values} } } }\n` });
+    watcher = await connectAsync(url());
+    const states: boolean[] = [];
+    watcher.on('message', (_, payload) => states.push(JSON.parse(payload.toString()).online));
+    await watcher.subscribeAsync('spBv1.0/STATE/gateway');
+    const counter = new Counter('press-4');
+    await agent.until(() => counter.births > 0, 'the node is there');
+    counter.say();
+    counter.say();
+    const at = new Date(1_700_000_000_002).toISOString();
+    const expectRead = async () => {
+      // It ends as soon as all is told.
+      const tested = await runVerb(['sources', 'test', '--json', '--wait', '60s', '--config', agent.config]);
+      const found = JSON.parse(tested.stdout) as Record<string, unknown>[];
+      expect(
+        found.map(({ raw, value, timestamp, address, problem }) => [raw, value, timestamp, address, problem]),
+      ).toEqual([
+        [2, 20, at, 'press-4/Line/Count', null],
+        [-2, -2, at, 'press-4/press/Pressure', null],
+      ]);
+    };
+    const scan = async (...what: string[]) => {
+      for (let waitS = 2; ; waitS *= 2) {
+        const args = ['sources', 'scan', 'cells', ...what, '--yes', '--wait', `${waitS}s`, '--config', agent.config];
+        const { stdout } = await runVerb(args);
+        // A busy machine needs longer.
+        if (/Pressure/.test(stdout) || waitS > 30) return stdout;
+      }
+    };
+    const lines =
+      /^ {4}values:\n {6}count: \{ from: cells, metric: "press-4\/Line\/Count" \} +# \d+\n {6}pressure: \{ from: cells, metric: "press-4\/press\/Pressure" \} +# -\d+\n$/;
+    // Without a daemon: the node, which says nothing by itself, is asked.
+    await expectRead();
+    expect(await scan('press-4')).toMatch(lines);
+    await agent.start();
+    await agent.until(() => states.at(-1) === true && stored('pressure').length > 0, 'the daemon has heard of it');
+    const births = counter.births;
+    await expectRead();
+    // It knew: nobody was asked.
+    expect(counter.births).toBe(births);
+    // Nobody is named: whoever says something is found, and asked.
+    const talking = setInterval(() => counter.say(), 200);
+    const found = await scan().finally(() => clearInterval(talking));
+    expect(found).toMatch(lines);
+    expect(counter.births).toBeGreaterThan(births);
+    // Whoever looks says nothing of the host.
+    expect(states.filter((isOnline, n) => !isOnline && n > 0)).toEqual([]);
+    expect(await agent.end('SIGTERM')).toBe(0);
+  }, 180_000);
 });

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { codeOf, TagferryError } from '../../base/errors.ts';
 import type { Point } from '../points.ts';
 import { UnreadableValues } from '../problem-list.ts';
+import { ScannedNames } from '../scanned-names.ts';
 import type { ScanStep, TestedValue } from '../source-kind.ts';
 import { separatorOf, splitRecord } from './csv.ts';
 import type { CsvSpec, CsvValue } from './csv-spec.ts';
@@ -88,18 +89,34 @@ export async function* scanCsv(spec: CsvSpec): AsyncGenerator<ScanStep> {
     throw new TagferryError(problem, { code: 'source.scan', ...(hint ? { hint } : {}) });
   }
   const separator = spec.separator ?? separatorOf(found.first);
+  if (spec.form === 'long') {
+    yield* seriesOf(found, separator);
+    return;
+  }
   const sample = splitRecord(found.rows[0]?.text ?? '', separator, 1);
   const names = spec.hasHeader ? headerOf(found.first, separator) : sample.map((_, at) => String(at + 1));
   const times = spec.timeColumns.map((column) => (typeof column === 'number' ? column - 1 : names.indexOf(column)));
+  const keys = new ScannedNames();
   for (const [at, name] of names.entries()) {
     if (times.includes(at) || name === '') continue;
-    const key =
-      name
-        .toLowerCase()
-        .replaceAll(/[^a-z0-9]+/g, '_')
-        .replaceAll(/^_+|_+$/g, '') || `column_${at + 1}`;
+    const key = keys.give(name, `column_${at + 1}`);
     const column = spec.hasHeader ? name : at + 1;
     yield { found: { key, members: { column }, sample: (sample[at] ?? '').trim() } };
   }
   yield { done: names.length, total: names.length };
+}
+
+/** The long form names tag and key in each row. */
+function* seriesOf({ first, rows }: Look, separator: string): Generator<ScanStep> {
+  const names = headerOf(first, separator);
+  const [tagAt, keyAt, valueAt] = ['tag', 'key', 'value'].map((name) => names.indexOf(name));
+  const seen = new Set<string>();
+  for (const { text, line } of rows) {
+    const fields = splitRecord(text, separator, line).map((field) => field.trim());
+    const [tag, key, sample] = [tagAt, keyAt, valueAt].map((at) => fields[at!] ?? '');
+    if (!tag || !key || seen.has(`${tag} ${key}`)) continue;
+    seen.add(`${tag} ${key}`);
+    yield { found: { tag, key, members: {}, sample: sample! } };
+  }
+  yield { done: rows.length, total: rows.length };
 }

@@ -2,15 +2,14 @@
 import type { Clock } from '../../base/clock.ts';
 import { TagferryError, UsageError } from '../../base/errors.ts';
 import type { Listening } from '../../broker/listening.ts';
+import { ScannedNames } from '../scanned-names.ts';
 import type { ScannedValue, ScanStep } from '../source-kind.ts';
 import { wrongFilter } from './filter.ts';
+import { listenFor } from './listen-for.ts';
 import type { MqttValue } from './mqtt-value.ts';
 import { Payload } from './payload.ts';
 
 const EVERYTHING = ['#'];
-const LOOK_EVERY_MS = 200;
-/** How long the broker may take to answer; listening counts from then on. */
-const CONNECT_MS = 10_000;
 const MAX_TOPICS = 5_000;
 const MAX_MESSAGE_BYTES = 64 * 1024;
 const MAX_NUMBERS = 50;
@@ -50,29 +49,11 @@ export async function* scanMqtt({ broker, what, waitMs, clock, signal }: MqttSca
       { qos: 0, refused: () => refused.add(filter) },
     );
   }
-  broker.start();
-  try {
-    const endMs = clock.monotonicMs() + CONNECT_MS;
-    while (!broker.state().connected && clock.monotonicMs() < endMs) await clock.sleep(LOOK_EVERY_MS, signal);
-    const { connected, problem } = broker.state();
-    if (!connected) throw away(problem);
-    const startMs = clock.monotonicMs();
-    for (let passedMs = 0; passedMs < waitMs && refused.size < filters.length; ) {
-      await clock.sleep(Math.min(LOOK_EVERY_MS, waitMs - passedMs), signal);
-      passedMs = clock.monotonicMs() - startMs;
-      yield { done: Math.min(passedMs, waitMs), total: waitMs };
-    }
-    if (refused.size === filters.length) throw notAllowed(filters);
-  } finally {
-    await broker.leave();
-  }
+  yield* listenFor({ broker, waitMs, clock, signal, isOver: () => refused.size === filters.length });
+  if (refused.size === filters.length) throw notAllowed(filters);
   const topics = [...last].toSorted(([one], [other]) => (one < other ? -1 : 1));
-  const names = new Names();
+  const names = new ScannedNames();
   for (const [topic, payload] of topics) for (const found of valuesOf(topic, payload, names)) yield { found };
-}
-
-function away(problem: string | undefined): TagferryError {
-  return new TagferryError(`the broker is not connected (${problem ?? 'it does not answer'})`, { code: 'broker.away' });
 }
 
 function notAllowed(filters: readonly string[]): TagferryError {
@@ -83,7 +64,7 @@ function notAllowed(filters: readonly string[]): TagferryError {
 }
 
 /** The message itself where it is a number, else each number in its JSON, with the time that stands beside them. */
-function* valuesOf(topic: string, payload: Uint8Array, names: Names): Generator<ScannedValue> {
+function* valuesOf(topic: string, payload: Uint8Array, names: ScannedNames): Generator<ScannedValue> {
   const whole = readingOf(payload, { topic, template: topic });
   if (whole !== undefined) {
     yield { key: names.give(lastLevel(topic)), members: { topic }, sample: String(whole) };
@@ -149,19 +130,3 @@ function timeOf(json: object): Record<string, string> {
 }
 
 const lastLevel = (path: string) => path.split('/').findLast((level) => level !== '') ?? '';
-
-/** Keys, each given once. */
-class Names {
-  readonly #given = new Map<string, number>();
-
-  give(wanted: string): string {
-    const name =
-      wanted
-        .toLowerCase()
-        .replaceAll(/[^a-z0-9_-]+/g, '_')
-        .slice(0, 64) || 'value';
-    const count = (this.#given.get(name) ?? 0) + 1;
-    this.#given.set(name, count);
-    return count === 1 ? name : this.give(`${name}_${count}`);
-  }
-}

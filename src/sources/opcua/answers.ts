@@ -3,6 +3,7 @@ import type { FoundNode, Question, ReaderLine } from '../../opcua/protocol.ts';
 import { isTimeTaken } from '../draft.ts';
 import type { Quality } from '../gate.ts';
 import type { Point } from '../points.ts';
+import { ScannedNames } from '../scanned-names.ts';
 import type { ScanStep, TestedValue } from '../source-kind.ts';
 import { itemOf } from './items.ts';
 import type { OpcuaValue } from './opcua-spec.ts';
@@ -52,7 +53,7 @@ export class Answers {
   }
 
   async *browse(what: readonly string[], ask: Ask, signal: AbortSignal): AsyncGenerator<ScanStep> {
-    const names = new Map<string, number>();
+    const names = new ScannedNames();
     for await (const line of this.#follow({ browse: what }, ask, signal)) {
       if ('found' in line) yield { found: scannedOf(line.found, names) };
       else if ('done' in line) yield { done: line.done, total: line.total };
@@ -91,11 +92,8 @@ function failure(text: string, hint?: string): TagferryError {
   return new TagferryError(text, { code: 'source.opcua', ...(hint === undefined ? {} : { hint }) });
 }
 
-/** Keys are made of the last name of the path; a second one of its name has its number. */
-function scannedOf({ node, path, sample }: FoundNode, names: Map<string, number>) {
-  const last = path.slice(path.lastIndexOf('/') + 1).toLowerCase();
-  const key = last.replaceAll(/[^a-z0-9._-]+/g, '_').replaceAll(/^_+|_+$/g, '') || 'value';
-  const times = (names.get(key) ?? 0) + 1;
-  names.set(key, times);
-  return { key: times === 1 ? key : `${key}_${times}`, members: { node }, sample: `${path} = ${sample}` };
+/** Keys are made of the last name of the path. */
+function scannedOf({ node, path, sample }: FoundNode, names: ScannedNames) {
+  const key = names.give(path.slice(path.lastIndexOf('/') + 1));
+  return { key, members: { node }, sample: `${path} = ${sample}` };
 }

@@ -24,7 +24,17 @@ export interface SparkplugPayload {
   metrics: SparkplugMetric[];
 }
 
-const TYPES = { Int8: 1, Int16: 2, Int32: 3, Int64: 4, UInt64: 8, String: 12, DateTime: 13, Text: 14 } as const;
+const TYPES = {
+  Int8: 1,
+  Int16: 2,
+  Int32: 3,
+  Int64: 4,
+  UInt64: 8,
+  Boolean: 11,
+  String: 12,
+  DateTime: 13,
+  Text: 14,
+} as const;
 /** The property that tells whether a value is good (chapter 6.4.12): as OPC has it, and 500 for stale. */
 const QUALITY = 'Quality';
 const GOOD = 192;
@@ -55,6 +65,12 @@ export function numberOf({ value, datatype }: SparkplugMetric, born: number | un
   if (type === TYPES.Int8) return (value << 24) >> 24;
   if (type === TYPES.Int16) return (value << 16) >> 16;
   return type === TYPES.Int32 ? value | 0 : value;
+}
+
+/** Whether it holds a number where it is not null. */
+export function isNumber({ datatype }: SparkplugMetric, born: number | undefined): boolean {
+  const type = datatype ?? born ?? 0;
+  return type >= TYPES.Int8 && type <= TYPES.Boolean;
 }
 
 /** Calls for each field up to `end`; where the call gives `false` the field is passed over. */

@@ -73,4 +73,15 @@ export const SPARKPLUG: SourceKind<SparkplugSpec, SparkplugValue> = {
     const { SparkplugSource } = await import('./sparkplug-source.ts');
     return new SparkplugSource(context);
   },
+  async test(context) {
+    const { testSparkplug } = await import('./test-sparkplug.ts');
+    return testSparkplug(context);
+  },
+  async *scan({ source, platformCaFile, clock, log, waitMs, signal }, what) {
+    const { brokerBeside } = await import('../../broker/beside.ts');
+    const { scanSparkplug } = await import('./scan-sparkplug.ts');
+    const { name, spec } = source;
+    const broker = brokerBeside({ name, spec, platformCaFile, clock, logger: log });
+    yield* scanSparkplug({ broker, spec, what, waitMs, clock, signal });
+  },
 };

@@ -3,17 +3,20 @@ import { plain } from '../../base/foreign-text.ts';
 import type { Broker } from '../../broker/broker.ts';
 import type { Message } from '../../broker/connection.ts';
 import { isTimeTaken } from '../draft.ts';
+import type { Quality } from '../gate.ts';
 import type { Point } from '../points.ts';
-import type { RunningSource, SourceContext, SourceState } from '../source-kind.ts';
+import type { RunningSource, ScanStep, SourceContext, SourceState, TestedValue } from '../source-kind.ts';
+import { listenTo } from '../source-test.ts';
 import { TroubleLog } from '../trouble-log.ts';
 import { EdgeNode, type NodeOutcome } from './edge-node.ts';
 import { decodePayload, numberOf } from './payload.ts';
 import { rebirthCommand } from './rebirth-command.ts';
-import type { SparkplugSpec, SparkplugValue } from './sparkplug-spec.ts';
+import { scanSparkplug } from './scan-sparkplug.ts';
+import { nodeOf, type SparkplugSpec, type SparkplugValue } from './sparkplug-spec.ts';
+import { commandTopic, filterOf, readTopic } from './topics.ts';
 
 type Context = SourceContext<SparkplugSpec, SparkplugValue>;
 
-const NAMESPACE = 'spBv1.0';
 const MAX_PAYLOAD_BYTES = 1024 * 1024;
 /** A node is asked for its birth certificate at most so often. */
 const REBIRTH_MS = 60_000;
@@ -21,6 +24,12 @@ const REBIRTH_MS = 60_000;
 const LOOK_MS = 500;
 const MS_OF_DAY = 86_400_000;
 const DONE = Promise.resolve();
+
+interface Told {
+  raw: number;
+  timeMs: number | undefined;
+  quality: Quality | undefined;
+}
 
 interface Known {
   group: string;
@@ -40,6 +49,8 @@ export class SparkplugSource implements RunningSource {
   /** By `node/path`. */
   readonly #points: ReadonlyMap<string, readonly Point<SparkplugValue>[]>;
   readonly #nodes = new Map<string, Known>();
+  /** What each value is: nodes tell what changes, so the last word counts as long as none was missed. */
+  readonly #told = new Map<Point<SparkplugValue>, Told>();
   #leave: (() => void)[] = [];
   #cancelLook: () => void = () => {};
   #connectedSinceMs: number | undefined;
@@ -58,14 +69,14 @@ export class SparkplugSource implements RunningSource {
   }
 
   start(): void {
-    const { qos, group = '+' } = this.#context.source.spec;
-    const names = new Set([...this.#points.keys()].map((metric) => metric.slice(0, metric.indexOf('/'))));
+    const { qos, group } = this.#context.source.spec;
+    const names = new Set([...this.#points.keys()].map(nodeOf));
     const stalled = () => this.#context.gate.hurry();
     const handler = (message: Message) => this.#take(message);
     for (const name of names) {
-      this.#leave.push(this.#broker.subscribe(`${NAMESPACE}/${group}/+/${name}/#`, handler, { qos, stalled }));
+      this.#leave.push(this.#broker.subscribe(filterOf(group, name), handler, { qos, stalled }));
       // Of a group that is named, the node can be asked before it says anything.
-      if (group !== '+') this.#nodeOf(group, name);
+      if (group !== undefined) this.#nodeOf(group, name);
     }
     this.#look();
   }
@@ -93,6 +104,25 @@ export class SparkplugSource implements RunningSource {
       pollsLate: 0,
       ...(leftMs === undefined ? {} : { certificateDaysLeft: Math.floor(leftMs / MS_OF_DAY) }),
     };
+  }
+
+  /** What the nodes told last; those of which something was missed are asked, and what comes is waited for. */
+  async test(signal: AbortSignal, waitMs: number): Promise<TestedValue[]> {
+    const { points, gate, clock } = this.#context;
+    const isFresh = (name: string) => [...this.#nodes.values()].some((one) => one.name === name && !one.node.isStale);
+    const wanting = points.filter((point) => !this.#told.has(point) || !isFresh(nodeOf(point.spec.metric)));
+    const names = new Set(wanting.map(({ spec }) => nodeOf(spec.metric)));
+    for (const known of this.#nodes.values()) if (names.has(known.name)) this.#askForBirth(known, 'it is looked at');
+    const heard = await listenTo(gate, wanting, clock, waitMs, signal);
+    const other = new Map(heard.map((tested) => [tested.point, tested]));
+    return points.map((point) => other.get(point) ?? testedOf(point, this.#told.get(point)));
+  }
+
+  /** By a client of its own: the session is left alone. */
+  scan(what: readonly string[], waitMs: number, signal: AbortSignal): AsyncGenerator<ScanStep> {
+    const { source, brokers, clock } = this.#context;
+    const { name, spec } = source;
+    return scanSparkplug({ broker: brokers.beside(name, spec), spec, what, waitMs, clock, signal });
   }
 
   /** What was said while nobody listened is unknown: with a new connection every node begins anew. */
@@ -126,15 +156,13 @@ export class SparkplugSource implements RunningSource {
     if (this.#isStopped) throw new TagferryError('the source has stopped', { code: 'source.stopped', retryable: true });
     if (gate.isFull)
       throw new TagferryError('too many values wait for the disk', { code: 'source.busy', retryable: true });
-    const [, group, type, name, device, ...more] = topic.split('/');
-    if (group === undefined || type === undefined || name === undefined || more.length > 0) return DONE;
-    // What hosts, and we, say to the node.
-    if (type.endsWith('CMD')) return DONE;
+    const said = readTopic(topic);
+    if (said === undefined) return DONE;
     this.#meet();
-    const known = this.#nodeOf(group, name);
+    const known = this.#nodeOf(said.group, said.node);
     try {
       if (payload.length > MAX_PAYLOAD_BYTES) throw new RangeError('it is larger than 1 MiB');
-      this.#carryOut(known, known.node.take({ type, device, payload: decodePayload(payload) }), payload);
+      this.#carryOut(known, known.node.take({ ...said, payload: decodePayload(payload) }), payload);
       this.#trouble.over('sparkplug.unreadable', { topic }, 'Messages of a topic can be read again', topic);
     } catch (error) {
       this.#errors++;
@@ -153,13 +181,24 @@ export class SparkplugSource implements RunningSource {
       for (const point of this.#points.get(`${known.name}/${path}`) ?? []) {
         const number = metric.isNull ? undefined : numberOf(metric, born);
         const time = metric.timeMs ?? timeMs;
-        if (number === undefined) gate.fail(point);
-        else gate.take(point, number, time !== undefined && isTimeTaken(time) ? time : undefined, metric.quality);
+        if (number === undefined) {
+          this.#told.delete(point);
+          gate.fail(point);
+          continue;
+        }
+        const own = time !== undefined && isTimeTaken(time) ? time : undefined;
+        // One of the past says nothing of now.
+        if (!metric.isHistorical) this.#told.set(point, { raw: number, timeMs: own, quality: metric.quality });
+        gate.take(point, number, own, metric.quality);
       }
     }
     if (died !== undefined) {
       for (const [metric, points] of this.#points) {
-        if (metric.startsWith(`${known.name}/${died}`)) for (const point of points) gate.fail(point);
+        if (!metric.startsWith(`${known.name}/${died}`)) continue;
+        for (const point of points) {
+          this.#told.delete(point);
+          gate.fail(point);
+        }
       }
     }
     this.#errors += unknown;
@@ -174,11 +213,19 @@ export class SparkplugSource implements RunningSource {
     known.askedMs = nowMs;
     const fields = { source: source.name, node: plain(known.name), reason };
     log.info({ event: 'sparkplug.rebirth', ...fields }, 'A node is asked for its birth certificate');
-    const topic = `${NAMESPACE}/${known.group}/NCMD/${known.name}`;
-    this.#broker.publish(topic, rebirthCommand(Math.round(clock.wallMs()))).catch((error: unknown) => {
-      // It is asked for with the next message, or the next connection.
-      known.askedMs = Number.NEGATIVE_INFINITY;
-      log.debug({ event: 'sparkplug.rebirth_failed', ...fields, code: codeOf(error) }, 'A node could not be asked');
-    });
+    this.#broker
+      .publish(commandTopic(known.group, known.name), rebirthCommand(Math.round(clock.wallMs())))
+      .catch((error: unknown) => {
+        // It is asked for with the next message, or the next connection.
+        known.askedMs = Number.NEGATIVE_INFINITY;
+        log.debug({ event: 'sparkplug.rebirth_failed', ...fields, code: codeOf(error) }, 'A node could not be asked');
+      });
   }
+}
+
+/** It may have died meanwhile. */
+function testedOf(point: Point<SparkplugValue>, told: Told | undefined): TestedValue {
+  if (told === undefined) return { point, problem: 'its node has no value of it any more' };
+  const { raw, timeMs, quality } = told;
+  return { point, raw, ...(timeMs === undefined ? {} : { timeMs }), ...(quality === undefined ? {} : { quality }) };
 }

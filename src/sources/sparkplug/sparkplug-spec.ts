@@ -11,3 +11,8 @@ export interface SparkplugValue {
   /** `edge-node/device/metric name`, or `edge-node/metric name`. */
   metric: string;
 }
+
+/** The edge node that a metric belongs to. */
+export function nodeOf(metric: string): string {
+  return metric.slice(0, metric.indexOf('/'));
+}
