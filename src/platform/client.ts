@@ -120,7 +120,10 @@ export class PlatformClient extends ApiCalls {
       else lease.accepted();
       // One rule for every call, a post's too: who has paid by himself reads from the budget how long it rests.
       if (answer.status !== 429) budget?.accepted();
-      else if (budget) budget.restUntil(clock.monotonicMs() + this.platformClock.restMs(answer, budget.refused()));
+      else if (budget) {
+        const intervalMs = budget.refused(this.platformClock.closedMs(answer));
+        budget.restUntil(clock.monotonicMs() + this.platformClock.restMs(answer, intervalMs));
+      }
       return answer;
     } catch (error) {
       const counted = lease !== undefined && !NOT_COUNTED.has(codeOf(error) ?? '');

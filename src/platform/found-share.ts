@@ -1,15 +1,17 @@
 /**
- * Pure: the share of a limit that others have a part in (one technical user for many gateways), found without talking to them. Increase
- * and multiplicative decrease, as TCP has them (RFC 5681): a 429 makes it smaller, minutes without one let it grow.
+ * Pure: the share of a limit that others have a part in (one technical user for many gateways), found without talking to them. Additive
+ * increase and multiplicative decrease, as TCP has them (RFC 5681): a 429 makes it smaller, time without one lets it grow.
  *
- *   configured ──429──► refused ──a minute──► growing ──► configured
- *                          ▲                     │
- *                          ╰─────────429─────────╯        back from an outage: slow-start, doubling up to what was found
+ *   configured ──429──► refused ──time──► growing ──► configured
+ *                          ▲                 │
+ *                          ╰───────429───────╯        back from an outage: slow-start, doubling up to what was found
  *
- * - The step is the root of the share: small ones gain more of themselves than large ones, and lose less often, which makes them even,
- *   whether ten share or a thousand (binomial control, Bansal and Balakrishnan 2001). A constant step suits one number of agents alone, and one
- *   that grows with the time since the last 429 makes the lucky rich.
- * - Refused minute after minute with nothing taken between, the share is far too large: it falls faster each time.
+ * - A 429 counts for all that the share would have sent until the limit opens again, which nobody asks for. So a large share loses more
+ *   than a small one by the same closed minute, which makes them even, and chance (who came just before it closed, and who just after)
+ *   has little part in it.
+ * - The step is a part of what the last 429 left: it suits few who share as well as a thousand. It doubles every five minutes without one.
+ * - All that is a rate goes by time, not by minutes that are full: agents with few requests would grow by the luck of their rhythm.
+ * - Refused time after time with nothing taken between, the share is too large by far: it falls faster each time.
  * - Who posts a backlog yields more than who posts what is live, so that the fleet's live values go first.
  * - Who does not use its share does not gain by it.
  */
@@ -18,16 +20,29 @@ export type ShareReason = 'configured' | 'refused' | 'growing' | 'slow-start';
 const MINUTE_MS = 60_000;
 /** Requests a minute: one in ten minutes tells soon enough that there is more. */
 const MIN_SHARE = 0.1;
-/** What a 429 leaves of it: to who posts a backlog, and to who does not. */
-const LEFT_TO_BACKLOG = 0.7;
-const LEFT_TO_LIVE = 0.85;
-/** So many refusals in a row make it fall by the fifth power of a half. */
+/** What each request that is lost to a closed limit leaves of it: to who posts a backlog, and to who does not. */
+const LEFT_TO_BACKLOG = 0.78;
+const LEFT_TO_LIVE = 0.88;
+/** Of the requests that would have followed the one refused, on average so much of one stood before it: it may have come late. */
+const OF_THE_REFUSED = 0.5;
+/** However much was lost, by one 429 it falls to this part at most. */
+const LEFT_AT_LEAST = 0.25;
+/** From so many requests a minute on, each of them says less. */
+const MANY = 10;
+/** So many refusals in a row, each weighing one and a half times the one before. */
 const MAX_STREAK = 5;
+const STREAK_WEIGHT = 1.5;
 const STREAK_MS = 2.5 * MINUTE_MS;
-/** Requests a minute, in each minute, for a share of one; measured with 2 to 1,000 agents (docs/fleet.md). */
-const STEP = 0.3;
+/** What a minute adds, of what the last 429 left; a share below `FEW` grows by a little less. Measured with 2 to 400 agents (docs/sites.md). */
+const STEP = 0.05;
+const FEW = 2;
+/** The step doubles after so long without a 429, at most so many times. */
+const DOUBLED_EVERY_MS = 5 * MINUTE_MS;
+const MAX_DOUBLINGS = 5;
 /** Who asks less often than once in ten minutes does not grow for all of them at once. */
 const MAX_MINUTES = 10;
+/** A look more often than this changes nothing that can be seen. */
+const MIN_MINUTES = 0.1;
 /** After an outage it begins with so much of what was found. */
 const SLOW_START = 0.25;
 
@@ -35,12 +50,15 @@ export class FoundShare {
   readonly #max: number;
   #share: number;
   #reason: ShareReason = 'configured';
+  /** Requests a minute that a minute adds. */
+  #step = 0;
   #streak = 0;
   #hadOne = false;
   /** What a slow start leads to. */
   #target: number | undefined;
   #lookedMs: number;
   #lastRefusedMs = Number.NEGATIVE_INFINITY;
+  #closedUntilMs = Number.NEGATIVE_INFINITY;
   #isWanted = false;
   #isBacklog = false;
 
@@ -71,21 +89,22 @@ export class FoundShare {
     this.#hadOne = true;
   }
 
-  /** The platform answered 429. Those of one minute are one sign. */
-  refused(nowMs: number): void {
+  /** The platform answered 429, and takes nothing for `closedMs`. Those that were under way beside it are one sign with it. */
+  refused(nowMs: number, closedMs: number): void {
+    if (nowMs < this.#closedUntilMs) return;
     const sinceMs = nowMs - this.#lastRefusedMs;
-    if (sinceMs < MINUTE_MS / 2) return;
     this.#lastRefusedMs = nowMs;
+    this.#closedUntilMs = nowMs + closedMs;
     this.#streak = sinceMs < STREAK_MS && !this.#hadOne ? Math.min(MAX_STREAK, this.#streak + 1) : 1;
-    const left = this.#isBacklog ? LEFT_TO_BACKLOG : LEFT_TO_LIVE;
-    this.#share = Math.max(
-      Math.min(MIN_SHARE, this.#max),
-      this.#share * (this.#streak > 1 ? 0.5 ** this.#streak : left),
-    );
+    const lost = OF_THE_REFUSED + (closedMs / MINUTE_MS) * this.#share;
+    const weight = Math.min(1, Math.sqrt(MANY / this.#share)) * STREAK_WEIGHT ** (this.#streak - 1);
+    const left = (this.#isBacklog ? LEFT_TO_BACKLOG : LEFT_TO_LIVE) ** (lost * weight);
+    this.#share = Math.max(Math.min(MIN_SHARE, this.#max), this.#share * Math.max(LEFT_AT_LEAST, left));
+    this.#step = STEP * this.#share * Math.min(1, (this.#share / FEW) ** 0.25);
     this.#hadOne = false;
     this.#reason = 'refused';
     this.#target = undefined;
-    this.#beginMinute(nowMs);
+    this.#beginSpan(nowMs);
   }
 
   /** The platform is back, and everybody who shares comes with a backlog. */
@@ -94,29 +113,30 @@ export class FoundShare {
     this.#target = this.#share;
     this.#share *= SLOW_START;
     this.#reason = 'slow-start';
-    this.#beginMinute(nowMs);
+    this.#beginSpan(nowMs);
   }
 
-  /** One step for each minute that has passed, as far as it counts; gives whether the share has changed. */
+  /** Grows for the time that has passed, as far as it counts; gives whether the share has changed. */
   look(nowMs: number): boolean {
-    const minutes = Math.min(MAX_MINUTES, Math.floor((nowMs - this.#lookedMs) / MINUTE_MS));
-    if (this.#reason === 'configured' || minutes < 1) return false;
-    this.#beginMinute(nowMs);
-    if (this.#isWanted) for (let minute = 0; minute < minutes; minute++) this.#grow();
+    const minutes = Math.min(MAX_MINUTES, (nowMs - this.#lookedMs) / MINUTE_MS);
+    if (this.#reason === 'configured' || minutes < MIN_MINUTES) return false;
+    this.#beginSpan(nowMs);
+    if (this.#isWanted) this.#grow(nowMs, minutes);
     return this.#isWanted;
   }
 
-  #grow(): void {
+  #grow(nowMs: number, minutes: number): void {
     if (this.#target !== undefined) {
-      this.#share = Math.min(this.#target, this.#share * 2);
+      this.#share = Math.min(this.#target, this.#share * 2 ** minutes);
       if (this.#share === this.#target) this.#target = undefined;
       return;
     }
-    this.#share = Math.min(this.#max, this.#share + STEP * Math.sqrt(this.#share));
+    const doublings = Math.min(MAX_DOUBLINGS, Math.floor((nowMs - this.#lastRefusedMs) / DOUBLED_EVERY_MS));
+    this.#share = Math.min(this.#max, this.#share + minutes * this.#step * 2 ** doublings);
     this.#reason = this.#share === this.#max ? 'configured' : 'growing';
   }
 
-  #beginMinute(nowMs: number): void {
+  #beginSpan(nowMs: number): void {
     this.#lookedMs = nowMs;
     this.#isBacklog = false;
   }

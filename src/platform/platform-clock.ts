@@ -40,19 +40,28 @@ export class PlatformClock {
   }
 
   /**
-   * How long a 429 keeps everyone waiting (docs/interface.md): as `Retry-After` says, else until the next minute starts by the
-   * platform's own clock (its limit is one of minutes), and a random while more, so that not every gateway comes back in
-   * that second: at least of the interval from one of its requests to the next, so that a thousand who share a limit do not meet again.
+   * How long the limit stays closed by a 429 (docs/interface.md): as `Retry-After` says, else until the next minute starts by the
+   * platform's own clock (its limit is one of minutes).
+   */
+  closedMs(answer: Pick<PlatformAnswer, 'header'>): number {
+    this.observe(answer);
+    const asked = this.#askedMs(answer);
+    if (asked !== undefined) return Math.min(Math.max(asked, MIN_REST_MS), MAX_REST_MS);
+    const nowMs = this.nowMs();
+    return nowMs === undefined ? MINUTE_MS : MINUTE_MS - (nowMs % MINUTE_MS);
+  }
+
+  /**
+   * How long a 429 keeps everyone waiting: until the limit opens, and a random while more, so that not every gateway comes back in that
+   * second: at least of the interval from one of its requests to the next, so that a thousand who share a limit do not meet again.
    */
   restMs(answer: Pick<PlatformAnswer, 'header'>, intervalMs = 0): number {
-    const spread = (leastMs: number) => this.#clock.random() * Math.max(leastMs, Math.min(intervalMs, MAX_SPREAD_MS));
-    this.observe(answer);
-    const nowMs = this.nowMs();
-    const asked = retryAfterMs(answer.header('retry-after'), nowMs ?? this.#clock.wallMs());
-    if (asked !== undefined) {
-      return Math.min(Math.max(asked, MIN_REST_MS), MAX_REST_MS) + spread(RETRY_AFTER_SPREAD_MS);
-    }
-    const toNextMinute = nowMs === undefined ? MINUTE_MS : MINUTE_MS - (nowMs % MINUTE_MS);
-    return toNextMinute + spread(REST_SPREAD_MS);
+    const minMs = this.#askedMs(answer) === undefined ? REST_SPREAD_MS : RETRY_AFTER_SPREAD_MS;
+    const spreadMs = Math.max(minMs, Math.min(intervalMs, MAX_SPREAD_MS));
+    return this.closedMs(answer) + this.#clock.random() * spreadMs;
+  }
+
+  #askedMs(answer: Pick<PlatformAnswer, 'header'>): number | undefined {
+    return retryAfterMs(answer.header('retry-after'), this.nowMs() ?? this.#clock.wallMs());
   }
 }

@@ -183,9 +183,12 @@ export class RequestBudget {
     this.#share?.accepted();
   }
 
-  /** The platform answered 429: the share becomes smaller. Gives how long it lets pass from request to request now. */
-  refused(): number {
-    this.#share?.refused(this.#clock.monotonicMs());
+  /**
+   * The platform answered 429, and takes nothing for `closedMs`: the share becomes smaller. Gives how long it lets pass from request to
+   * request now.
+   */
+  refused(closedMs: number): number {
+    this.#share?.refused(this.#clock.monotonicMs(), closedMs);
     this.#followShare();
     return this.#minute?.intervalMs ?? 0;
   }
@@ -244,7 +247,8 @@ export class RequestBudget {
   #take(kind: RequestKind): void {
     const nowMs = this.#clock.monotonicMs();
     if (this.#minute) {
-      const lateMs = nowMs - this.#minute.nextAtMs;
+      // A rest is waited for like the pace: who comes right after it wanted to come before.
+      const lateMs = nowMs - Math.max(this.#minute.nextAtMs, this.#restUntilMs);
       this.#share?.used(kind === 'backlog', lateMs < Math.max(WAITED_MS, this.#minute.intervalMs / 4));
       if (this.#share?.look(nowMs)) this.#followShare();
     }
