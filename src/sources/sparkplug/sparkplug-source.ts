@@ -25,7 +25,7 @@ const LOOK_MS = 500;
 const MS_OF_DAY = 86_400_000;
 const DONE = Promise.resolve();
 
-interface Told {
+interface Reported {
   raw: number;
   timeMs: number | undefined;
   quality: Quality | undefined;
@@ -50,7 +50,7 @@ export class SparkplugSource implements RunningSource {
   readonly #points: ReadonlyMap<string, readonly Point<SparkplugValue>[]>;
   readonly #nodes = new Map<string, Known>();
   /** What each value is: nodes tell what changes, so the last word counts as long as none was missed. */
-  readonly #told = new Map<Point<SparkplugValue>, Told>();
+  readonly #reported = new Map<Point<SparkplugValue>, Reported>();
   #leave: (() => void)[] = [];
   #cancelLook: () => void = () => {};
   #connectedSinceMs: number | undefined;
@@ -106,16 +106,16 @@ export class SparkplugSource implements RunningSource {
     };
   }
 
-  /** What the nodes told last; those of which something was missed are asked, and what comes is waited for. */
+  /** What the nodes reported last; those of which something was missed are asked, and what comes is waited for. */
   async test(signal: AbortSignal, waitMs: number): Promise<TestedValue[]> {
     const { points, gate, clock } = this.#context;
     const isFresh = (name: string) => [...this.#nodes.values()].some((one) => one.name === name && !one.node.isStale);
-    const wanting = points.filter((point) => !this.#told.has(point) || !isFresh(nodeOf(point.spec.metric)));
+    const wanting = points.filter((point) => !this.#reported.has(point) || !isFresh(nodeOf(point.spec.metric)));
     const names = new Set(wanting.map(({ spec }) => nodeOf(spec.metric)));
     for (const known of this.#nodes.values()) if (names.has(known.name)) this.#askForBirth(known, 'it is looked at');
     const heard = await listenTo(gate, wanting, clock, waitMs, signal);
     const other = new Map(heard.map((tested) => [tested.point, tested]));
-    return points.map((point) => other.get(point) ?? testedOf(point, this.#told.get(point)));
+    return points.map((point) => other.get(point) ?? testedOf(point, this.#reported.get(point)));
   }
 
   /** By a client of its own: the session is left alone. */
@@ -182,13 +182,13 @@ export class SparkplugSource implements RunningSource {
         const number = metric.isNull ? undefined : numberOf(metric, born);
         const time = metric.timeMs ?? timeMs;
         if (number === undefined) {
-          this.#told.delete(point);
+          this.#reported.delete(point);
           gate.fail(point);
           continue;
         }
         const own = time !== undefined && isTimeTaken(time) ? time : undefined;
         // One of the past says nothing of now.
-        if (!metric.isHistorical) this.#told.set(point, { raw: number, timeMs: own, quality: metric.quality });
+        if (!metric.isHistorical) this.#reported.set(point, { raw: number, timeMs: own, quality: metric.quality });
         gate.take(point, number, own, metric.quality);
       }
     }
@@ -196,7 +196,7 @@ export class SparkplugSource implements RunningSource {
       for (const [metric, points] of this.#points) {
         if (!metric.startsWith(`${known.name}/${died}`)) continue;
         for (const point of points) {
-          this.#told.delete(point);
+          this.#reported.delete(point);
           gate.fail(point);
         }
       }
@@ -224,8 +224,8 @@ export class SparkplugSource implements RunningSource {
 }
 
 /** It may have died meanwhile. */
-function testedOf(point: Point<SparkplugValue>, told: Told | undefined): TestedValue {
-  if (told === undefined) return { point, problem: 'its node has no value of it any more' };
-  const { raw, timeMs, quality } = told;
+function testedOf(point: Point<SparkplugValue>, reported: Reported | undefined): TestedValue {
+  if (reported === undefined) return { point, problem: 'its node has no value of it any more' };
+  const { raw, timeMs, quality } = reported;
   return { point, raw, ...(timeMs === undefined ? {} : { timeMs }), ...(quality === undefined ? {} : { quality }) };
 }

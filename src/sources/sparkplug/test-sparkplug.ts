@@ -11,22 +11,22 @@ export async function testSparkplug(context: TestContext<SparkplugSpec, Sparkplu
   const { source, points, clock, log, platformCaFile, waitMs, signal } = context;
   const { name, spec } = source;
   const broker = brokerBeside({ name, spec, clock, logger: log, platformCaFile });
-  const told = new Map<string, HeardMetric>();
+  const reported = new Map<string, HeardMetric>();
   const wanted = new Set(points.map((point) => point.spec.metric));
   const heard = (metric: HeardMetric) => {
-    if (wanted.has(metric.path)) told.set(metric.path, metric);
+    if (wanted.has(metric.path)) reported.set(metric.path, metric);
   };
   new NodesBeside({ broker, spec, clock, heard }, [...new Set([...wanted].map(nodeOf))]);
   let silence = 'its node did not tell it';
   try {
-    const listening = listenFor({ broker, waitMs, clock, signal, isOver: () => told.size === wanted.size });
+    const listening = listenFor({ broker, waitMs, clock, signal, isOver: () => reported.size === wanted.size });
     while (!(await listening.next()).done);
   } catch (error) {
     signal.throwIfAborted();
     silence = messageOf(error);
   }
   return points.map((point): TestedValue => {
-    const found = told.get(point.spec.metric);
+    const found = reported.get(point.spec.metric);
     if (found === undefined) return { point, problem: silence };
     const { number, metric, timeMs } = found;
     if (number === undefined) return { point, problem: metric.isNull ? 'it is null' : 'it is no number' };
