@@ -191,6 +191,7 @@ export class EventsFlow {
           listen: settings.webhookListen,
           path: pathOf(settings.webhookUrl),
           acceptSha1: settings.webhookAcceptSha1,
+          keepsSignatures: settings.webhookTo !== undefined,
           tls: certificateFiles(settings, 'webhook'),
           limits: { bytesUnderWay: webhookBudgetBytes(memoryLimitBytes()) },
         },

@@ -11,6 +11,7 @@ import {
   SELF_TEST_TYPE,
 } from './inbox-event.ts';
 import type { ArrivedEvent } from './received-event.ts';
+import type { RelayedEvent } from './relayed-note.ts';
 
 /** The inbox's tables and every statement on them. No decision stands here. */
 
@@ -35,6 +36,11 @@ export interface EventRow {
   retry_age_ms: number | null;
   replayed: number;
   sum: number;
+}
+
+interface SignatureRow {
+  sha256: string | null;
+  sha1: string | null;
 }
 
 interface ProgressRow {
@@ -84,6 +90,7 @@ export function prepareTables(database: Database): void {
     CREATE TABLE IF NOT EXISTS inbox_cooldown (
       reaction TEXT NOT NULL, object TEXT NOT NULL, until_age_ms INTEGER NOT NULL,
       PRIMARY KEY (reaction, object)) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS inbox_signature (event INTEGER PRIMARY KEY, sha256 TEXT, sha1 TEXT);
     CREATE TABLE IF NOT EXISTS inbox_note (name TEXT PRIMARY KEY, value TEXT NOT NULL, sum INTEGER NOT NULL) WITHOUT ROWID;
   `);
   if (format === FORMAT) return;
@@ -187,6 +194,11 @@ export function prepareStatements(database: Database) {
     setProgress: database.prepare<[number, string, string, string, number, string | null, number]>(
       'INSERT OR REPLACE INTO inbox_progress VALUES (?, ?, ?, ?, ?, ?, ?)',
     ),
+    addSignatures: database.prepare<[number, string | null, string | null]>(
+      'INSERT OR REPLACE INTO inbox_signature VALUES (?, ?, ?)',
+    ),
+    signatures: database.prepare<[number], SignatureRow>('SELECT sha256, sha1 FROM inbox_signature WHERE event = ?'),
+    dropSignatures: database.prepare<[number]>('DELETE FROM inbox_signature WHERE event = ?'),
     dropProgress: database.prepare<[number]>('DELETE FROM inbox_progress WHERE event = ?'),
     attempts: database.prepare<
       [number],
@@ -268,6 +280,11 @@ export function toProgress(rows: readonly ProgressRow[]): ActionProgress[] {
 
 export function progressSum(event: number, { reaction, action, state, tries, detail }: ActionProgress): number {
   return crc32(JSON.stringify([event, reaction, action, state, tries, detail ?? null]));
+}
+
+export function toRelayed({ id, identity, payload }: EventRow, signatures: SignatureRow | undefined): RelayedEvent {
+  const { sha256, sha1 } = signatures ?? { sha256: null, sha1: null };
+  return { id, identity, payload, signatures: { sha256: sha256 ?? undefined, sha1: sha1 ?? undefined } };
 }
 
 export function toAttempt(row: ReturnType<Statements['attempts']['all']>[number]): Attempt {

@@ -24,9 +24,10 @@ import {
   sumOf,
   toEvent,
   toProgress,
+  toRelayed,
 } from './inbox-tables.ts';
 import type { ArrivedEvent } from './received-event.ts';
-import { RELAYED_NOTE } from './relayed-note.ts';
+import { RELAYED_NOTE, type RelayedEvent } from './relayed-note.ts';
 import { type RunningAge, SAVE_AGE_EVERY_MS } from './running-age.ts';
 import type { SeenMemory } from './seen-memory.ts';
 import { WATERMARK_NOTE } from './watermark.ts';
@@ -149,6 +150,8 @@ export class Inbox {
           );
           lastId = Number(lastInsertRowid);
           for (const name of names) this.#seen.see(name, lastId, ageMs);
+          const { sha256 = null, sha1 = null } = event.signatures ?? {};
+          if (sha256 ?? sha1) this.#statements.addSignatures.run(lastId, sha256, sha1);
           taken++;
           takenBytes += costOf(event);
           return 'new' as const;
@@ -185,9 +188,9 @@ export class Inbox {
   }
 
   /** For the relay: all that came, as it came, oldest first. Only ids above `afterId`. */
-  toRelay(limit: number, afterId: number): { id: number; identity: Uint8Array; payload: Uint8Array }[] {
-    const rows = guarded(() => this.#whole(this.#statements.after.all(afterId, limit)));
-    return rows.map(({ id, identity, payload }) => ({ id, identity, payload }));
+  toRelay(limit: number, afterId: number): RelayedEvent[] {
+    const rows = () => this.#whole(this.#statements.after.all(afterId, limit));
+    return guarded(() => rows().map((row) => toRelayed(row, this.#statements.signatures.get(row.id))));
   }
 
   markRunning(id: number): void {
@@ -323,6 +326,7 @@ export class Inbox {
     this.#database.transaction(() => {
       for (const id of gone) {
         this.#statements.dropAttempts.run(id);
+        this.#statements.dropSignatures.run(id);
         this.#statements.dropProgress.run(id);
         this.#statements.drop.run(id);
       }

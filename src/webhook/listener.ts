@@ -31,6 +31,8 @@ export interface ListenerOptions {
   path: string;
   tls?: CertificateFiles | undefined;
   acceptSha1: boolean;
+  /** Signatures are kept with their events, for a relay. */
+  keepsSignatures?: boolean;
   limits?: Partial<ListenerLimits>;
 }
 
@@ -136,7 +138,8 @@ export class WebhookListener {
       if (refusal) return this.#refuse(request, response, ...refusal);
       if (expectsContinue) response.writeContinue();
       const body = new Uint8Array(await readBody(request, this.#limits.bodyBytes, memory));
-      const verdict = verifySignature(signatureHeaders(request), body, this.#parts.secrets(), this.#options.acceptSha1);
+      const signatures = signatureHeaders(request);
+      const verdict = verifySignature(signatures, body, this.#parts.secrets(), this.#options.acceptSha1);
       const nowMs = this.#parts.clock.monotonicMs();
       if (!verdict.ok) {
         if (!this.#strangers.take(nowMs)) return this.#refuse(request, response, 429, 'rate');
@@ -144,7 +147,7 @@ export class WebhookListener {
       }
       if (!this.#bucket.take(nowMs)) return this.#refuse(request, response, 429, 'rate');
       if (verdict.algorithm === 'sha1') this.#saySha1();
-      await this.#take(body);
+      await this.#take(body, signatures);
       response.writeHead(204).end();
     } catch (error) {
       if (error instanceof BodyError) return this.#refuseUnread(request, response, error.fault);
@@ -173,8 +176,9 @@ export class WebhookListener {
     return undefined;
   }
 
-  async #take(body: Uint8Array): Promise<void> {
-    const event = readEvent(body, this.#parts.clock.wallMs());
+  async #take(body: Uint8Array, signatures: SignatureHeaders): Promise<void> {
+    const read = readEvent(body, this.#parts.clock.wallMs());
+    const event = this.#options.keepsSignatures ? { ...read, signatures } : read;
     const giveUp = Promise.withResolvers<never>();
     const cancel = this.#parts.clock.after(this.#limits.commitMs, () =>
       giveUp.reject(new StoreError('The disk takes too long', { code: 'inbox.slow', retryable: true })),

@@ -1,6 +1,7 @@
 import { recognise } from '../contract/events.ts';
 import { decode, identityOf } from './identity.ts';
 import { digestOf } from './inbox-event.ts';
+import type { SignatureHeaders } from './signature.ts';
 
 /** An event on its way into the inbox: plain data, so that it can go to the store thread. */
 export interface ArrivedEvent {
@@ -17,6 +18,8 @@ export interface ArrivedEvent {
   /** The bytes as they came. */
   payload: Uint8Array;
   unrecognised: boolean;
+  /** As they came with it, where they are to go on with it (`Relay`). */
+  signatures?: SignatureHeaders;
 }
 
 /** Longest name that is kept of an event type that nobody knows. */

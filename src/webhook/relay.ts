@@ -1,7 +1,7 @@
 /**
- * Publishes what the inbox takes to a topic, for gateways without a public address: the body as it came, with the platform's signature
- * over it. One that was taken from the deliveries list, which has none, is signed with the same secret, so that whoever takes it verifies
- * it in the same way.
+ * Publishes what the inbox takes to a topic, for gateways without a public address: the body as it came, with the platform's signatures as
+ * they came with it. What has none that is still good (the deliveries list has none, a secret was changed meanwhile) is signed with the
+ * secret in force, so that whoever takes it verifies it in the same way.
  *
  * A cursor on disk says how far it has come; nothing above it leaves the inbox. A crash publishes some events a second time, which those
  * who take them know by their content.
@@ -11,12 +11,12 @@ import { codeOf, messageOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 import { fullJitterMs } from '../base/retry.ts';
-import { SIGNATURE_SHA256_HEADER } from '../contract/webhooks.ts';
-import { RELAYED_NOTE } from './relayed-note.ts';
-import { sign } from './signature.ts';
+import { SIGNATURE_SHA1_HEADER, SIGNATURE_SHA256_HEADER } from '../contract/webhooks.ts';
+import { RELAYED_NOTE, type RelayedEvent } from './relayed-note.ts';
+import { sign, verifySignature } from './signature.ts';
 
 interface RelayInbox {
-  toRelay(limit: number, afterId: number): Promise<{ id: number; identity: Uint8Array; payload: Uint8Array }[]>;
+  toRelay(limit: number, afterId: number): Promise<RelayedEvent[]>;
   note(name: string): Promise<string | undefined>;
   setNote(name: string, value: string): Promise<void>;
   highestId(): Promise<number>;
@@ -93,17 +93,17 @@ export class Relay {
   /** Gives how many there were. The cursor moves once all of them are with the broker. */
   async #publishSome(): Promise<number> {
     const { inbox, publish, secrets, relayed } = this.#parts;
-    const [secret] = secrets();
-    if (secret === undefined) return 0;
+    const inForce = secrets();
+    if (inForce.length === 0) return 0;
     const page = await inbox.toRelay(PAGE, this.#after);
     const last = page.at(-1);
     if (last === undefined) return 0;
     const published = await Promise.allSettled(
-      page.map(({ identity, payload }) =>
+      page.map((event) =>
         publish(
-          payload,
-          { [SIGNATURE_SHA256_HEADER]: sign(payload, secret) },
-          Buffer.from(identity).toString('hex'),
+          event.payload,
+          signaturesOf(event, inForce),
+          Buffer.from(event.identity).toString('hex'),
           this.#stopping.signal,
         ),
       ),
@@ -125,4 +125,14 @@ export class Relay {
       'events wait here for the broker that takes them to the gateways',
     );
   }
+}
+
+/** As they came, where they are good by a secret that is in force; a signature by SHA-256 in any case. */
+function signaturesOf({ payload, signatures }: RelayedEvent, secrets: readonly string[]): Record<string, string> {
+  const { sha256, sha1 } = signatures;
+  const isGood = (headers: typeof signatures) => verifySignature(headers, payload, secrets, true).ok;
+  return {
+    [SIGNATURE_SHA256_HEADER]: sha256 && isGood({ sha256, sha1: undefined }) ? sha256 : sign(payload, secrets[0]!),
+    ...(sha1 && isGood({ sha256: undefined, sha1 }) ? { [SIGNATURE_SHA1_HEADER]: sha1 } : {}),
+  };
 }

@@ -58,8 +58,8 @@ function bodyOf(asset: number, value: number): string {
   return JSON.stringify({ event_type: 'threshold_reached', occurred_at, content });
 }
 
-async function deliver(relay: AgentProcess, body: string): Promise<void> {
-  const headers = { 'Content-Type': 'application/json', [HEADER]: sign(Buffer.from(body), SECRET) };
+async function deliver(relay: AgentProcess, body: string, signature = sign(Buffer.from(body), SECRET)): Promise<void> {
+  const headers = { 'Content-Type': 'application/json', [HEADER]: signature };
   const { status } = await relay.call(relay.webhook, '/webhook', { method: 'POST', headers, body });
   expect(status).toBe(204);
 }
@@ -148,8 +148,10 @@ describe('events over a broker', () => {
         ...(userProperties ? { properties: { userProperties } } : {}),
       });
     const works: Promise<unknown>[] = [];
+    const relayed: { body: string; signature: string | undefined }[] = [];
     tamperer.on('message', (_, payload, packet) => {
       const signed = { ...packet.properties?.userProperties } as Record<string, string>;
+      relayed.push({ body: payload.toString(), signature: signed[HEADER.toLowerCase()] });
       const changed = payload.toString().replace('"id":881', '"id":881,"more":1').replace('"value":1', '"value":1000');
       works.push(
         (async () => {
@@ -169,8 +171,12 @@ describe('events over a broker', () => {
       return (await gateway.metric('tagferry_events_rejected_total')) > 0;
     }, 'the gateway listens');
     const before = await gateway.metric('tagferry_events_rejected_total{reason="signature_wrong"}');
-    await deliver(relay, bodyOf(881, 1));
+    const body = bodyOf(881, 1);
+    // In capitals: known again as the platform's own, where the relay would write its own in small letters.
+    const signature = sign(Buffer.from(body), SECRET).replace(/(?<=sha256=).*/, (hex) => hex.toUpperCase());
+    await deliver(relay, body, signature);
     await gateway.until(() => ranAt(gateway).length > 0, 'what was not touched');
+    expect(relayed).toEqual([{ body, signature }]);
     await Promise.allSettled(works);
     await gateway.until(
       async () => (await gateway.metric('tagferry_events_rejected_total{reason="signature_wrong"}')) === before + 2,
