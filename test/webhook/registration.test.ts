@@ -40,7 +40,7 @@ beforeEach(() => {
   logged = new LogCapture();
   registered = 0;
 });
-afterEach(() => rmSync(folder, { recursive: true }));
+afterEach(() => rmSync(folder, { recursive: true, maxRetries: 10 }));
 
 describe('registration at the sandbox', () => {
   let sandbox: Sandbox;
