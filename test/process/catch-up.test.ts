@@ -4,7 +4,7 @@ import { ManualClock } from '../doubles/manual-clock.ts';
 import { EventPlant, NOTHING_WRONG } from './event-plant.ts';
 
 // Many starts of the daemon in one test, and a command that was killed has its pause.
-vi.setConfig({ testTimeout: 180_000 });
+vi.setConfig({ testTimeout: 300_000 });
 
 let sandbox: Sandbox;
 let plant: EventPlant;

@@ -4,7 +4,7 @@ import { ManualClock } from '../doubles/manual-clock.ts';
 import { EventPlant, NOTHING_WRONG } from './event-plant.ts';
 
 // Many starts of the daemon in one test, and a command that was killed has its pause.
-vi.setConfig({ testTimeout: 180_000 });
+vi.setConfig({ testTimeout: 300_000 });
 
 let sandbox: Sandbox;
 let plant: EventPlant;
@@ -66,10 +66,13 @@ describe('kill -9 in the middle of a rotation of the secret', () => {
     plant.stream();
     const old = secret();
     sandbox.faults.add({ ...RESET, drop: 'after', times: 1 });
+    // The daemon asks again at once: that one waits until the blow, however late it comes.
+    sandbox.faults.add({ ...RESET, latencyMs: 60_000, drop: 'before', nth: 2 });
     void plant.ask('webhook/rotate-secret').catch(() => {});
     await plant.agent.until(() => secret() !== old, 'the platform has changed it');
     const lost = secret();
     await plant.kill();
+    sandbox.faults.clear();
     expect(plant.record()).toMatchObject({ secret: old, resetting: true });
     await expectMended();
     expect(secret()).not.toBe(lost);
