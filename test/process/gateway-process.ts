@@ -1,12 +1,14 @@
-import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync, symlinkSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { execFile } from 'node:child_process';
+import { symlinkSync } from 'node:fs';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { CHECKOUT, madeOnce, sourceKey } from '../system/made-once.ts';
 import { type AgentFiles, AgentProcess } from './agent-process.ts';
 import { MemoryBounds } from './memory-bounds.ts';
 import { asPackaged } from './packaged.ts';
 
-const ROOT = join(import.meta.dirname, '../..');
+const run = promisify(execFile);
+const INSTALLED = await build();
 
 /**
  * The daemon as a gateway has it: built, started with the flags and variables of the package's command, and bounded in memory
@@ -23,12 +25,12 @@ export class GatewayProcess extends AgentProcess {
   }
 
   protected override command(): readonly string[] {
-    const { flags, main } = installed();
+    const { flags, main } = INSTALLED;
     return [...this.bounds.surroundings, ...this.surroundings, process.execPath, ...flags, ...this.flags, main];
   }
 
   protected override variables(): Record<string, string> {
-    return installed().variables;
+    return INSTALLED.variables;
   }
 
   override async dispose(): Promise<void> {
@@ -45,19 +47,13 @@ interface Installed {
   variables: Record<string, string>;
 }
 
-let built: Installed | undefined;
-
-/** Built once for all tests of a file. */
-function installed(): Installed {
-  built ??= build();
-  return built;
-}
-
-function build(): Installed {
-  const folder = mkdtempSync(join(tmpdir(), 'tagferry-built-'));
-  process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
-  // What it reads beside itself, and its dependencies.
-  for (const name of ['package.json', 'config', 'node_modules']) symlinkSync(join(ROOT, name), join(folder, name));
-  execFileSync(process.execPath, [join(ROOT, 'scripts/build.ts'), join(folder, 'dist')]);
+/** Built once for all files of tests, and again where a source has changed. */
+async function build(): Promise<Installed> {
+  const folder = await madeOnce('built', await sourceKey(), async (making) => {
+    // What it reads beside itself, and its dependencies.
+    for (const name of ['package.json', 'config', 'node_modules'])
+      symlinkSync(join(CHECKOUT, name), join(making, name));
+    await run(process.execPath, [join(CHECKOUT, 'scripts/build.ts'), join(making, 'dist')]);
+  });
   return { main: join(folder, 'dist/main.js'), ...asPackaged() };
 }

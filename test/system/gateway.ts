@@ -61,7 +61,7 @@ export class Gateway {
     this.machine.put(deb, '/root/tagferry.deb');
     const command =
       by === 'apt' ? 'apt-get install --yes --no-install-recommends /root/tagferry.deb' : 'dpkg -i /root/tagferry.deb';
-    return this.machine.sh(`${command} 2>&1`, { timeoutMs: 180_000 });
+    return this.machine.sh(`${command} 2>&1`, { timeoutMs: 300_000 });
   }
 
   /** The sandbox and the programs of the tests run from a copy, which no upgrade and no removal touches. */

@@ -159,7 +159,7 @@ export class Machine {
 export async function until<T>(
   what: string,
   probe: () => T | Promise<T>,
-  withinMs = 50_000,
+  withinMs = 100_000,
 ): Promise<Exclude<T, false | undefined | null>> {
   const deadline = performance.now() + withinMs;
   for (;;) {

@@ -8,11 +8,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { debianTree } from './debian-tree.ts';
 import { Gateway, packageOf } from './gateway.ts';
 import { type Outcome, until } from './machine.ts';
 
 const run = promisify(execFile);
-const PATIENCE_MS = 180_000;
+const PATIENCE_MS = 300_000;
 const UNIT = 'tagferry.service';
 const ENV = '/etc/tagferry/agent.env';
 const CREDENTIALS = '/etc/tagferry/credentials';
@@ -25,11 +26,12 @@ let good: string;
 
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), 'tagferry-operated-'));
-  deb = await packageOf({ version: '0.0.1' });
+  // One compiles, the other fetches.
+  [deb] = await Promise.all([packageOf({ version: '0.0.1' }), debianTree()]);
   gateway = await Gateway.boot();
   await gateway.install(deb, 'apt');
   await gateway.startSandbox();
-}, 600_000);
+}, 1_200_000);
 
 afterAll(async () => {
   await gateway?.stop();

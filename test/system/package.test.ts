@@ -15,7 +15,7 @@ import { buildDeb, packageOf } from './gateway.ts';
 import { CHECKOUT } from './made-once.ts';
 
 const run = promisify(execFile);
-const PATIENCE_MS = 600_000;
+const PATIENCE_MS = 1_200_000;
 /** `e_machine` of the ELF header. */
 const ELF = { amd64: 62, arm64: 183 };
 

@@ -3,7 +3,7 @@ import { Gateway, packageOf } from './gateway.ts';
 import { until } from './machine.ts';
 import type { Terminal } from './terminal.ts';
 
-const PATIENCE_MS = 180_000;
+const PATIENCE_MS = 300_000;
 const UNIT = 'tagferry.service';
 const SECRETS = ['sandbox-secret', 'gateway-password', 'not-the-password'];
 const CREDENTIALS = '/etc/tagferry/credentials';
@@ -15,7 +15,7 @@ beforeAll(async () => {
   gateway = await Gateway.boot();
   await gateway.install(deb, 'apt');
   await gateway.startSandbox();
-}, 600_000);
+}, 1_200_000);
 
 afterAll(async () => {
   await gateway?.stop();
