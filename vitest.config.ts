@@ -1,6 +1,7 @@
 import { configDefaults, defineConfig } from 'vitest/config';
 import { COMPILED_CODE } from './test/compiled-code.ts';
 import LongestFirst from './test/longest-first.ts';
+import { PATIENCE_MS } from './test/patience-ms.ts';
 
 export default defineConfig({
   test: {
@@ -12,8 +13,10 @@ export default defineConfig({
     // For the processes that tests start.
     env: COMPILED_CODE,
     // Daemons, kill -9 and real disks: generous bounds, because no test asserts a time.
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
+    testTimeout: 120_000,
+    hookTimeout: 120_000,
+    setupFiles: './test/patience.ts',
+    expect: { poll: { timeout: PATIENCE_MS, interval: 20 } },
     // Where nobody watches, what fails is asked once more and counted as retried: daemons in real time on shared machines
     // meet pauses that say nothing about the code. At a desk the first failure counts.
     retry: process.env.CI ? 1 : 0,

@@ -113,7 +113,7 @@ beforeAll(async () => {
   const library = compileDiskLayer();
   await drain(library, 'start');
   await drain(library, 'running');
-}, 240_000);
+}, 300_000);
 afterAll(() => rmSync(origin, { recursive: true, force: true }));
 
 describe.each(['start', 'running'] as const)('a bad sector that is met when the agent is at its %s', (when) => {

@@ -88,7 +88,7 @@ describe('tagferry buffer purge on a full disk', () => {
     // All of it is on disk, not in memory alone.
     await agent.end('SIGKILL');
     expect(Object.fromEntries(await standing())).toEqual(kept);
-  }, 120_000);
+  }, 300_000);
 
   it('says what it could not delete and who goes on with it, where there is no room even for that', async () => {
     await agent.start();
@@ -105,7 +105,7 @@ describe('tagferry buffer purge on a full disk', () => {
     disk.free();
     await agent.until(async () => (await dropped()) === 12_000, 'the deletion goes through');
     expect((await standing()).get('FT-101') ?? 0).toBe(0);
-  }, 120_000);
+  }, 300_000);
 
   it('works on the folder of a stopped daemon too, which then starts and takes values', async () => {
     await agent.start();
@@ -122,7 +122,7 @@ describe('tagferry buffer purge on a full disk', () => {
       'FT-102': 3_000,
       'FT-103': pushed.get('FT-103'),
     });
-  }, 120_000);
+  }, 300_000);
 
   it('starts on a disk that is full to the last block, and says so instead of ending', async () => {
     await agent.start();
@@ -134,5 +134,5 @@ describe('tagferry buffer purge on a full disk', () => {
     expect((await agent.call(agent.ops, '/healthz')).text).toContain('the disk is full');
     disk.free();
     await agent.until(async () => (await push('FT-101', 10)).status === 204, 'values are taken again');
-  }, 120_000);
+  }, 300_000);
 });

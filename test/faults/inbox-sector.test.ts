@@ -56,7 +56,7 @@ beforeAll(async () => {
   leaves = pages.pluck().all('leaf') as number[];
   overflows = pages.pluck().all('overflow') as number[];
   database.close();
-}, 60_000);
+}, 300_000);
 afterAll(() => rmSync(origin, { recursive: true, force: true }));
 beforeEach(() => {
   folder = mkdtempSync(join(tmpdir(), 'tagferry-inbox-sector-'));

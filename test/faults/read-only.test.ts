@@ -63,9 +63,11 @@ describe('a state folder that turns read-only while the agent runs', () => {
     expect(Number(refused.headers['retry-after'])).toBeGreaterThan(0);
     expect(await healthStatus()).toBe(503);
     const failedBefore = await agent.metric('tagferry_commits_total{outcome="failed"}');
+    const beganMs = performance.now();
     await new Promise((resolve) => setTimeout(resolve, 6_000));
     expect(await posts()).toBe(1);
-    expect((await agent.metric('tagferry_commits_total{outcome="failed"}')) - failedBefore).toBeLessThan(15);
+    const failed = (await agent.metric('tagferry_commits_total{outcome="failed"}')) - failedBefore;
+    expect(failed / (performance.now() - beganMs)).toBeLessThan(15 / 6_000);
 
     orders('');
     await agent.until(async () => (await agent.push([value(4)])).status === 204, 'the disk takes writes again');
@@ -79,7 +81,7 @@ describe('a state folder that turns read-only while the agent runs', () => {
     await agent.until(async () => (await posts()) === 1, 'the last value is on the platform, and its post counted');
     expect(sandbox.values.counts(881).stored).toBe(4);
     expect(sandbox.values.counts(881).received).toBe(4);
-  }, 90_000);
+  }, 300_000);
 });
 
 describe('a state folder that is read-only at the start', () => {
@@ -125,7 +127,7 @@ describe('a state folder that is read-only at the start', () => {
       expect(await agent.end('SIGTERM')).toBe(0);
     }
     expect(agent.logged('agent.start_failed')).toEqual([]);
-  }, 90_000);
+  }, 300_000);
 
   it('ends no reload and no stop: SIGHUP is refused in words, SIGTERM ends with 0', async () => {
     disk = new SmallDisk(16);
@@ -139,7 +141,7 @@ describe('a state folder that is read-only at the start', () => {
     expect(await agent.end('SIGTERM')).toBe(0);
     expect(agent.logged('agent.stop_failed')).toEqual([]);
     expect([agent.ingest, agent.webhook, agent.ops].filter((socket) => existsSync(socket))).toEqual([]);
-  }, 60_000);
+  }, 300_000);
 });
 
 describe('a start on a disk that refuses', () => {
@@ -166,7 +168,7 @@ describe('a start on a disk that refuses', () => {
     );
     expect(await agent.metric('tagferry_buffer_values')).toBe(3);
     expect(await agent.end('SIGTERM')).toBe(0);
-  }, 60_000);
+  }, 300_000);
 
   it('waits while there is not even room for a new buffer, and takes values when there is', async () => {
     disk = new SmallDisk(16);
@@ -185,7 +187,7 @@ describe('a start on a disk that refuses', () => {
       'values go in',
     );
     expect(await agent.end('SIGTERM')).toBe(0);
-  }, 60_000);
+  }, 300_000);
 
   it('waits where not even the reserve is there to give up, and goes on with what was there', async () => {
     disk = new SmallDisk(16);
@@ -205,7 +207,7 @@ describe('a start on a disk that refuses', () => {
     );
     expect(sandbox.values.counts(881).stored + (await agent.metric('tagferry_buffer_values'))).toBe(3);
     expect(await agent.end('SIGTERM')).toBe(0);
-  }, 60_000);
+  }, 300_000);
 
   it('carries over what reads of a corrupt buffer though the disk was full when that was set aside', async () => {
     disk = new SmallDisk(16);
@@ -233,7 +235,7 @@ describe('a start on a disk that refuses', () => {
     expect(agent.logged('store.corrupt')[0]).toMatchObject({ setAsideAs: join(disk.state, aside()[0]!), values: 2 });
     expect(aside()).toHaveLength(1);
     expect(await agent.end('SIGTERM')).toBe(0);
-  }, 60_000);
+  }, 300_000);
 
   it('ends with 1 at once where another daemon has the folder: that is no disk to wait for', async () => {
     agent = new AgentProcess(sandbox.url, { tags: TAGS });
@@ -247,7 +249,7 @@ describe('a start on a disk that refuses', () => {
     } finally {
       await other.dispose();
     }
-  }, 60_000);
+  }, 300_000);
 });
 
 describe('a state folder in which something else stands', () => {
@@ -303,5 +305,5 @@ describe('a state folder that a verb holds', () => {
     }
     await agent.until(() => agent.logged('agent.ready').length === 1, 'the start goes on');
     expect(await agent.end('SIGTERM')).toBe(0);
-  }, 60_000);
+  }, 300_000);
 });

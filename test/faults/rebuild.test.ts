@@ -15,7 +15,7 @@ beforeAll(async () => {
   library = compileDiskLayer();
   origin = new RebuildWorld(library);
   expect((await origin.run('fill', 1, 120)).isDone).toBe(true);
-}, 120_000);
+}, 300_000);
 afterAll(() => origin.end());
 afterEach(() => {
   world?.end();

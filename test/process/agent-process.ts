@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { SANDBOX_CREDENTIALS } from '../../src/sandbox/sandbox.ts';
 import { COMPILED_CODE } from '../compiled-code.ts';
+import { PATIENCE_MS } from '../patience-ms.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 
@@ -206,7 +207,7 @@ export class AgentProcess {
   }
 
   /** Waits for a condition; says what it waited for, and what the daemon printed, when it never comes. */
-  async until(condition: () => boolean | Promise<boolean>, what: string, patienceMs = 45_000): Promise<void> {
+  async until(condition: () => boolean | Promise<boolean>, what: string, patienceMs = PATIENCE_MS): Promise<void> {
     const end = performance.now() + patienceMs;
     for (;;) {
       if (await condition()) return;

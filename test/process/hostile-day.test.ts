@@ -8,7 +8,7 @@ import { liveHostileDay } from './hostile-day.ts';
 const SEED = Number(process.env.HOSTILE_SEED ?? 1);
 const HAPPENINGS = 36;
 
-it(`loses and invents nothing, whatever comes, seed ${SEED}`, { timeout: 240_000 }, async () => {
+it(`loses and invents nothing, whatever comes, seed ${SEED}`, { timeout: 300_000 }, async () => {
   const { count, happened } = await liveHostileDay(SEED, HAPPENINGS);
   const { acknowledged, ...wrong } = count;
   expect(wrong, `seed ${SEED}: ${happened.join(', ')}`).toEqual({ missing: 0, invented: 0, different: 0 });

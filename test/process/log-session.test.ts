@@ -150,7 +150,7 @@ beforeAll(async () => {
   agent.signal('SIGHUP');
   await agent.until(() => agent.logged('config.reloaded').length > reloads, 'and everything again');
   expect(await agent.end('SIGTERM')).toBe(0);
-}, 120_000);
+}, 300_000);
 afterAll(async () => {
   await agent?.dispose();
   await sandbox?.stop();

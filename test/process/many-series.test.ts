@@ -33,7 +33,7 @@ const push = (from: number) =>
     })),
   );
 
-it('leave after a kill in the outage', { timeout: 180_000 }, async () => {
+it('leave after a kill in the outage', { timeout: 300_000 }, async () => {
   await agent.start();
   await sandbox.goOffline('refuse');
   let accepted = 0;

@@ -220,7 +220,7 @@ describe('values of a stream of NATS', () => {
     await untilTaken(one, manager, 'gateways');
     // Not by what is counted: a node that becomes the leader may not know of the last deliveries, and gives them as new.
     await expectBounded(pair);
-  }, 180_000);
+  }, 300_000);
 
   it('keep their order where each agent has its part, by the partitions of NATS, over kill -9', async () => {
     servers = await NatsServers.make();

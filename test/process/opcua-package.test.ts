@@ -30,7 +30,7 @@ beforeAll(async () => {
     join(config, 'tags.yaml'),
     `sources: { cell: { opcua: "${server.url}" } }\ntags: { T-1: { asset: 881, values: { flow: { unit: 1, from: cell, node: "ns=1;s=Line1.Flow" } } } }\n`,
   );
-}, 120_000);
+}, 300_000);
 afterAll(async () => {
   await server.dispose();
   rmSync(folder, { recursive: true, force: true });
@@ -51,7 +51,7 @@ function run(words: string[]) {
   return spawnSync(process.execPath, command, { env: { ...environment, NO_COLOR: '1' }, encoding: 'utf8' });
 }
 
-describe('the package tagferry-opcua', { timeout: 120_000 }, () => {
+describe('the package tagferry-opcua', { timeout: 300_000 }, () => {
   it('is what check says to install where it is not there, and reads with nothing beside it where it is', () => {
     expect(tagferry('check')).toContain(
       'the program that reads OPC UA is not installed, Install its package: apt install tagferry-opcua',

@@ -71,7 +71,7 @@ function compare(said: { value: number; timeMs: number }[]) {
 }
 const NOTHING_WRONG = { missing: [], invented: [], doubled: [] };
 
-describe('a server of OPC UA as a source', { timeout: 120_000 }, () => {
+describe('a server of OPC UA as a source', { timeout: 300_000 }, () => {
   it('gives values with its times and status codes, what it does not have stands in the state, and verbs read over the session', async () => {
     const START = Date.UTC(2026, 0, 2, 3, 4, 5, 678);
     server.tell({ set: { Flow: 12.5, Level: 3 }, time: START });
@@ -193,7 +193,7 @@ describe('a server of OPC UA as a source', { timeout: 120_000 }, () => {
     await agent.until(() => hasAll(said()), 'all that was said has arrived');
     expect(compare(said())).toEqual(NOTHING_WRONG);
     expect(await agent.end('SIGTERM')).toBe(0);
-  }, 240_000);
+  }, 300_000);
 
   it('refuses a server that shows another certificate in mid-stream until somebody trusts it', async () => {
     configure('security: Aes256Sha256RsaPss, username: reader, password_file: opcua-password', [COUNT]);

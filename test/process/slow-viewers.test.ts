@@ -56,4 +56,4 @@ it('viewers who read nothing of ten thousand values that change each second do n
   await sandbox.goOnline();
   gateway.signal('SIGHUP');
   await gateway.until(() => sandbox.values.counts(881).stored === pushes, 'what was taken in is on the platform');
-}, 180_000);
+}, 300_000);

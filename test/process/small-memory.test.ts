@@ -61,7 +61,7 @@ function missing(asset: number, values: number): number {
   return count;
 }
 
-it('leaves a part at a time, whatever ends the start meanwhile', { timeout: 150_000 }, async () => {
+it('leaves a part at a time, whatever ends the start meanwhile', { timeout: 300_000 }, async () => {
   await agent.start();
   await agent.push([{ asset: 881, key: 'first', value: 1, timestamp: TIME_MS }]);
   // So shortly after a delivery the log is flushed within seconds: some of it stands in segments, some does not.
@@ -112,7 +112,7 @@ it('leaves a part at a time, whatever ends the start meanwhile', { timeout: 150_
   await agent.until(() => sandbox.values.compare(888, keyOf(0), [next]).missing.length === 0, 'what is new arrives');
 });
 
-it('waits for a disk that takes no writes, posts nothing twice for it, and goes on', { timeout: 120_000 }, async () => {
+it('waits for a disk that takes no writes, posts nothing twice for it, and goes on', { timeout: 300_000 }, async () => {
   await agent.start();
   await sandbox.goOffline('refuse');
   await pushRound(0);

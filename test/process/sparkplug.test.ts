@@ -211,5 +211,5 @@ tags: { T-1: { asset: 881, values: { ${values} } } }\n`;
     // Whoever looks says nothing of the host.
     expect(states.filter((isOnline, n) => !isOnline && n > 0)).toEqual([]);
     expect(await agent.end('SIGTERM')).toBe(0);
-  }, 180_000);
+  }, 300_000);
 });

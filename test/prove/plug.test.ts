@@ -4,7 +4,7 @@ import { pullPlug } from './plug.ts';
 
 const SEED = Number(process.env.PROVE_SEED ?? 1);
 
-it(`a pulled plug loses nothing that was acknowledged, seed ${SEED}`, { timeout: 240_000 }, async () => {
+it(`a pulled plug loses nothing that was acknowledged, seed ${SEED}`, { timeout: 300_000 }, async () => {
   const { values, events, allowedRepeats } = await pullPlug({ seed: SEED, cuts: 3 });
   expect(values).toMatchObject({ missing: 0, invented: 0, different: 0 });
   expect(values.repeated).toBeLessThanOrEqual(allowedRepeats);
@@ -12,7 +12,7 @@ it(`a pulled plug loses nothing that was acknowledged, seed ${SEED}`, { timeout:
   expect(events.acknowledged).toBe(events.sent);
 });
 
-it('with synchronous=NORMAL it does, or these tests prove nothing', { timeout: 240_000 }, async () => {
+it('with synchronous=NORMAL it does, or these tests prove nothing', { timeout: 300_000 }, async () => {
   const { values } = await pullPlug({ seed: SEED, cuts: 2, isNormal: true });
   expect(values.missing).toBeGreaterThan(0);
 });

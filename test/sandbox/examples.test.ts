@@ -17,7 +17,7 @@ beforeAll(() => {
   execFileSync('npm', ['install', '--offline', '--no-audit', '--no-fund', packed.trim()], { cwd: folder });
   symlinkSync(join(ROOT, 'node_modules/vitest'), join(folder, 'node_modules/vitest'));
   for (const name of readdirSync(EXAMPLES)) cpSync(join(EXAMPLES, name), join(folder, name), { recursive: true });
-}, 120_000);
+}, 300_000);
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 describe('the examples of docs/sandbox.md', () => {

@@ -24,7 +24,7 @@ beforeAll(() => {
   // Without a registry: what it needs is inside.
   execFileSync('npm', ['install', '--offline', '--no-audit', '--no-fund', packed.trim()], { cwd: folder, env });
   installed = join(folder, 'node_modules/tagferry-sandbox');
-}, 120_000);
+}, 300_000);
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 describe('the package tagferry-sandbox', () => {

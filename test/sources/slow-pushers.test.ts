@@ -82,7 +82,7 @@ describe('pushers that send a byte a second', () => {
     // Each newcomer has the place of one, and gives it up with its own end.
     expect(ended.length).toBeLessThanOrEqual(50);
     expect(bench.counted.get('http')).toBe(50);
-  }, 60_000);
+  }, 300_000);
 
   it('are ended after a while though there is place, and give back the memory that they hold', async () => {
     await listen();
@@ -132,5 +132,5 @@ describe('a body that is one huge line', () => {
     expect(await send(`${' '.repeat(size + 2)}`, lines)).toBe(413);
     expect(push.bytesUnderWay).toBe(0);
     expect(await send(BODY)).toBe(204);
-  }, 60_000);
+  }, 300_000);
 });

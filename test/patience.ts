@@ -1,0 +1,14 @@
+import { vi } from 'vitest';
+import { PATIENCE_MS } from './patience-ms.ts';
+
+const INTERVAL_MS = 10;
+
+/** Vitest gives up after a second unless told, which a machine under load is late by. Nothing here means a shorter time than this. */
+function patient<Options extends { timeout?: number; interval?: number }>(options: number | Options = {} as Options) {
+  const given = typeof options === 'number' ? { timeout: options } : options;
+  return { interval: INTERVAL_MS, ...given, timeout: Math.max(PATIENCE_MS, given.timeout ?? 0) };
+}
+
+const { waitFor, waitUntil } = vi;
+vi.waitFor = (condition, options) => waitFor(condition, patient(options));
+vi.waitUntil = (condition, options) => waitUntil(condition, patient(options));
