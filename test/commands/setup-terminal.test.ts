@@ -7,6 +7,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { loadConfiguration } from '../../src/config/configuration.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
 import { SOURCE_KINDS } from '../../src/sources/kinds.ts';
+import { StrictBroker } from '../broker/strict-broker.ts';
 import { freePort, Peer } from '../sources/modbus/peer.ts';
 import { Terminal } from '../system/terminal.ts';
 
@@ -132,6 +133,44 @@ describe('setup on a terminal', () => {
     expect([...tags.sources.keys()]).toEqual(['plc1']);
     expect(tags.tags.get('PT-7')!.values.get('power')).toMatchObject({ unit: { id: 12 }, from: { source: 'plc1' } });
     expect(sandbox.tokens.counts().alive).toBe(0);
+  });
+
+  it('listens to a broker, offers what came, and ends with a value of its topic', async () => {
+    const broker = new StrictBroker();
+    const address = `mqtt://127.0.0.1:${await broker.start()}`;
+    // The broker keeps both, so that they come whenever somebody listens.
+    broker.publish('site/ft101', '{"temp":71.5,"state":"on"}', { retain: true });
+    broker.publish('site/other', '12', { retain: true });
+    try {
+      const terminal = open(80, '--no-login');
+      await answerAll(terminal, [
+        ...credentials(technicalPassword),
+        ['webhook events', ''],
+        ['first tag', 'FT-101'],
+        ['asset number', '881'],
+        ['instrumentation number', ''],
+        ['Key of its value', 'temperature'],
+        ['Unit', '12'],
+        ['come from', address.replace('//', '//gw:hunter2@')],
+        ['has a password in it[\\s\\S]*password_file[\\s\\S]*come from', address],
+        ['Topics to listen to', 'site/#'],
+        // What was found stands above the question, and its first topic is what Enter takes.
+        ['topic: "site/ft101", at: "/temp"[\\s\\S]*Topic of the value', ''],
+        ['Where the number stands', ''],
+        ['71\\.5[\\s\\S]*1 of 1 value read[\\s\\S]*Write this', 'y'],
+      ]);
+      expect(await terminal.ended(), terminal.text).toBe(0);
+      expectFit(terminal, 80);
+      expect(terminal.text.match(/hunter2/g)?.length).toBe(1);
+    } finally {
+      await broker.stop();
+    }
+    const { tags } = load();
+    expect([...tags.sources]).toMatchObject([['broker', { kind: 'mqtt', spec: { url: address } }]]);
+    expect(tags.tags.get('FT-101')!.values.get('temperature')).toMatchObject({ unit: { id: 12 } });
+    expect(readFileSync(join(config, 'tags.yaml'), 'utf8')).toMatch(
+      /from: broker, topic: "?site\/ft101"?, at: "?\/temp"?/,
+    );
   });
 
   it('says what a device has against it, and writes it all the same for who says so', async () => {

@@ -39,6 +39,8 @@ export class Terminal {
       if (found) this.#answered = from + found.index + found[0].length;
       else if (this.#hasEnded()) throw new Error(`it ended before it asked ${question}:\n${this.text}`);
       return found !== null;
+    }).catch((error: Error) => {
+      throw new Error(`${error.message}\n${this.text.slice(from)}`, { cause: error });
     });
     this.#child.stdin!.write(`${text}\r`);
   }
