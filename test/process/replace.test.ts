@@ -1,12 +1,17 @@
 /** A gateway that dies with values and events in it, and another that takes its place; counted at the platform. */
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { openDatabase } from '../../src/base/database.ts';
+import { salvage } from '../../src/buffer/recovery/salvage.ts';
+import { SeriesCopy } from '../../src/buffer/recovery/series-copy.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
 import { gatewayName } from '../../src/store/gateway-identity.ts';
 import { runVerb, type VerbOutcome } from '../commands/verb-run.ts';
+import { compileDiskLayer } from '../faults/disk-fault.ts';
+import { fillBuffer } from '../faults/filled-buffer.ts';
 import { AgentProcess } from './agent-process.ts';
 import { freePort } from './event-plant.ts';
 import { VALUE_TAGS, ValuePlant } from './value-plant.ts';
@@ -259,6 +264,28 @@ describe('tagferry backup', () => {
     }
     const restored = await restore();
     expect(`${restored.status} ${restored.stdout}`).toMatch(/^78 [\s\S]*CLIENT_SECRET is missing/);
+  });
+
+  it('says to wait where values stand in a file that was set aside alone, and holds them all once that is over', async () => {
+    await sandbox.goOffline('refuse');
+    const path = fillBuffer(a.state, 40_000);
+    // As a start leaves it that was killed when it had begun to rebuild the buffer, the old file on a disk that reads nothing for now.
+    const aside = `${path}.corrupt-20261121T000000Z`;
+    renameSync(path, aside);
+    const into = openDatabase(path);
+    salvage(aside, into, { aside, copy: new SeriesCopy(path) });
+    into.close();
+    const orders = join(folder, 'orders');
+    writeFileSync(orders, `fail_read ${statSync(aside).ino} 0 1000000000\n`);
+    const layer = { LD_PRELOAD: compileDiskLayer(), DISK_LAYER_PATH: a.state, DISK_LAYER_ORDERS: orders };
+    const refused = await runVerb(['backup', backup, '--config', a.config], { ...placeOf(a), ...layer });
+    expect(`${refused.status} ${refused.stderr}`).toMatch(/^1 [\s\S]*is being rebuilt[\s\S]*store\.rebuilt/);
+    expect(existsSync(backup)).toBe(false);
+    await a.start();
+    await a.until(() => a.logged('store.rebuilt').length > 0, 'it is rebuilt');
+    const made = await backUp('--json');
+    expect(`${made.status} ${made.stderr}`).toMatch(/^0 /);
+    expect(JSON.parse(made.stdout)).toMatchObject({ state: { values: 40_000 } });
   });
 
   it('goes through a pipe where no file is named', async () => {

@@ -1,0 +1,129 @@
+/**
+ * What of a hostile day takes memory by its nature, met by the daemon as a gateway has it, under the bounds that are shipped: a large
+ * store that is rebuilt, crowds at every listener. `GatewayProcess` fails the test where anything was ended for memory.
+ */
+import { chmodSync, mkdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { connect, type Socket } from 'node:net';
+import { join } from 'node:path';
+import Database from 'better-sqlite3';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { sign } from '../../src/webhook/signature.ts';
+import { compileDiskLayer } from '../faults/disk-fault.ts';
+import { fillBuffer } from '../faults/filled-buffer.ts';
+import { SECTOR, sectorOf } from '../faults/page-map.ts';
+import { anEvent, SECRET } from '../webhook/parts/listening.ts';
+import type { AgentFiles } from './agent-process.ts';
+import { GatewayProcess } from './gateway-process.ts';
+
+const MiB = 2 ** 20;
+const TAGS = 'tags: { FT-101: { asset: 881, values: { flow: { unit: 12 } } } }\n';
+
+let sandbox: Sandbox;
+let gateway: GatewayProcess;
+let crowd: Socket[];
+
+beforeEach(async () => {
+  crowd = [];
+  sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
+  await sandbox.start();
+});
+afterEach(async () => {
+  for (const socket of crowd) socket.destroy();
+  await gateway.dispose();
+  await sandbox.stop();
+});
+
+function newGateway(env: AgentFiles['env'] = {}): GatewayProcess {
+  gateway = new GatewayProcess(sandbox.url, { tags: TAGS, env });
+  return gateway;
+}
+
+function rootOf(path: string, table: string): number {
+  const database = new Database(path, { readonly: true });
+  const root = database.prepare('SELECT rootpage FROM sqlite_schema WHERE name = ?').pluck().get(table) as number;
+  database.close();
+  return root;
+}
+
+it('a large store with a sector that does not read is rebuilt, while values are taken in', {
+  timeout: 150_000,
+}, async () => {
+  const values = 2_500_000;
+  newGateway();
+  await sandbox.goOffline('refuse');
+  const path = fillBuffer(gateway.state, values);
+  expect(statSync(path).size).toBeGreaterThan(16 * MiB);
+  const orders = join(gateway.folder, 'orders');
+  const { ino } = statSync(path);
+  const sector = sectorOf(rootOf(path, 'span'));
+  writeFileSync(orders, `fail_read ${ino} ${sector * SECTOR} ${sector * SECTOR + SECTOR}\n`);
+  const layer = { LD_PRELOAD: compileDiskLayer(), DISK_LAYER_PATH: gateway.state, DISK_LAYER_ORDERS: orders };
+  await gateway.start(layer);
+  expect(gateway.logged('store.corrupt').length).toBe(1);
+  let taken = 0;
+  await gateway.until(
+    async () => {
+      if ((await gateway.push([{ tag: 'FT-101', key: 'flow', value: 1 }])).status === 204) taken++;
+      return gateway.logged('store.rebuilt').length > 0;
+    },
+    'it is rebuilt',
+    120_000,
+  );
+  expect(taken).toBeGreaterThan(0);
+  // The sector held the directories of spans: they are made anew from what the segments say, and nothing is lost.
+  expect(await gateway.metric('tagferry_buffer_values')).toBe(values + taken);
+  expect(gateway.logged('store.row_damaged')).toEqual([]);
+});
+
+function strangers(path: string, count: number, text: string): Promise<unknown> {
+  return Promise.all(
+    Array.from({ length: count }, () => {
+      const socket = connect(path);
+      crowd.push(socket);
+      return new Promise<void>((resolve) => {
+        socket.on('error', () => {}).on('close', () => resolve());
+        socket.once('connect', () => (text === '' ? resolve() : socket.write(text, () => resolve())));
+      });
+    }),
+  );
+}
+
+it('crowds at every listener keep nobody out', { timeout: 120_000 }, async () => {
+  newGateway({ WEBHOOK_SECRET: SECRET });
+  await gateway.start();
+  const head = (path: string, type: string, length: number) =>
+    `POST ${path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: ${type}\r\nX-Hub-Signature-Sha256: sha256=${'0'.repeat(64)}\r\nContent-Length: ${length}\r\n\r\n`;
+  const allButOne = (path: string, type: string, bytes: number) => head(path, type, bytes) + ' '.repeat(bytes - 1);
+  await Promise.all([
+    strangers(gateway.webhook, 33, allButOne('/webhook', 'application/json', MiB)),
+    strangers(gateway.webhook, 200, ''),
+    strangers(gateway.ops, 64, ''),
+    strangers(gateway.ops, 100, 'GET /healthz HTTP/1.1\r\nX-A: '),
+    strangers(gateway.ingest, 20, allButOne('/v1/values', 'application/json', 8 * MiB)),
+    strangers(gateway.ingest, 20, allButOne('/write', 'text/plain', 8 * MiB)),
+  ]);
+  for (let i = 0; i < 20; i++) {
+    const body = anEvent();
+    const headers = { 'X-Hub-Signature-Sha256': sign(Buffer.from(body), SECRET) };
+    expect((await gateway.call(gateway.webhook, '/webhook', { body, headers })).status).toBe(204);
+    expect((await gateway.call(gateway.ops, '/healthz')).status).toBe(200);
+    expect((await gateway.call(gateway.ops, '/metrics')).status).toBe(200);
+    expect((await gateway.push([{ tag: 'FT-101', key: 'flow', value: i }])).status).toBe(204);
+  }
+});
+
+it('a planted link is not written through, and an open state folder is narrowed', async () => {
+  newGateway();
+  mkdirSync(gateway.state);
+  chmodSync(gateway.state, 0o777);
+  const elsewhere = join(gateway.folder, 'elsewhere');
+  writeFileSync(elsewhere, 'ours');
+  symlinkSync(elsewhere, join(gateway.state, 'buffer.db'));
+  gateway.launch();
+  expect(await gateway.ended()).not.toBe(0);
+  expect(readFileSync(elsewhere, 'utf8')).toBe('ours');
+  rmSync(join(gateway.state, 'buffer.db'));
+  await gateway.start();
+  expect(statSync(gateway.state).mode & 0o777).toBe(0o700);
+});
