@@ -19,6 +19,10 @@ export function fillBuffer(state: string, values: number): string {
   const catalogue = new SeriesCatalogue(series);
   const ids = Array.from({ length: 40 }, (_, i) => catalogue.idOf(881 + (i % 4), `k${i}`, undefined, undefined));
   let nowMs = 1_000;
+  const rest = () => {
+    nowMs += 200_000;
+    for (let facts = store.facts(); facts.maintenanceDue; ) facts = store.maintain({ monotonicMs: nowMs });
+  };
   for (let done = 0; done < values; ) {
     const columns = new ValueColumns();
     for (let i = 0; i < 20_000; i++, done++) {
@@ -26,10 +30,13 @@ export function fillBuffer(state: string, values: number): string {
       columns.add(ids[done % ids.length]!, 1_700_000_000_000 + done, (done * 0.618_033_988_749_895) % 1, 0);
     }
     store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: nowMs, wallMs: 0 });
-    nowMs += 20_000;
-    for (let facts = store.facts(); facts.maintenanceDue; ) facts = store.maintain({ monotonicMs: nowMs });
+    rest();
   }
-  store.commit({ columns: undefined, newSeries: [], monotonicMs: nowMs, wallMs: 0 });
+  // Until nothing is left in the log.
+  for (let i = 0; i < 3; i++) {
+    store.commit({ columns: undefined, newSeries: [], monotonicMs: nowMs, wallMs: 0 });
+    rest();
+  }
   store.close();
   return path;
 }

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Clock } from '../clock.ts';
 import { TagferryError } from '../errors.ts';
+import { giveBack } from '../give-back.ts';
 import type { Reservation } from './memory-budget.ts';
 
 /** Why a body was not read: too much, no memory for it now, or its sender left. */
@@ -22,18 +23,21 @@ export function readBody(request: IncomingMessage, maxBytes: number, reservation
     let length = 0;
     const stop = (fault: BodyFault) => {
       request.off('data', onData).off('end', onEnd).off('close', onClose);
-      chunks.length = 0;
+      for (const chunk of chunks.splice(0)) giveBack(chunk);
       reject(new BodyError(fault));
     };
     const onData = (chunk: Buffer) => {
       length += chunk.length;
+      chunks.push(chunk);
       if (length > maxBytes) stop('too-large');
       else if (!reservation.grow(chunk.length)) stop('no-room');
-      else chunks.push(chunk);
     };
     const onEnd = () => {
       request.off('close', onClose);
-      resolve(chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks, length));
+      if (chunks.length === 1) return resolve(chunks[0]!);
+      const whole = Buffer.concat(chunks, length);
+      for (const chunk of chunks.splice(0)) giveBack(chunk);
+      resolve(whole);
     };
     const onClose = () => stop('aborted');
     // Without a listener a reset by the client would end the process; 'close' follows.
@@ -124,6 +128,7 @@ export function answerEarly(
   const cancel = clock.after(DISCARD_MS, end);
   request.on('data', (chunk: Buffer) => {
     left -= chunk.length;
+    giveBack(chunk);
     if (left < 0) end();
   });
   request.on('error', () => {});

@@ -116,7 +116,10 @@ export class Committer {
     // Who appends gives the columns away: the first of a commit need no copy.
     if (this.#waiters.length === 0) this.#waitingSinceMs = this.#options.clock.monotonicMs();
     if (this.#waiting.length === 0) this.#waiting = columns;
-    else this.#waiting.addAll(columns);
+    else {
+      this.#waiting.addAll(columns);
+      columns.giveBack();
+    }
     this.#notes.push(...notes);
     const answer = new Promise<void>((resolve, reject) => {
       this.#waiters.push({ resolve, reject });

@@ -3,6 +3,8 @@
  * crosses to the store thread without being copied value by value.
  */
 
+import { giveBack } from '../../base/give-back.ts';
+
 /** `status` of a value in a column of flags; 0 is a value that came without one. */
 export const STATUS_FLAGS = { good: 1, uncertain: 2, bad: 3 } as const;
 /** The two bits that hold the status. */
@@ -11,6 +13,8 @@ export const STATUS_MASK = 3;
 export const STAMPED_HERE = 4;
 
 const FIRST_ROOM = 16;
+/** Smaller ones stay in the young generation, which is collected often. */
+const WORTH_GIVING_BACK = 4_096;
 
 /** The columns as they cross to the store thread; the arrays may be longer than `length`. */
 export interface Columns {
@@ -61,6 +65,14 @@ export class ValueColumns implements Columns {
     this.length = wanted;
   }
 
+  /** Nobody reads them any more. */
+  giveBack(): void {
+    const { series, timeMs, value, flags } = this;
+    if (series.length < WORTH_GIVING_BACK) return;
+    for (const column of [series, timeMs, value, flags]) giveBack(column);
+    this.length = 0;
+  }
+
   /** Takes out the rows at these places, which ascend. */
   remove(places: readonly number[]): void {
     for (let each = places.length - 1; each >= 0; each--) {
@@ -81,6 +93,7 @@ export class ValueColumns implements Columns {
     this.timeMs.set(timeMs.subarray(0, length));
     this.value.set(value.subarray(0, length));
     this.flags.set(flags.subarray(0, length));
+    if (length >= WORTH_GIVING_BACK) for (const column of [series, timeMs, value, flags]) giveBack(column);
   }
 }
 

@@ -3,6 +3,7 @@ import type { AddressInfo } from 'node:net';
 import { counted } from '../../base/amounts.ts';
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
+import { giveBack } from '../../base/give-back.ts';
 import { answerEarly, BodyChunks, promisedBytes, readBody } from '../../base/inbound/body.ts';
 import type { CertificateFiles } from '../../base/inbound/certificate.ts';
 import { hostRule } from '../../base/inbound/host-rule.ts';
@@ -221,7 +222,11 @@ export class HttpPush {
       isPartial: partial !== undefined,
       maxValues: MAX_VALUES,
     });
-    read(bytes, draft);
+    try {
+      read(bytes, draft);
+    } finally {
+      giveBack(bytes);
+    }
     memory.set(BYTES_OF_REQUEST + draft.count * BYTES_OF_VALUE);
     const accepted = await intake.submit(draft, endpoint.source);
     this.#trouble.over('ingest.store_refused', {}, 'Pushed values are taken again');
