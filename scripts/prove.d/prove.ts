@@ -6,7 +6,7 @@ import { parseArgs } from 'node:util';
 import { readDuration } from '../../src/base/quantity.ts';
 import { ManualClock } from '../../test/doubles/manual-clock.ts';
 import { liveDay } from '../../test/prove/day.ts';
-import { FAULTS } from '../../test/prove/faults.ts';
+import { WHOLE_FAULTS } from '../../test/prove/faults.ts';
 import { pullPlug } from '../../test/prove/plug.ts';
 import { mixed, scheduleText } from '../../test/prove/schedule.ts';
 import { liveMonth } from '../../test/prove/session-month.ts';
@@ -15,10 +15,12 @@ import { reportText } from './report.ts';
 import { keepResult, type Part, type Result, readResults, type Task } from './results.ts';
 import { soak } from './soak.ts';
 
-const PARTS: readonly Part[] = ['faults', 'mixed', 'plug', 'session', 'machine', 'soak'];
+const PARTS: readonly Part[] = ['faults', 'stops', 'reloads', 'mixed', 'plug', 'session', 'machine', 'soak'];
 /** What needs neither a quiet machine nor an hour. */
-const QUICK: readonly Part[] = ['faults', 'mixed', 'plug', 'session'];
+const QUICK: readonly Part[] = ['faults', 'stops', 'mixed', 'plug', 'session'];
 const CORES = 2;
+/** Into a start. */
+const STARTING_MS = [0, 300, 600, 900, 1_200, 2_000, 3_000, 5_000];
 
 function fail(text: string): never {
   console.error(
@@ -57,19 +59,25 @@ const options = readArguments();
 function tasksOf(part: Part): Task[] {
   const seeds = (count: number) =>
     options.seed === undefined ? Array.from({ length: count }, (_, i) => i + 1) : [options.seed];
-  if (part === 'faults') {
-    const schedule = Object.entries(FAULTS).map(([fault, { holdMs }]) => ({
+  if (part === 'faults' || part === 'stops' || part === 'reloads') {
+    const meanwhile = ({ faults: {}, stops: { meanwhile: 'stop' }, reloads: { meanwhile: 'reload' } } as const)[part];
+    const each = Object.entries(WHOLE_FAULTS).map(([fault, { holdMs }]) => ({
       fault,
       atMs: 0,
       forMs: Math.max(1_500, holdMs[0]),
     }));
+    // A start is a fault of many moments to one who asks it to end.
+    const starts = part === 'stops' ? STARTING_MS.map((forMs) => ({ fault: 'SIGKILL', atMs: 0, forMs })) : [];
+    const schedule = [...each, ...starts];
     const run: Task['run'] = async (say) => {
       const report = await liveDay({
         seed: options.seed ?? 1,
         schedule,
         perSecond: 400,
         oneByOne: true,
+        ...meanwhile,
         isTimed: true,
+        isWhole: true,
         say,
       });
       return { report, wrong: report.wrong };
@@ -82,9 +90,9 @@ function tasksOf(part: Part): Task[] {
       name: `seed ${seed}`,
       minutes: 1,
       run: async (say) => {
-        const schedule = mixed(seed, 30_000, Object.keys(FAULTS).length + 6, FAULTS);
+        const schedule = mixed(seed, 30_000, Object.keys(WHOLE_FAULTS).length + 6, WHOLE_FAULTS);
         say(scheduleText(schedule));
-        const report = await liveDay({ seed, schedule, perSecond: 400, isTimed: true });
+        const report = await liveDay({ seed, schedule, perSecond: 400, isTimed: true, isWhole: true });
         return { report, wrong: report.wrong };
       },
     }));

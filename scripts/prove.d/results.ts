@@ -6,7 +6,7 @@ import type { PlugReport } from '../../test/prove/plug.ts';
 import type { MonthReport } from '../../test/prove/session-month.ts';
 import type { SoakReport } from './soak.ts';
 
-export type Part = 'faults' | 'mixed' | 'plug' | 'session' | 'machine' | 'soak';
+export type Part = 'faults' | 'stops' | 'reloads' | 'mixed' | 'plug' | 'session' | 'machine' | 'soak';
 
 /** One run of a part that came to its end. */
 export type Result = {
@@ -20,7 +20,7 @@ export type Result = {
   /** Sentences; none where all is well. */
   wrong: string[];
 } & (
-  | { part: 'faults' | 'mixed'; report: DayReport }
+  | { part: 'faults' | 'stops' | 'reloads' | 'mixed'; report: DayReport }
   | { part: 'plug'; report: PlugReport; isControl: boolean }
   | { part: 'session'; report: MonthReport }
   | { part: 'machine'; report: CutsReport; isControl: boolean; isPromised: boolean; disks: string }

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { FAULTS } from '../../test/prove/faults.ts';
+import { WHOLE_FAULTS } from '../../test/prove/faults.ts';
 import { summed, type Verdict } from '../../test/prove/oracle.ts';
 import { pause } from '../../test/prove/ways/way.ts';
 import { World } from '../../test/prove/world.ts';
@@ -39,7 +39,7 @@ export async function soak(
   chance: () => number,
   say: (what: string) => void,
 ): Promise<SoakReport> {
-  const world = await World.open({ chance, env: { LOG_LEVEL: 'warn' } });
+  const world = await World.open({ chance, isWhole: true });
   const began = performance.now();
   const seconds = () => Math.round((performance.now() - began) / 1000);
   const report: SoakReport = { seed, lengthS: 0, values: summed([]), allowedRepeats: 0, faults: [], samples: [] };
@@ -58,13 +58,13 @@ export async function soak(
           isBusy = false;
         });
     }, SAMPLE_MS);
-    const names = Object.keys(FAULTS).sort();
+    const names = Object.keys(WHOLE_FAULTS).sort();
     let judgedMs = performance.now();
     while (performance.now() - began < lengthMs) {
       const left = lengthMs - (performance.now() - began);
       await pause(Math.min(left, CALM_MS.from + chance() * (CALM_MS.to - CALM_MS.from)));
       const fault = names[Math.floor(chance() * names.length)]!;
-      const { begin, end, holdMs } = FAULTS[fault]!;
+      const { begin, end, holdMs } = WHOLE_FAULTS[fault]!;
       await begin(world);
       await pause(holdMs[0] + chance() * (holdMs[1] - holdMs[0]));
       await end?.(world);

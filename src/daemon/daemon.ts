@@ -46,6 +46,8 @@ export interface DaemonOptions extends FilesOptions {
 const STOP_BUDGET_MS = 20_000;
 /** Kept of it for the revocation, whatever the posts do. */
 const REVOKE_BUDGET_MS = 5_000;
+/** Beyond it: whoever takes longer writes to a disk that does not answer. */
+const WRITE_DOWN_MS = 2_000;
 const STATUS_EVERY_MS = 10_000;
 
 export class Daemon {
@@ -223,7 +225,8 @@ export class Daemon {
     void this.#service.stopping();
     await step('waiting', this.#waiting.stop(), leftMs());
     await this.#running?.stopFlows(step, leftMs);
-    await step('session', this.#platform.stop(Math.max(REVOKE_BUDGET_MS, leftMs())));
+    const revokeMs = Math.max(REVOKE_BUDGET_MS, leftMs());
+    await step('session', this.#platform.stop(revokeMs), revokeMs + WRITE_DOWN_MS);
     this.#stopping.abort(new Error('the agent stops'));
     await this.#running?.stopOperations(step);
     await step('buffer', this.#stores.stop());

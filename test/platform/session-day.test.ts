@@ -1,5 +1,6 @@
 import { existsSync, writeFileSync } from 'node:fs';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { SessionFile } from '../../src/platform/session/session-file.ts';
 import { SessionBench, until } from './session-bench.ts';
 
 let bench: SessionBench;
@@ -138,6 +139,21 @@ describe('revocation', () => {
     await renewal;
     expect(bench.server.tokens).toHaveLength(2);
     expect(neverRevoked()).toEqual([]);
+  });
+
+  it('at stop ends every token though the disk hangs that has its file, one that was not written down yet too', async () => {
+    await bench.start();
+    const writing = vi.spyOn(SessionFile.prototype, 'write').mockReturnValue(new Promise<never>(() => {}));
+    try {
+      bench.session.renewNow().catch(() => {});
+      await until(() => writing.mock.calls.length > 0);
+      void bench.session.stop(5_000);
+      await bench.clock.advance(2_500);
+      await until(() => neverRevoked().length === 0);
+      expect(bench.server.tokens).toHaveLength(2);
+    } finally {
+      writing.mockRestore();
+    }
   });
 
   it('keeps to its budget at stop where the platform never answers, and leaves the rest to the next start', async () => {

@@ -50,8 +50,8 @@ interface Installed {
 /** Built once for all files of tests, and again where a source has changed. */
 async function build(): Promise<Installed> {
   const folder = await madeOnce('built', await sourceKey(), async (making) => {
-    // What it reads beside itself, and its dependencies.
-    for (const name of ['package.json', 'config', 'node_modules'])
+    // What it reads beside itself, its dependencies, and the source of the program that reads OPC UA, a package of its own.
+    for (const name of ['package.json', 'config', 'node_modules', 'src'])
       symlinkSync(join(CHECKOUT, name), join(making, name));
     await run(process.execPath, [join(CHECKOUT, 'scripts/build.ts'), join(making, 'dist')]);
   });

@@ -1,13 +1,16 @@
 import { ManualClock } from '../doubles/manual-clock.ts';
 import type { EventVerdict } from './events-way.ts';
-import { FAULTS } from './faults.ts';
+import { reload, WHOLE_FAULTS } from './faults.ts';
 import { summed, type Verdict } from './oracle.ts';
+import { STOPPED_WITHIN_MS } from './proven-gateway.ts';
 import { type Happening, scheduleText } from './schedule.ts';
 import { pause } from './ways/way.ts';
-import { World } from './world.ts';
+import { type Stop, World } from './world.ts';
 
 /** Within which a fresh value gets through after a fault: docs/interface.md says it of a platform that was away. */
 const FRESH_WITHIN_MS = 75_000;
+/** A stop that takes longer never ends. */
+const ENDLESS_STOP_MS = 180_000;
 
 export interface DayReport {
   seed: number;
@@ -19,6 +22,8 @@ export interface DayReport {
   allowedRepeats: number;
   /** After each fault, or after all of them, until a fresh value was at the far end. */
   freshMs: { after: string; ms: number }[];
+  /** Orderly stops, and what held meanwhile. */
+  stops: Stop[];
   memoryMb: number;
   /** Tokens that live after the clean stop at the end. */
   tokensLeft: number;
@@ -32,6 +37,10 @@ export interface DayOptions {
   perSecond: number;
   /** Wait for a fresh value after each happening. */
   oneByOne?: boolean;
+  /** By the ways too whose servers cost much. */
+  isWhole?: boolean;
+  /** What an operator does while each fault holds, one by one. */
+  meanwhile?: 'stop' | 'reload';
   env?: Record<string, string>;
   /** How long a fresh value took is judged: by `scripts/prove`, not by tests, which run beside others. */
   isTimed?: boolean;
@@ -45,7 +54,12 @@ export interface DayOptions {
  */
 export async function liveDay(options: DayOptions): Promise<DayReport> {
   const chance = new ManualClock(0, options.seed + 1);
-  const world = await World.open({ chance: () => chance.random(), ...(options.env ? { env: options.env } : {}) });
+  const world = await World.open({
+    chance: () => chance.random(),
+    env: options.env ?? {},
+    isWhole: options.isWhole ?? false,
+    stoppedWithinMs: options.isTimed ? STOPPED_WITHIN_MS : ENDLESS_STOP_MS,
+  });
   const day = new Day(world, options);
   try {
     return await day.live();
@@ -92,28 +106,42 @@ class Day {
 
   async #alone({ fault, forMs }: Happening): Promise<void> {
     this.#options.say?.(fault);
-    await FAULTS[fault]!.begin(this.#world);
+    const { meanwhile } = this.#options;
+    const world = this.#world;
+    await WHOLE_FAULTS[fault]!.begin(world);
     await pause(forMs);
-    await FAULTS[fault]!.end?.(this.#world);
+    const answered = world.agent.reloads;
+    const isHeard = meanwhile === 'reload' && world.agent.hasBeenReady;
+    if (meanwhile === 'stop') this.#options.say?.(`a stop during ${fault}: ${JSON.stringify(await world.stop(fault))}`);
+    if (isHeard) await reload(world, { POST_INTERVAL: answered % 2 === 0 ? '300ms' : '200ms' });
+    await WHOLE_FAULTS[fault]!.end?.(world);
+    if (meanwhile === 'stop') world.launch();
     await this.#fresh(fault);
+    if (isHeard) await world.agent.until(() => world.agent.reloads > answered, 'new files are read');
     this.#demandRunning();
   }
 
-  /** Beginnings and ends in the order of their times; those of a slot never overlap. */
+  /** Each slot goes its own way: what takes its time, as a stop does where the disk hangs, keeps no other fault from ending. */
   async #mixed(schedule: readonly Happening[]): Promise<void> {
-    const steps = schedule.flatMap(({ fault, atMs, forMs }) => [
-      { atMs, what: fault, act: () => FAULTS[fault]!.begin(this.#world) },
-      { atMs: atMs + forMs, what: `${fault} is over`, act: () => FAULTS[fault]!.end?.(this.#world) },
-    ]);
-    steps.sort((a, b) => a.atMs - b.atMs);
     const began = performance.now();
-    for (const { atMs, what, act } of steps) {
-      await pause(Math.max(0, began + atMs - performance.now()));
-      this.#options.say?.(what);
-      await act();
+    const slots = Map.groupBy(schedule, ({ fault }) => WHOLE_FAULTS[fault]!.slot);
+    const lives = [...slots.values()].map((happenings) => this.#slot(happenings, began));
+    await Promise.allSettled(lives);
+    await Promise.all(lives);
+    await this.#fresh('all of them');
+  }
+
+  async #slot(happenings: readonly Happening[], began: number): Promise<void> {
+    const until = (atMs: number) => pause(Math.max(0, began + atMs - performance.now()));
+    for (const { fault, atMs, forMs } of happenings) {
+      await until(atMs);
+      this.#options.say?.(fault);
+      await WHOLE_FAULTS[fault]!.begin(this.#world);
+      this.#demandRunning();
+      await until(atMs + forMs);
+      await WHOLE_FAULTS[fault]!.end?.(this.#world);
       this.#demandRunning();
     }
-    await this.#fresh('all of them');
   }
 
   async #fresh(after: string): Promise<void> {
@@ -132,7 +160,7 @@ class Day {
     const world = this.#world;
     const { seed, schedule } = this.#options;
     const events = await world.events.judge();
-    await world.agent.end('SIGTERM');
+    await world.stop('nothing');
     const verdicts = world.oracle.judge(world.sandbox);
     const all = summed(verdicts.values());
     const faults: Record<string, number> = {};
@@ -146,6 +174,7 @@ class Day {
       events,
       allowedRepeats: world.farEnd.allowed,
       freshMs: this.#freshMs,
+      stops: world.stops,
       memoryMb: this.#memoryMb,
       tokensLeft: world.sandbox.tokens.counts().alive,
       wrong: [],
@@ -174,6 +203,16 @@ function wrongIn(report: DayReport, isTimed: boolean): string[] {
   for (const { after, ms } of report.freshMs) {
     if (isTimed && ms > FRESH_WITHIN_MS) wrong.push(`after ${after} a fresh value took ${ms} ms`);
   }
+  for (const stop of report.stops) wrong.push(...wrongInStop(stop));
   if (report.tokensLeft > 0) wrong.push(`${report.tokensLeft} tokens live after a clean stop`);
   return wrong;
+}
+
+/** To SIGTERM before it can hear of it a program ends by the signal, which a service manager takes for an orderly end. */
+function wrongInStop({ during, wasReady, exit, ms, tokens }: Stop): string[] {
+  const fault = WHOLE_FAULTS[during];
+  const mayEnd = [0, ...(wasReady ? [] : ['SIGTERM']), ...(fault?.outlivesStops ? ['SIGKILL'] : [])];
+  const wrong = mayEnd.includes(exit) ? [] : [`asked to stop during ${during} it ended with ${exit} after ${ms} ms`];
+  const couldRevoke = wasReady && fault !== undefined && fault.slot !== 'platform';
+  return couldRevoke && tokens > 0 ? [...wrong, `${tokens} tokens outlived a stop during ${during}`] : wrong;
 }

@@ -5,6 +5,8 @@ import type { World } from './world.ts';
 
 /** What may befall a gateway. `begin` and `end` return when it has begun, and is over; it holds in between. */
 export interface Fault extends Slotted {
+  /** Nobody who is asked to end can before it is over: a service manager kills then. */
+  outlivesStops?: boolean;
   begin(world: World): Promise<void> | void;
   end?(world: World): Promise<void> | void;
 }
@@ -21,7 +23,8 @@ async function crash(world: World): Promise<void> {
   world.launch();
 }
 
-async function reload(world: World, more: Record<string, string> = {}, tags = ''): Promise<void> {
+/** New files, and word of them. */
+export async function reload(world: World, more: Record<string, string> = {}, tags = ''): Promise<void> {
   await world.configure(more, tags);
   // As a service manager does: to a start that is not over it would be the end, and it reads these files anyway.
   if (world.agent.hasBeenReady) world.agent.signal('SIGHUP');
@@ -52,7 +55,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     slot: 'process',
     holdMs: AT_ONCE,
     begin: async (world) => {
-      await world.agent.end('SIGTERM');
+      await world.stop('what else there is');
       world.launch();
     },
   },
@@ -136,7 +139,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
   'a sync fails': disk(`fail_sync 2 ${EIO}`),
   'a write fails': disk(`fail_write 3 ${EIO}`),
   'disk slow': disk('sync_delay_ms 400'),
-  'disk hangs': disk('hold_syncs'),
+  'disk hangs': { ...disk('hold_syncs'), outlivesStops: true },
   'broker killed': {
     slot: 'broker',
     holdMs: SHORT,
@@ -159,5 +162,22 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     holdMs: SHORT,
     begin: (world) => reload(world, {}, `  X: ${'a'.repeat(100_000)}\n`),
     end: (world) => reload(world),
+  },
+};
+
+/** Of a whole world. */
+export const WHOLE_FAULTS: Readonly<Record<string, Fault>> = {
+  ...FAULTS,
+  'NATS server killed': {
+    slot: 'stream',
+    holdMs: SHORT,
+    begin: (world) => world.nats?.killServer(),
+    end: (world) => world.nats?.startServer(),
+  },
+  'OPC UA server hangs': {
+    slot: 'cell',
+    holdMs: SHORT,
+    begin: (world) => world.opcua?.hang(true),
+    end: (world) => world.opcua?.hang(false),
   },
 };

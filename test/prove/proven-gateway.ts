@@ -2,14 +2,20 @@ import { type ChildProcess, execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { GatewayProcess } from '../process/gateway-process.ts';
 
+/** `TimeoutStopSec` of the unit: who has not ended then is killed. */
+export const STOPPED_WITHIN_MS = 45_000;
+
 /** The daemon as a gateway has it, in surroundings that may fork it away: signals reach the daemon itself. */
 export class ProvenGateway extends GatewayProcess {
   /** Whether somebody meant it to end: it never does by itself. */
   isMeantToRun = false;
+  /** How often it was started. */
+  launches = 0;
   #started: ChildProcess | undefined;
 
   override launch(environment: NodeJS.ProcessEnv = {}): ChildProcess {
     this.isMeantToRun = true;
+    this.launches++;
     this.#started = super.launch(environment);
     return this.#started;
   }
@@ -21,13 +27,40 @@ export class ProvenGateway extends GatewayProcess {
 
   override signal(signal: NodeJS.Signals): void {
     const { pid } = this;
-    if (pid > 0 && this.isRunning) process.kill(pid, signal);
+    try {
+      if (pid > 0 && this.isRunning) process.kill(pid, signal);
+    } catch (error) {
+      // It ended in between.
+      if (this.isRunning) throw error;
+    }
   }
 
   override async end(signal: NodeJS.Signals): Promise<number | string> {
     this.isMeantToRun = false;
     if (this.isRunning) this.signal(signal);
     return this.ended();
+  }
+
+  /**
+   * Asks it to end as a service manager does: one that stands still is woken to hear of it. One that has not ended in time is killed, and
+   * that is what it ended with.
+   */
+  async stop(withinMs = STOPPED_WITHIN_MS): Promise<number | string> {
+    this.isMeantToRun = false;
+    this.signal('SIGTERM');
+    this.signal('SIGCONT');
+    let isKilled = false;
+    const killer = setTimeout(() => {
+      isKilled = true;
+      this.signal('SIGKILL');
+    }, withinMs);
+    const exit = await this.ended().finally(() => clearTimeout(killer));
+    return isKilled ? 'SIGKILL' : exit;
+  }
+
+  /** How often it has said what became of new files. */
+  get reloads(): number {
+    return this.logged('config.reloaded').length + this.logged('config.refused').length;
   }
 
   get isRunning(): boolean {
@@ -50,7 +83,12 @@ export class ProvenGateway extends GatewayProcess {
 
   /** How many it may open from now on. */
   limitHandles(count: number | 'unlimited'): void {
-    if (this.isRunning) execFileSync('prlimit', ['--pid', String(this.pid), `--nofile=${count}:`]);
+    try {
+      if (this.isRunning) execFileSync('prlimit', ['--pid', String(this.pid), `--nofile=${count}:`], { stdio: 'pipe' });
+    } catch (error) {
+      // It ended in between.
+      if (this.isRunning) throw error;
+    }
   }
 
   #commandOf(pid: number): string | undefined {

@@ -13,6 +13,8 @@ import { ProvenGateway } from './proven-gateway.ts';
 import { CsvWay } from './ways/csv-way.ts';
 import { ModbusWay } from './ways/modbus-way.ts';
 import { MqttWay } from './ways/mqtt-way.ts';
+import { NatsWay } from './ways/nats-way.ts';
+import { OpcuaWay } from './ways/opcua-way.ts';
 import { PushWay } from './ways/push-way.ts';
 import { pause, Readings, type Way } from './ways/way.ts';
 
@@ -23,16 +25,43 @@ const DISK_MB = 192;
 /** Of an access token, in seconds: so that one dies in its sleep. */
 const TOKEN_LIFE_S = 8;
 /** Of those that the platform of the sandbox knows: each way has its own. */
-const ASSETS = { http: 881, ndjson: 882, line: 883, mqtt: 884, modbus: 885, csv: 886, fresh: 887 };
+const ASSETS = {
+  http: 881,
+  ndjson: 882,
+  line: 883,
+  mqtt: 884,
+  modbus: 885,
+  csv: 886,
+  fresh: 887,
+  nats: 888,
+  opcua: 889,
+};
 
 /** By all ways together, a second; how much of it comes which way. */
 const SHARES = { http: 0.4, ndjson: 0.2, line: 0.2, mqtt: 0.05, csv: 0.1 };
+
+/** How an orderly stop went. */
+export interface Stop {
+  /** What held meanwhile. */
+  during: string;
+  /** It had said that it was ready. */
+  wasReady: boolean;
+  /** Its exit status, or the signal that ended it. */
+  exit: number | string;
+  ms: number;
+  /** Tokens that live on. */
+  tokens: number;
+}
 
 export interface WorldOptions {
   /** A seed of its values and of what its faults choose. */
   chance: () => number;
   /** More settings. */
   env?: Record<string, string>;
+  /** One that is asked to end and has not is killed then; the unit's time without. */
+  stoppedWithinMs?: number;
+  /** NATS and OPC UA too: their servers cost as much as all the others. */
+  isWhole?: boolean;
 }
 
 /**
@@ -52,10 +81,15 @@ export class World {
   ways: Way[] = [];
   mqtt!: MqttWay;
   modbus!: ModbusWay;
+  /** Of a whole world alone. */
+  nats: NatsWay | undefined;
+  opcua: OpcuaWay | undefined;
   fresh!: PushWay;
   events!: EventsWay;
+  readonly stops: Stop[] = [];
   readonly #library: string;
   readonly #env: Record<string, string>;
+  readonly #stoppedWithinMs: number | undefined;
   /** Another start of the monotonic clock, in seconds. */
   bootOffsetS = 0;
 
@@ -63,6 +97,7 @@ export class World {
     this.sandbox = sandbox;
     this.chance = options.chance;
     this.#library = library;
+    this.#stoppedWithinMs = options.stoppedWithinMs;
     this.farEnd = new FarEnd(sandbox, MAX_POST, CONCURRENCY);
     this.platform = new PlatformWay(sandbox.url, this.farEnd);
     this.disk = new SmallDisk(DISK_MB);
@@ -91,7 +126,7 @@ export class World {
     await sandbox.start();
     const world = new World(sandbox, options, compileDiskLayer());
     await world.platform.portal.start();
-    await world.#openWays();
+    await world.#openWays(options.isWhole ?? false);
     writeFileSync(join(world.agent.folder, 'resolv.conf'), '');
     world.names(true);
     world.orders('');
@@ -99,7 +134,7 @@ export class World {
     return world;
   }
 
-  async #openWays(): Promise<void> {
+  async #openWays(isWhole: boolean): Promise<void> {
     const { agent, oracle, farEnd } = this;
     const context = { oracle, readings: new Readings(Date.now() - 3_600_000, this.chance), folder: agent.folder };
     this.mqtt = await MqttWay.open(ASSETS.mqtt, context);
@@ -107,6 +142,12 @@ export class World {
     const push = (name: 'http' | 'ndjson' | 'line') => PushWay.to(agent, name, ASSETS[name], context, farEnd);
     // Another way in is a line here, its share above, and a file in ways/.
     this.ways = [push('http'), push('ndjson'), push('line'), this.mqtt, this.modbus, new CsvWay(ASSETS.csv, context)];
+    if (isWhole) {
+      this.nats = await NatsWay.open(ASSETS.nats, context);
+      this.ways.push(this.nats);
+      this.opcua = await OpcuaWay.open(agent, ASSETS.opcua, context);
+      this.ways.push(this.opcua);
+    }
     this.fresh = PushWay.to(agent, 'http', ASSETS.fresh, context, farEnd);
     const port = await freePort();
     this.events = new EventsWay(this.sandbox, agent.folder);
@@ -168,6 +209,18 @@ export class World {
       DISK_LAYER_ORDERS: file('orders'),
       DISK_LAYER_COUNTS: file('counts'),
     });
+  }
+
+  /** An orderly stop, as a service manager has it. */
+  async stop(during: string): Promise<Stop> {
+    const began = performance.now();
+    const wasReady = this.agent.hasBeenReady;
+    const exit = await this.agent.stop(this.#stoppedWithinMs);
+    if (exit === 'SIGKILL') this.farEnd.crashed();
+    const { alive } = this.sandbox.tokens.counts();
+    const stop = { during, wasReady, exit, ms: Math.round(performance.now() - began), tokens: alive };
+    this.stops.push(stop);
+    return stop;
   }
 
   async ready(): Promise<void> {

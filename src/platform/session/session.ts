@@ -101,7 +101,8 @@ export class Session implements TokenSource {
     if (!this.#signal) return;
     // Tokens whose answer is under way would be nobody's: better to wait for them and revoke them too.
     const cancel = clock.after(budgetMs / 2, () => this.#ending.abort());
-    await this.#attempt;
+    // One that is not over by then waits for a disk: its tokens are the keeper's.
+    await raced(this.#attempt ?? Promise.resolve(), this.#ending.signal).catch(() => {});
     cancel();
     this.#ending.abort();
     await this.#keeper.end(Math.max(MIN_REVOKE_BUDGET_MS, budgetMs - (clock.monotonicMs() - startMs)));

@@ -45,6 +45,8 @@ export class TokenKeeper {
     this.#retired.keep(next.accessToken);
     this.#next = next;
     await this.#store();
+    // Meanwhile all of them were ended.
+    if (this.#next !== next) return;
     this.#current = next;
     this.#next = undefined;
     if (previous && previous.accessToken !== next.accessToken) this.#sharing.push(previous);
@@ -61,13 +63,13 @@ export class TokenKeeper {
     if (token.inUse === 0 && token !== this.#current) this.#retired.look();
   }
 
-  /** Revokes every token, the current one last, within the budget. */
+  /** Revokes every token, the current one last, and one that is still being written down, within the budget. */
   async end(budgetMs: number): Promise<void> {
     for (const token of this.#sharing) this.#retire(token);
-    const last = this.#current;
+    const last = [this.#current, this.#next].filter((token) => token !== undefined);
     this.#sharing = [];
-    this.#current = undefined;
-    if (last) this.#retire(last);
+    this.#current = this.#next = undefined;
+    for (const token of last) this.#retire(token);
     const left = await this.#retired.drain(budgetMs);
     if (left.length > 0) {
       const fields = { event: 'session.not_revoked', tokens: left.length };

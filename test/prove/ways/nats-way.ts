@@ -1,0 +1,100 @@
+import { type JetStreamClient, type JetStreamManager, jetstream, jetstreamManager } from '@nats-io/jetstream';
+import { NatsServers } from '../../broker/nats-servers.ts';
+import type { Claim } from '../oracle.ts';
+import { Loop, numberText, pause, type Way, type WayContext } from './way.ts';
+
+const KEYS = ['a', 'b'];
+const [STREAM, DURABLE] = ['PLANT', 'gateway'];
+/** For what the stream still has when producing ends: what was given before a crash waits for its time first. */
+const LAST_WORD_MS = 180_000;
+
+/**
+ * A plant that publishes into a stream of Debian's nats-server. The obligation is the server's own word: up to the consumer's floor the
+ * agent has acknowledged everything.
+ */
+export class NatsWay implements Way {
+  readonly name = 'nats';
+  readonly sources: string;
+  readonly tags: string;
+  readonly #servers: NatsServers;
+  readonly #context: WayContext;
+  readonly #asset: number;
+  /** By their number in the stream; a server that was killed may give one again. */
+  readonly #kept = new Map<number, Claim>();
+  readonly #loop = new Loop(() => this.#publish());
+  #stream!: JetStreamClient;
+  #manager!: JetStreamManager;
+  #turn = 0;
+
+  private constructor(servers: NatsServers, asset: number, context: WayContext) {
+    this.#servers = servers;
+    this.#context = context;
+    this.#asset = asset;
+    this.sources = `  line: { nats: "${servers.url}", stream: ${STREAM}, durable: ${DURABLE}, ack_wait: 5s }\n`;
+    const values = KEYS.map(
+      (key) => `${key}: { unit: 12, from: line, subject: site.${key}, at: /v, time: /t, status: /q }`,
+    );
+    this.tags = `  T-${asset}: { asset: ${asset}, values: { ${values.join(', ')} } }\n`;
+  }
+
+  static async open(asset: number, context: WayContext): Promise<NatsWay> {
+    const servers = await NatsServers.make();
+    const way = new NatsWay(servers, asset, context);
+    await way.startServer();
+    const connection = await servers.connection();
+    way.#stream = jetstream(connection, { timeout: 1_000 });
+    way.#manager = await jetstreamManager(connection, { timeout: 1_000 });
+    await way.#manager.streams.add({ name: STREAM, subjects: ['site.>'] });
+    return way;
+  }
+
+  async startServer(): Promise<void> {
+    await this.#servers.start();
+  }
+
+  async killServer(): Promise<void> {
+    await this.#servers.stop(0, 'SIGKILL');
+  }
+
+  produce(perSecond: number): void {
+    this.#loop.start(1000 / perSecond);
+  }
+
+  async rest(): Promise<void> {
+    if (!this.#loop.isRunning) return;
+    await this.#loop.end();
+    for (const end = performance.now() + LAST_WORD_MS; !(await this.#isTaken()); await pause(200)) {
+      if (performance.now() > end) throw new Error('the stream still has what the agent never acknowledged');
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#loop.end();
+    await this.#servers.dispose();
+  }
+
+  /** Whether nothing is left with the server; what was acknowledged so far is an obligation. */
+  async #isTaken(): Promise<boolean> {
+    const info = await this.#manager.consumers.info(STREAM, DURABLE).catch(() => undefined);
+    if (info === undefined) return false;
+    for (const [seq, claim] of this.#kept) {
+      if (seq > info.ack_floor.stream_seq) continue;
+      this.#context.oracle.acknowledge(claim);
+      this.#kept.delete(seq);
+    }
+    return info.num_pending === 0 && info.num_ack_pending === 0;
+  }
+
+  async #publish(): Promise<void> {
+    const key = KEYS[this.#turn++ % KEYS.length]!;
+    const claim = this.#context.readings.next(this.name, this.#asset, key, true);
+    const { value, timestampMs, status } = claim;
+    const quality = status === undefined ? '' : `,"q":"${status}"`;
+    this.#context.oracle.offer(claim);
+    // What the stream did not confirm it may have or not: nobody owes it.
+    const kept = await this.#stream
+      .publish(`site.${key}`, `{"v":${numberText(value)},"t":${timestampMs}${quality}}`)
+      .catch(() => undefined);
+    if (kept !== undefined) this.#kept.set(kept.seq, claim);
+  }
+}
