@@ -1,6 +1,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { cpus, totalmem } from 'node:os';
 import { join } from 'node:path';
+import { WHOLE_FAULTS } from '../../test/prove/faults.ts';
 import { summed, type Verdict } from '../../test/prove/oracle.ts';
 import { plot } from './plot.ts';
 import type { Result } from './results.ts';
@@ -31,6 +32,8 @@ export function reportText(results: readonly Result[], docs: string): string {
     PROMISE,
     surroundings(results),
     faults(results),
+    stops(results),
+    reloads(results),
     mixtures(results),
     plug(results),
     machines(results),
@@ -83,6 +86,38 @@ ${table(
   freshMs.map(({ after, ms }) => [after, ms]),
 )}
 `;
+}
+
+function stops(results: readonly Result[]): string {
+  const found = results.find(({ part }) => part === 'stops');
+  if (found?.part !== 'stops') return '';
+  const { all, allowedRepeats, freshMs, stops: ended } = found.report;
+  const rows = ended
+    .filter(({ during }) => during in WHOLE_FAULTS)
+    .map(({ during, exit, ms, tokens }, i) => [during, String(exit), ms, tokens, freshMs[i + 1]?.ms ?? '']);
+  return `## A stop while each fault holds
+SIGTERM in the middle of each fault, and at eight moments of a start (SIGKILL); then the fault is over and it starts again. \`TimeoutStopSec\` is 45 s: who
+takes longer is killed, which is right only where a disk answers nobody (its session is ended before). To SIGTERM before it listens to
+signals a program ends by the signal. Tokens that outlive a stop are those that nobody could be told to revoke: the next start does. All
+ways: ${judgedWords(all, allowedRepeats)}
+
+${table(['while', 'it ended with', 'after, ms', 'tokens left', 'a fresh value after the next start, ms'], rows)}
+`;
+}
+
+function reloads(results: readonly Result[]): string {
+  const found = results.find(({ part }) => part === 'reloads');
+  if (found?.part !== 'reloads') return '';
+  const { all, allowedRepeats, freshMs } = found.report;
+  return `## New files while each fault holds
+SIGHUP with other settings in the middle of each fault; each was read, at the latest when the fault was over, and a fresh value came within
+${number.format(Math.max(...freshMs.map(({ ms }) => ms)))} ms at most. All ways: ${judgedWords(all, allowedRepeats)}
+`;
+}
+
+function judgedWords({ acknowledged, missing, invented, different, repeated }: Verdict, allowed: number): string {
+  const counts = [acknowledged, missing, invented, different, repeated, allowed].map((count) => number.format(count));
+  return `${counts[0]} acknowledged, ${counts[1]} missing, ${counts[2]} invented, ${counts[3]} different, ${counts[4]} came again of ${counts[5]} that might.`;
 }
 
 function mixtures(results: readonly Result[]): string {

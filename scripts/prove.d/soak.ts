@@ -48,6 +48,7 @@ export async function soak(
     world.launch();
     await world.ready();
     world.produce(PER_SECOND);
+    await world.opcua?.begun();
     let isBusy = false;
     sampling = setInterval(() => {
       if (isBusy) return;

@@ -36,11 +36,13 @@ async function runDaemon(directory: string, strict: boolean, storeThread: StoreT
   demandInService(settings.stateDir);
   storeThread.open(storeThreadOptions(settings));
   const { createLogger } = await import('../base/logger.ts');
+  const { logConsole } = await import('../base/console-lines.ts');
   const { RecentLines } = await import('../base/recent-lines.ts');
   const { Daemon } = await import('../daemon/daemon.ts');
   const { readConfigurationAside } = await import('../daemon/configuration-reading.ts');
   const recentLines = new RecentLines();
   const log = createLogger({ level: settings.logLevel, format: settings.logFormat, recent: recentLines });
+  logConsole(log);
   for (const warning of warnings) log.warn({ event: 'config.warning', warning }, 'the configuration has a weak place');
   log.info(
     { event: 'agent.starting', version: version(), node: process.versions.node, config: directory },

@@ -5,6 +5,7 @@ import { PLATFORM_WORDS } from './targets/platform-words.ts';
 import { PUSHED_VALUES } from './targets/pushed-values.ts';
 import { REACTIONS } from './targets/reactions.ts';
 import { STORED_ROWS } from './targets/stored-rows.ts';
+import { WIRE } from './targets/what-comes-by-wire.ts';
 
 /** Every parser that meets the outside. */
 export const TARGETS: readonly FuzzTarget[] = [
@@ -14,4 +15,5 @@ export const TARGETS: readonly FuzzTarget[] = [
   ...PLATFORM_WORDS,
   ...REACTIONS,
   ...STORED_ROWS,
+  ...WIRE,
 ];

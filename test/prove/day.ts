@@ -90,6 +90,7 @@ class Day {
     await world.agent.registered(120_000);
     world.produce(perSecond);
     await this.#fresh('the start');
+    await world.opcua?.begun();
     const watch = setInterval(() => {
       this.#memoryMb = Math.max(this.#memoryMb, world.agent.memoryMb());
     }, 250);

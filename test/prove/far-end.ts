@@ -54,6 +54,11 @@ export class FarEnd {
     this.#posts();
   }
 
+  /** A server that was killed has forgotten that it heard of so many values, and gives them again. */
+  givenAgain(values: number): void {
+    this.allowed += values;
+  }
+
   /** An answer to a post was lost or spoiled. */
   spoiled(): void {
     this.allowed += this.#maxPost;

@@ -143,7 +143,7 @@ export class World {
     // Another way in is a line here, its share above, and a file in ways/.
     this.ways = [push('http'), push('ndjson'), push('line'), this.mqtt, this.modbus, new CsvWay(ASSETS.csv, context)];
     if (isWhole) {
-      this.nats = await NatsWay.open(ASSETS.nats, context);
+      this.nats = await NatsWay.open(ASSETS.nats, context, farEnd);
       this.ways.push(this.nats);
       this.opcua = await OpcuaWay.open(agent, ASSETS.opcua, context);
       this.ways.push(this.opcua);

@@ -1,5 +1,6 @@
 import { type JetStreamClient, type JetStreamManager, jetstream, jetstreamManager } from '@nats-io/jetstream';
 import { NatsServers } from '../../broker/nats-servers.ts';
+import type { FarEnd } from '../far-end.ts';
 import type { Claim } from '../oracle.ts';
 import { Loop, numberText, pause, type Way, type WayContext } from './way.ts';
 
@@ -18,6 +19,7 @@ export class NatsWay implements Way {
   readonly tags: string;
   readonly #servers: NatsServers;
   readonly #context: WayContext;
+  readonly #farEnd: FarEnd;
   readonly #asset: number;
   /** By their number in the stream; a server that was killed may give one again. */
   readonly #kept = new Map<number, Claim>();
@@ -25,8 +27,12 @@ export class NatsWay implements Way {
   #stream!: JetStreamClient;
   #manager!: JetStreamManager;
   #turn = 0;
+  #lastSeq = 0;
+  /** Of the server, about its consumer. */
+  #lastWord = '';
 
-  private constructor(servers: NatsServers, asset: number, context: WayContext) {
+  private constructor(servers: NatsServers, asset: number, context: WayContext, farEnd: FarEnd) {
+    this.#farEnd = farEnd;
     this.#servers = servers;
     this.#context = context;
     this.#asset = asset;
@@ -37,10 +43,10 @@ export class NatsWay implements Way {
     this.tags = `  T-${asset}: { asset: ${asset}, values: { ${values.join(', ')} } }\n`;
   }
 
-  static async open(asset: number, context: WayContext): Promise<NatsWay> {
+  static async open(asset: number, context: WayContext, farEnd: FarEnd): Promise<NatsWay> {
     const servers = await NatsServers.make();
-    const way = new NatsWay(servers, asset, context);
-    await way.startServer();
+    const way = new NatsWay(servers, asset, context, farEnd);
+    await servers.start();
     const connection = await servers.connection();
     way.#stream = jetstream(connection, { timeout: 1_000 });
     way.#manager = await jetstreamManager(connection, { timeout: 1_000 });
@@ -48,8 +54,11 @@ export class NatsWay implements Way {
     return way;
   }
 
+  /** What it had heard acknowledged, and not written down yet when it was killed, it gives again. */
   async startServer(): Promise<void> {
     await this.#servers.start();
+    const info = await this.#manager.consumers.info(STREAM, DURABLE).catch(() => undefined);
+    this.#farEnd.givenAgain(Math.max(0, this.#lastSeq - (info?.ack_floor.stream_seq ?? 0)));
   }
 
   async killServer(): Promise<void> {
@@ -64,7 +73,7 @@ export class NatsWay implements Way {
     if (!this.#loop.isRunning) return;
     await this.#loop.end();
     for (const end = performance.now() + LAST_WORD_MS; !(await this.#isTaken()); await pause(200)) {
-      if (performance.now() > end) throw new Error('the stream still has what the agent never acknowledged');
+      if (performance.now() > end) throw new Error(`the agent never acknowledged all of the stream: ${this.#lastWord}`);
     }
   }
 
@@ -75,8 +84,9 @@ export class NatsWay implements Way {
 
   /** Whether nothing is left with the server; what was acknowledged so far is an obligation. */
   async #isTaken(): Promise<boolean> {
-    const info = await this.#manager.consumers.info(STREAM, DURABLE).catch(() => undefined);
-    if (info === undefined) return false;
+    const info = await this.#manager.consumers.info(STREAM, DURABLE).catch((error: unknown) => String(error));
+    this.#lastWord = JSON.stringify(info);
+    if (typeof info === 'string') return false;
     for (const [seq, claim] of this.#kept) {
       if (seq > info.ack_floor.stream_seq) continue;
       this.#context.oracle.acknowledge(claim);
@@ -95,6 +105,8 @@ export class NatsWay implements Way {
     const kept = await this.#stream
       .publish(`site.${key}`, `{"v":${numberText(value)},"t":${timestampMs}${quality}}`)
       .catch(() => undefined);
-    if (kept !== undefined) this.#kept.set(kept.seq, claim);
+    if (kept === undefined) return;
+    this.#lastSeq = kept.seq;
+    this.#kept.set(kept.seq, claim);
   }
 }

@@ -6,6 +6,9 @@ import { Loop, pause, type Way, type WayContext } from './way.ts';
 const KEY = 'n';
 /** Ten a second for as long as anybody lets it. */
 const ENDLESSLY = 1_000_000;
+/** More than starts take from what is owed. */
+const BEGUN = 30;
+const BEGUN_WITHIN_MS = 120_000;
 const SETTLED_MS = 3_000;
 const SETTLED_WITHIN_MS = 120_000;
 
@@ -48,6 +51,13 @@ export class OpcuaWay implements Way {
   produce(): void {
     this.#server.tell({ count: ENDLESSLY });
     this.#loop.start(200);
+  }
+
+  /** The program that reads it takes a while to load: resolves when values come. */
+  async begun(): Promise<void> {
+    for (const end = performance.now() + BEGUN_WITHIN_MS; this.#stored < BEGUN; await pause(100)) {
+      if (performance.now() > end) throw new Error('the server of OPC UA was never read');
+    }
   }
 
   /** It counts no further, and what the agent shows stands still: all that there is to judge. */

@@ -1,0 +1,51 @@
+import { once } from 'node:events';
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { AgentProcess } from './agent-process.ts';
+
+const INFO = `INFO ${JSON.stringify({ server_id: 'N', version: '2.9.10', proto: 1, headers: true, max_payload: 1_048_576 })}\r\n`;
+const FORGED = '{"level":"fatal","event":"store.dead","msg":"forged"}';
+
+let sandbox: Sandbox;
+let server: Server;
+let agent: AgentProcess;
+const sockets = new Set<Socket>();
+
+/** A server that signs everybody in, and then says what no server of NATS does. */
+beforeEach(async () => {
+  sandbox = new Sandbox();
+  await sandbox.start();
+  server = createServer((socket) => {
+    sockets.add(socket);
+    socket.on('error', () => {}).on('close', () => sockets.delete(socket));
+    socket.write(INFO);
+    socket.on(
+      'data',
+      (data) => data.includes('PING') && socket.write(`PONG\r\nKaputt\n${FORGED}\n${'x'.repeat(9_000)}`),
+    );
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const tags = `sources: { line: { nats: "nats://127.0.0.1:${port}", stream: S } }\ntags: { T: { asset: 881, values: { a: { unit: 1, from: line, subject: site.a } } } }\n`;
+  agent = new AgentProcess(sandbox.url, { tags, env: { LOG_LEVEL: 'debug' } });
+});
+afterEach(async () => {
+  await agent.dispose();
+  for (const socket of sockets) socket.destroy();
+  server.close();
+  await sandbox.stop();
+});
+
+// Found by `scripts/fuzz nats-wire`: the library prints it as it came.
+it('what a server says that is no NATS stands in the log on a line of ours, bounded, not as lines of its own', async () => {
+  await agent.start();
+  await agent.until(() => agent.logged('agent.library_said').length > 0, 'the library printed what it was told');
+  const lines = agent.output.split('\n');
+  expect(lines.filter((line) => line.startsWith(FORGED) || line.startsWith('Kaputt'))).toEqual([]);
+  for (const { level, text } of agent.logged('agent.library_said')) {
+    expect(level).toBe('debug');
+    expect((text as string).length).toBeLessThanOrEqual(500);
+  }
+});
