@@ -32,6 +32,7 @@ const PACKETS = {
 /** What a broker says behind CONNACK, MQTT 5; the first byte says how it is cut into pieces. */
 const mqttWire: FuzzTarget = {
   name: 'mqtt-wire',
+  costs: 8,
   seeds: [
     Buffer.from(`01${Object.values(PACKETS).join('')}`, 'hex'),
     Buffer.from(`00${PACKETS.qos1}${PACKETS.qos1}${PACKETS.release}`, 'hex'),
@@ -85,6 +86,7 @@ const INFO = `INFO ${JSON.stringify({ server_id: 'N', version: '2.9.10', proto: 
 /** What a NATS server says to a client that has signed in. */
 const natsWire: FuzzTarget = {
   name: 'nats-wire',
+  costs: 8,
   seeds: [
     'PING\r\nMSG site.a 1 4\r\nwarm\r\n+OK\r\n',
     'HMSG site.a 1 _R_ 22 26\r\nNATS/1.0\r\nA: b\r\n\r\nwarm\r\n',
