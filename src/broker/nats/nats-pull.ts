@@ -111,11 +111,12 @@ export class NatsPull {
   async run(connection: NatsConnection): Promise<void> {
     const { clock } = this.#parts;
     const { signal } = this.#stopping;
-    const { jetstream, jetstreamManager } = await import('@nats-io/jetstream');
     while (!signal.aborted && !connection.isClosed()) {
       try {
         const wanted = [...this.#options.subjects()];
         if (wanted.length > 0) {
+          // With no file to open any more it cannot be loaded: that is waited out like all else.
+          const { jetstream, jetstreamManager } = await import('@nats-io/jetstream');
           const manager = await jetstreamManager(connection, { checkAPI: false });
           const { stream_name, name, config } = await this.#consumerFor(manager, wanted);
           this.#hurryFrom = hurryFrom(config.max_ack_pending);

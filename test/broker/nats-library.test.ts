@@ -1,0 +1,41 @@
+import type { NatsConnection } from '@nats-io/transport-node';
+import { expect, it, vi } from 'vitest';
+import { silentLogger } from '../../src/base/logger.ts';
+import { NatsPull } from '../../src/broker/nats/nats-pull.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+
+const tries = vi.hoisted(() => ({ count: 0 }));
+vi.mock('@nats-io/jetstream', () => ({
+  jetstreamManager: () => {
+    tries.count++;
+    throw Object.assign(new Error('too many files are open'), { code: 'EMFILE' });
+  },
+  get jetstream() {
+    tries.count++;
+    throw Object.assign(new Error('too many files are open'), { code: 'EMFILE' });
+  },
+}));
+
+it('a library that cannot be loaded, because no file may be opened, is tried again and ends nothing', async () => {
+  const clock = new ManualClock();
+  let isClosed = false;
+  const connection = {
+    isClosed: () => isClosed,
+    flush: async () => {},
+    close: async () => {},
+  } as unknown as NatsConnection;
+  const pull = new NatsPull(
+    { stream: 'S', durable: 'd', ackWaitMs: 1_000, ordered: false, subjects: () => ['a'], handler: async () => {} },
+    { name: 'line', clock, logger: silentLogger() },
+  );
+  const run = pull.run(connection);
+  run.catch(() => {});
+  for (const wanted of [1, 2]) {
+    await vi.waitFor(() => expect(tries.count).toBeGreaterThanOrEqual(wanted));
+    await vi.waitFor(() => expect(pull.problem).toBe('EMFILE'));
+    await clock.advance(1_000);
+  }
+  isClosed = true;
+  pull.close();
+  await expect(run).resolves.toBeUndefined();
+});
