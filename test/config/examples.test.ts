@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
@@ -28,13 +28,22 @@ afterEach(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-function tagferry(args: readonly string[], input = ''): Promise<{ status: number | null; output: string }> {
+interface Ended {
+  status: number | null;
+  /** Of both streams. */
+  output: string;
+  errors: string;
+}
+
+function tagferry(args: readonly string[], input = ''): Promise<Ended> {
   return new Promise((resolve) => {
     const env = { ...process.env, TAGFERRY_ASSET: '881', STATE_DIR: join(folder, 'state'), NO_COLOR: '1' };
     const child = spawn(process.execPath, [MAIN, ...args, '--config', config], { env });
     let output = '';
+    let errors = '';
     for (const stream of [child.stdout, child.stderr]) stream.on('data', (text) => (output += String(text)));
-    child.on('close', (status) => resolve({ status, output }));
+    child.stderr.on('data', (text) => (errors += String(text)));
+    child.on('close', (status) => resolve({ status, output, errors }));
     child.stdin.end(input);
   });
 }
@@ -96,7 +105,24 @@ describe('the example', () => {
       .replace(/\{% for .*%\}[\s\S]*\{% endfor %\}/, settings.map(([key, value]) => `${key}=${value}`).join('\n'))
       .replaceAll(/\{\{ (\w+) \}\}/g, (_, name: string) => String(defaults[name]));
     expect(answers).not.toMatch(/[{}%]/);
-    await expectSetUp(answers, read('templates/site.yaml.j2'), `${clientSecret}\n${technicalPassword}\n`);
+    const secrets = `${clientSecret}\n${technicalPassword}\n`;
+    await expectSetUp(answers, read('templates/site.yaml.j2'), secrets);
+    // A second run changes nothing, and the role reads that where setup says it.
+    const again = await tagferry(['setup', '--answers', writeAnswers(answers)], secrets);
+    const words = /^'(.+)' not in tagferry_setup\.stderr$/.exec(
+      (setup as { changed_when?: string }).changed_when ?? '',
+    );
+    expect(again).toMatchObject({
+      status: 0,
+      errors: expect.stringContaining(words?.[1] ?? 'the words of changed_when'),
+    });
+    // Ansible makes no folder for what it writes: those that no package has are made before.
+    const made = tasks.findIndex((task) => 'ansible.builtin.file' in task);
+    const folders = (tasks[made] as { loop?: string[] } | undefined)?.loop ?? [];
+    const written = tasks.findIndex((task) => task['ansible.builtin.template']);
+    expect(made).toBeLessThan(written);
+    for (const { dest } of tasks.flatMap((task) => task['ansible.builtin.template'] ?? []))
+      expect([...folders, '/root']).toContain(dirname(dest!));
     const handlers = parse(read('handlers/main.yml')) as { name: string }[];
     const notified = tasks.map((task) => (task as { notify?: unknown }).notify).filter((name) => name !== undefined);
     for (const name of notified) expect(handlers.map((handler) => handler.name)).toContain(name);

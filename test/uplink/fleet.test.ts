@@ -85,4 +85,10 @@ describe('the plot', () => {
     expect(svg).toContain('fleet &amp; control');
     expect(svg).toContain('other &lt;control>');
   });
+
+  it('takes a day of seconds, of each some few', () => {
+    const points = Array.from({ length: 90_000 }, (_, at) => [at, at % 7] as const);
+    const lines = ['one', 'other'].map((name) => ({ name, colour: '#069', points }));
+    expect(svgOf('a day', [{ title: 'posts a second', lines }]).length).toBeLessThan(50_000);
+  });
 });

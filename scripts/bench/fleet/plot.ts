@@ -33,9 +33,10 @@ export function svgOf(title: string, charts: readonly Chart[]): string {
 
 function chartOf({ title, lines }: Chart): string {
   const all = lines.flatMap(({ points }) => points);
-  const xs = all.map(([x]) => x);
-  const [from, to] = [Math.min(...xs), Math.max(...xs)];
-  const most = Math.max(1, ...all.map(([, y]) => y));
+  // A day has more points than a call may have arguments.
+  const from = all.reduce((least, [x]) => Math.min(least, x), Number.POSITIVE_INFINITY);
+  const to = all.reduce((highest, [x]) => Math.max(highest, x), Number.NEGATIVE_INFINITY);
+  const most = all.reduce((highest, [, y]) => Math.max(highest, y), 1);
   const x = (value: number) => LEFT + ((value - from) / Math.max(1, to - from)) * WIDTH;
   const y = (value: number) => 20 + HEIGHT - (value / most) * HEIGHT;
   const path = ({ colour, points }: Line) =>

@@ -54,8 +54,8 @@ export const SCENARIOS: readonly Scenario[] = [
   },
   {
     name: 'ordinary',
-    title: 'ordinary work, one user for all',
-    minutes: { before: 3, trouble: 0, after: 120 },
+    title: 'a day of ordinary work, one user for all',
+    minutes: { before: 3, trouble: 0, after: 1_440 },
     limits: ONE,
     trouble: 'none',
   },
