@@ -37,7 +37,7 @@ function tagParts({ buffer, events, sources, uplink, tags, valuesPath }: LivePar
     readings: sources.readings,
     isAssetHeld: (asset) => events.holds.isHeld(asset),
     heldSeries: () => events.holds.heldSeries(),
-    refusedSeries: () => uplink.snapshot().waitingSeries.map(({ series }) => series),
+    refusedSeries: () => uplink.snapshot().waitingIds,
     quarantinedSeries: () => quarantined.known,
     pathOf: ({ asset, instrumentation }) => fillValuesPath(valuesPath(), asset, instrumentation),
   };

@@ -88,7 +88,7 @@ export function metricFigures(parts: FiguresParts): MetricFigures {
     session: parts.session.snapshot(),
     unavailableSeconds: (uplink.outage?.forMs ?? 0) / 1000,
     postIntervalSeconds: uplink.intervalMs / 1000,
-    seriesWaiting: uplink.waitingSeries.length,
+    seriesWaiting: uplink.waitingIds.length,
     requestsShare: requests.share,
     requestsToday: requests.dayUsed,
     requestsPerDay: requests.dayLimit,

@@ -62,6 +62,8 @@ export interface UplinkSnapshot {
   /** POST_INTERVAL, longer where the budget does not reach. */
   intervalMs: number;
   maxBytes: number;
+  /** Every series that waits, by its id; of the first of them more is told. */
+  waitingIds: readonly number[];
   waitingSeries: { series: number; asset: number; status: number; words: string; nextTryInMs: number }[];
   pausedAssets: { asset: number; failures: number; forMs: number }[];
 }
@@ -367,6 +369,7 @@ export class Uplink {
       postsUnderWay: this.#schedule.underWay().all,
       intervalMs: this.#lag.intervalMs(nowMs),
       maxBytes: this.#size.maxBytes,
+      waitingIds: this.#waits.ids(),
       waitingSeries: this.#waits
         .list()
         .slice(0, MAX_LISTED)

@@ -126,6 +126,14 @@ describe('the house', () => {
     expect(making.sort()).toEqual(['base/inbound/inbound-server.ts', 'base/node-http.ts', 'sandbox/http/listener.ts']);
   });
 
+  it('casts nothing to `never`, and has no field that its constructor leaves open', () => {
+    const open = /\bas never\b|^\s+(?:private |readonly |static |#)*\w+!:/m;
+    expect(['  #store!: Store;', '  readonly a!: 1;', 'call(x as never)'].filter((line) => !open.test(line))).toEqual(
+      [],
+    );
+    expect(files.filter((file) => open.test(readFileSync(join(SRC, file), 'utf8')))).toEqual([]);
+  });
+
   it('has no file over 400 lines', () => {
     const long = files.filter((file) => readFileSync(join(SRC, file), 'utf8').split('\n').length > 401);
     expect(long).toEqual([]);
