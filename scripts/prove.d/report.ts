@@ -3,6 +3,7 @@ import { cpus, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { WHOLE_FAULTS } from '../../test/prove/faults.ts';
 import { summed, type Verdict } from '../../test/prove/oracle.ts';
+import { machineTasks } from './machine.ts';
 import { plot } from './plot.ts';
 import type { Result } from './results.ts';
 import type { Sample, SoakReport } from './soak.ts';
@@ -165,19 +166,26 @@ function machines(results: readonly Result[]): string {
   const rows = runs.map(({ name, report, disks }) => [
     name,
     disks,
-    report.cuts,
+    Object.entries(report.moments)
+      .map(([moment, times]) => (times === 1 ? moment : `${times} ${moment}`))
+      .join(', '),
     ...judged(report.values),
     `${report.events.acknowledged} / ${report.events.missing}`,
     report.droppedBlocks,
   ]);
   const cuts = runs.reduce((sum, { report, isPromised }) => sum + (isPromised ? report.cuts : 0), 0);
+  const boots = runs.flatMap(({ report }) => report.bootMs).sort((a, b) => a - b);
+  const done = new Set(runs.map(({ name }) => name));
+  const left = machineTasks(1).flatMap(({ name }) => (done.has(name) ? [] : [name]));
+  const open = left.length === 0 ? '' : `\nNot run for this page: ${left.join('; ')}.\n`;
   return `## The plug of a whole machine
 Debian's kernel and tree in qemu, the package installed, values and events over the network. Its disks are a network block device of our own
 (\`test/prove/machine/nbd-disk.ts\`) that keeps writes in memory until a flush; qemu is killed, and all that was not flushed is gone, or every
-other block of it by chance. ${cuts} cuts so far where the promise holds; the control must lose values.
+other block of it by chance. ${cuts} cuts so far where the promise holds; the control must lose values. A boot took
+${Math.round(boots[0]! / 1000)} to ${Math.round(boots.at(-1)! / 1000)} s.
 
-${table(['run', 'disks', 'cuts', ...JUDGED, 'events acknowledged / without reaction', 'blocks lost'], rows)}
-`;
+${table(['run', 'disks', 'cut in', ...JUDGED, 'events acknowledged / without reaction', 'blocks lost'], rows)}
+${open}`;
 }
 
 function session(results: readonly Result[]): string {
