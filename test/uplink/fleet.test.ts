@@ -11,7 +11,7 @@ const scenario = (name: string, minutes: Scenario['minutes']): Scenario => ({
   minutes,
 });
 
-describe('200 agents of a fleet', { timeout: 300_000 }, () => {
+describe('200 agents of a fleet', { timeout: 900_000 }, () => {
   it('come back from an outage spread: logins at most twice an even spread, fresh values within two minutes, no storm', async () => {
     const outage = scenario('outage', { before: 2, trouble: 15, after: 4 });
     const fleet = await run(outage, AGENTS);
