@@ -1,9 +1,12 @@
+import { execFileSync } from 'node:child_process';
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { constants } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import type { SourceReport } from '../../src/sources/source-report.ts';
 import { runVerb } from '../commands/verb-run.ts';
+import { compileDiskLayer } from '../faults/disk-fault.ts';
 import { OpcuaServer } from '../sources/opcua/opcua-server.ts';
 import { AgentProcess } from './agent-process.ts';
 
@@ -230,6 +233,165 @@ describe('a server of OPC UA as a source', { timeout: 300_000 }, () => {
     server.tell({ count: 5 });
     await agent.until(() => later.said().length === 10 && hasAll(later.said().slice(5)), 'it counts again');
     expect(compare(later.said().slice(4))).toEqual(NOTHING_WRONG);
+    expect(await agent.end('SIGTERM')).toBe(0);
+  });
+  it('gives one element of an array, and tells of what it was asked to: of values, of statuses, or of each new time', async () => {
+    const START = Date.UTC(2026, 0, 2);
+    server.tell({ set: { Flow: 1 }, time: START, zones: [1.5, 2.5, 3.5] });
+    configure('security: None', [
+      value('zone', 'Zones', ', index: 2'),
+      value('beyond', 'Zones', ', index: 3'),
+      value('whole', 'Zones'),
+      value('values', 'Flow'),
+      value('times', 'Flow', ', trigger: timestamp'),
+      value('statuses', 'Flow', ', trigger: status'),
+    ]);
+    await agent.start();
+    const keys = ['values', 'times', 'statuses'];
+    await agent.until(() => keys.every((key) => stored(key).length === 1), 'what is there at first');
+    // The same value at another time, another value, another status: each has been sampled before the next.
+    const steps = [{ Flow: 1 }, { Flow: 2 }, { Flow: 2 }];
+    for (const [at, set] of steps.entries()) {
+      server.tell({ set, time: START + 1_000 * (at + 1), ...(at === 2 ? { status: 'Uncertain' } : {}) });
+      await agent.until(() => stored('times').length === at + 2, `time ${at + 1}`);
+    }
+    await agent.until(() => stored('statuses').length === 2 && stored('values').length === 3, 'the others');
+    const seconds = (key: string) => stored(key).map(({ timestampMs }) => (timestampMs - START) / 1_000);
+    expect(keys.map(seconds)).toEqual([
+      [0, 2, 3],
+      [0, 1, 2, 3],
+      [0, 3],
+    ]);
+    await agent.until(() => stored('zone').length === 1, 'the element');
+    server.tell({ zones: [9, 9, 4.5] });
+    await agent.until(() => stored('zone').length === 2, 'it has changed');
+    expect(stored('zone').map(({ value }) => value)).toEqual([3.5, 4.5]);
+    expect([...stored('beyond'), ...stored('whole')]).toEqual([]);
+    const tested = await runVerb(['sources', 'test', '--json', '--config', agent.config]);
+    const found = JSON.parse(tested.stdout) as Record<string, unknown>[];
+    expect(found.slice(0, 3).map(({ raw, address, problem }) => [raw, address, problem])).toEqual([
+      [4.5, 'ns=1;s=Line1.Zones [2]', null],
+      [null, 'ns=1;s=Line1.Zones [3]', 'BadIndexRangeNoData'],
+      [null, 'ns=1;s=Line1.Zones', 'it is no number'],
+    ]);
+    expect(await agent.end('SIGTERM')).toBe(0);
+  });
+
+  it('lets a user in by a certificate: refused while the server does not know it, read as soon as it does', async () => {
+    trust();
+    const file = (name: string) => join(agent.config, name);
+    const pair = [
+      '-keyout',
+      file('reader-key.pem'),
+      '-out',
+      file('reader.pem'),
+      '-subj',
+      '/CN=reader',
+      '-days',
+      '3650',
+    ];
+    execFileSync('openssl', ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', ...pair], { stdio: 'ignore' });
+    configure('security: Basic256Sha256, user_cert: reader.pem, user_key: reader-key.pem', [COUNT]);
+    await agent.start();
+    await agent.until(async () => /BadIdentityTokenRejected/.test((await report()).problem ?? ''), 'it is refused');
+    expect((await report()).connected).toBe(false);
+    server.tell({ trust: file('reader.pem') });
+    await agent.until(async () => (await report()).connected === true, 'it is let in');
+    const { said } = counting();
+    server.tell({ count: 3 });
+    await agent.until(() => said().length === 3 && hasAll(said()), 'it is read');
+    expect(await agent.end('SIGTERM')).toBe(0);
+  });
+
+  it('loses and doubles nothing where the server ends the session by itself', async () => {
+    trust();
+    configure('security: Basic256Sha256', [COUNT]);
+    await agent.start();
+    await agent.until(() => stored('count').length > 0, 'what is there at first');
+    const { said } = counting();
+    server.tell({ count: 1_000_000 });
+    for (let times = 1; times <= 2; times++) {
+      const from = said().length;
+      await agent.until(() => said().length >= from + 3 && hasAll(said().slice(from, from + 3)), 'it counts');
+      server.tell({ expire: true });
+      await agent.until(() => agent.logged('opcua.away_over').length === times, 'it was away, and is there again');
+    }
+    server.tell({ count: 0 });
+    await agent.until(() => hasAll(said()), 'all that was said has arrived');
+    expect(compare(said())).toEqual(NOTHING_WRONG);
+    expect(await agent.end('SIGTERM')).toBe(0);
+  });
+
+  it('begins anew with what is there, and makes nothing up, where the server does not know how to hand a subscription over', async () => {
+    trust();
+    configure('security: Basic256Sha256', [COUNT]);
+    await agent.start();
+    await agent.until(() => stored('count').length > 0, 'what is there at first');
+    const { said } = counting();
+    const count = async (numbers: number) => {
+      const from = said().length;
+      server.tell({ count: numbers });
+      await vi.waitFor(() => expect(said().length).toBe(from + numbers), 45_000);
+    };
+    await count(3);
+    await agent.until(() => hasAll(said()), 'it counts');
+    server.tell({ transfer: false });
+    try {
+      expect(await agent.end('SIGTERM')).toBe(0);
+      await count(3);
+      await agent.start();
+      await agent.until(() => hasAll(said().slice(-1)), 'what is there has come');
+      await count(3);
+      await agent.until(() => hasAll(said().slice(-3)), 'it counts on');
+      // What is stated in docs/sources.md: what changed while nobody was there, but for the last.
+      expect(compare(said())).toEqual({ ...NOTHING_WRONG, missing: said().slice(3, 5) });
+    } finally {
+      server.tell({ transfer: true });
+    }
+    expect(await agent.end('SIGTERM')).toBe(0);
+  });
+  it('has on disk at a stop what it took, where nobody would bring it again', async () => {
+    // Of nobody in particular, so that the server ends the subscription with its session; and no commit comes by itself for a while.
+    configure('security: None', [COUNT], { COMMIT_INTERVAL: '60s' });
+    await agent.start();
+    await agent.until(async () => (await report()).connected === true, 'it is connected');
+    const { said } = counting();
+    server.tell({ count: 5 });
+    const taken = async () => (await report()).waiting_for_commit + (await report()).stored;
+    await agent.until(async () => said().length === 5 && (await taken()) >= 5, 'it was taken');
+    expect(await agent.end('SIGTERM')).toBe(0);
+    configure('security: None', [COUNT]);
+    await agent.start();
+    await agent.until(() => hasAll(said()), 'all that was said has arrived');
+    expect(compare(said())).toMatchObject({ missing: [], invented: [] });
+    expect(await agent.end('SIGTERM')).toBe(0);
+  });
+
+  it('loses and doubles nothing that its store refused, though a stop comes when the store takes what follows', async () => {
+    trust();
+    configure('security: Basic256Sha256', [COUNT]);
+    const orders = (text: string) => writeFileSync(join(agent.folder, 'orders'), `${text}\n`);
+    orders('');
+    await agent.start({
+      LD_PRELOAD: compileDiskLayer(),
+      DISK_LAYER_PATH: agent.state,
+      DISK_LAYER_ORDERS: join(agent.folder, 'orders'),
+    });
+    await agent.until(() => stored('count').length > 0, 'what is there at first');
+    const { said } = counting();
+    server.tell({ count: 1_000_000 });
+    await agent.until(() => said().length >= 3 && hasAll(said().slice(0, 3)), 'it counts');
+    orders(`refuse_writes ${constants.errno.ENOSPC}`);
+    await agent.until(() => agent.logged('source.store_refused').length > 0, 'the store refuses');
+    orders('');
+    // What was refused is offered again after five seconds; in between the store would take what follows.
+    const from = said().length;
+    await agent.until(() => said().length >= from + 20, 'it counts on');
+    expect(await agent.end('SIGTERM')).toBe(0);
+    await agent.start();
+    server.tell({ count: 0 });
+    await agent.until(() => hasAll(said()), 'all that was said has arrived');
+    expect(compare(said())).toEqual(NOTHING_WRONG);
     expect(await agent.end('SIGTERM')).toBe(0);
   });
 });

@@ -212,4 +212,27 @@ tags: { T-1: { asset: 881, values: { ${values} } } }\n`;
     expect(states.filter((isOnline, n) => !isOnline && n > 0)).toEqual([]);
     expect(await agent.end('SIGTERM')).toBe(0);
   }, 300_000);
+
+  it('are on disk at a stop as far as they were taken: nobody says them again', async () => {
+    const tags = `sources: { cells: { sparkplug: "${url()}", group: Plant1 } }
+tags: { T-1: { asset: 881, values: { count: { unit: 1, from: cells, metric: press-4/Line/Count } } } }\n`;
+    // No commit comes by itself for a while.
+    agent = new AgentProcess(sandbox.url, { tags, env: { COMMIT_INTERVAL: '60s' } });
+    await agent.start();
+    const counter = new Counter('press-4');
+    await agent.until(async () => (await report()).problem === null, 'its birth has arrived');
+    for (let n = 0; n < 20; n++) counter.say();
+    // They come in their order: with the last, all were taken.
+    const told = async () => {
+      const { stdout } = await runVerb(['sources', 'test', '--json', '--config', agent.config]);
+      return (JSON.parse(stdout) as { raw: number }[])[0]!.raw;
+    };
+    await agent.until(async () => (await told()) === 20, 'the last was taken');
+    expect(await agent.end('SIGTERM')).toBe(0);
+    agent.write(sandbox.url, { tags });
+    await agent.start();
+    await agent.until(() => stored('count').length >= 21, 'all of it is there');
+    expect(new Set(stored('count').map(({ value }) => value)).size).toBe(21);
+    expect(await agent.end('SIGTERM')).toBe(0);
+  }, 120_000);
 });

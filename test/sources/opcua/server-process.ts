@@ -1,6 +1,8 @@
 /**
  * A server of OPC UA, by node-opcua: `server-process.ts FOLDER PORT`. Its certificate lies in the folder. On standard input a line of JSON
- * each: `{"set": {"Flow": 1.5}, "status": "Uncertain"}`, `{"count": 20}` counts Count on so many times, `{"count": 0}` stops.
+ * each: `{"set": {"Flow": 1.5}, "status": "Uncertain"}`, `{"zones": [1, 2]}`, `{"count": 20}` counts Count on so many times, `{"count": 0}`
+ * stops; `{"trust": FILE}` lets in the user with this certificate, `{"expire": true}` ends every session as one that is not heard of any
+ * more, `{"transfer": false}` has no TransferSubscriptions from then on.
  * Each number that Count had stands in `FOLDER/ledger` with its time before anybody can have read it.
  */
 import { appendFileSync, existsSync, readFileSync } from 'node:fs';
@@ -8,7 +10,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { OPCUACertificateManager } from 'node-opcua-certificate-manager';
-import { DataType, StatusCodes, VariantArrayType } from 'node-opcua-client';
+import { crypto_utils, DataType, ServiceFault, StatusCodes, VariantArrayType } from 'node-opcua-client';
 import { OPCUAServer } from 'node-opcua-server';
 
 const [folder, port] = process.argv.slice(2) as [string, string];
@@ -21,14 +23,17 @@ const manager = new OPCUACertificateManager({
   automaticallyAcceptUnknownCertificate: true,
   disableFileWatchers: true,
 });
+/** Users by certificate are let in one by one. */
+const users = new OPCUACertificateManager({ rootFolder: join(folder, 'users'), disableFileWatchers: true });
 const server = new OPCUAServer({
   port: Number(port),
   hostname: '127.0.0.1',
   serverCertificateManager: manager,
-  userCertificateManager: manager,
+  userCertificateManager: users,
   userManager: { isValidUser: (name: string, password: string) => name === 'reader' && password === 'swordfish' },
   maxConnectionsPerEndpoint: 50,
 });
+await users.initialize();
 await server.initialize();
 const space = server.engine.addressSpace!;
 const own = space.getOwnNamespace();
@@ -52,6 +57,49 @@ const variables = new Map<string, Variable>([
   ['Name', add('Name', 'String', 'P-1', pump)],
   ['Count', add('Count', 'Int32', 0)],
 ]);
+const zones = own.addVariable({
+  browseName: 'Zones',
+  nodeId: 's=Line1.Zones',
+  dataType: 'Double',
+  valueRank: 1,
+  arrayDimensions: [3],
+  componentOf: line,
+  minimumSamplingInterval: 10,
+  value: { dataType: DataType.Double, arrayType: VariantArrayType.Array, value: new Float64Array([1.5, 2.5, 3.5]) },
+} as never);
+
+/** What its watchdog does with a session that was not heard of in its time. */
+function expireSessions(): void {
+  const { _sessions } = server.engine as unknown as { _sessions: Record<string, { watchdogReset(): void }> };
+  for (const session of Object.values(_sessions)) session.watchdogReset();
+}
+
+interface Service {
+  _on_TransferSubscriptionsRequest?(message: object, channel: { send_response(...words: unknown[]): void }): void;
+}
+
+/** As servers answer what they do not have. */
+function setTransfer(isThere: boolean): void {
+  const service = server as unknown as Service;
+  if (isThere) delete service._on_TransferSubscriptionsRequest;
+  else {
+    service._on_TransferSubscriptionsRequest = (message, channel) => {
+      const responseHeader = { serviceResult: StatusCodes.BadServiceUnsupported };
+      channel.send_response('MSG', new ServiceFault({ responseHeader } as never), message);
+    };
+  }
+}
+
+interface Told {
+  set?: Record<string, number>;
+  status?: string;
+  time?: number;
+  count?: number;
+  zones?: number[];
+  trust?: string;
+  expire?: true;
+  transfer?: boolean;
+}
 
 const ledger = join(folder, 'ledger');
 let count = existsSync(ledger) ? readFileSync(ledger, 'utf8').split('\n').length - 1 : 0;
@@ -72,7 +120,17 @@ void keepCounting();
 
 createInterface({ input: process.stdin })
   .on('line', (text) => {
-    const told = JSON.parse(text) as { set?: Record<string, number>; status?: string; time?: number; count?: number };
+    const told = JSON.parse(text) as Told;
+    if (told.zones)
+      zones.setValueFromSource({
+        dataType: DataType.Double,
+        arrayType: VariantArrayType.Array,
+        value: new Float64Array(told.zones),
+      });
+    if (told.trust !== undefined)
+      void users.trustCertificate(crypto_utils.convertPEMtoDER(readFileSync(told.trust, 'latin1')));
+    if (told.expire) expireSessions();
+    if (told.transfer !== undefined) setTransfer(told.transfer);
     if (told.count !== undefined) left = told.count;
     const status = StatusCodes[(told.status ?? 'Good') as keyof typeof StatusCodes];
     for (const [name, value] of Object.entries(told.set ?? {})) {
