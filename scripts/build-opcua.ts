@@ -4,7 +4,7 @@ import { build } from 'rolldown';
 
 /**
  * `build-opcua.ts FOLDER [VERSION]`: the program that reads OPC UA with all that it needs inside, as the package tagferry-opcua has it, and
- * `licences.txt`, the licences of what is inside, word for word. Its library is a hundred packages of which a reader calls a part: one
+ * `licences.txt`, the licences of what is inside, word for word; `packages.txt` says of each where it stood. Its library is a hundred packages of which a reader calls a part: one
  * bundle leaves out the rest, and loads in less time.
  */
 const root = join(import.meta.dirname, '..');
@@ -32,6 +32,13 @@ writeFileSync(join(folder, 'package.json'), `${JSON.stringify(manifest, null, 2)
 const modules = output.flatMap((one) => (one.type === 'chunk' ? one.moduleIds : []));
 const packages = new Set(modules.flatMap((id) => packageOf(relative(root, id)) ?? []));
 writeFileSync(join(folder, 'licences.txt'), [...packages].toSorted().map(licenceOf).join('\n'));
+writeFileSync(
+  join(folder, 'packages.txt'),
+  [...packages]
+    .toSorted()
+    .map((path) => `${path}\n`)
+    .join(''),
+);
 
 /** `node_modules/a/node_modules/@b/c` of a file in it. */
 function packageOf(file: string): string | undefined {

@@ -24,26 +24,34 @@ export function bundledPackages(tree: string): Bundled[] {
     }
   };
   const add = (path: string) => {
-    const { name, version, license, licenses } = JSON.parse(readFileSync(join(root, path, 'package.json'), 'utf8')) as {
-      name: string;
-      version: string;
-      license?: string | { type?: string };
-      licenses?: { type?: string }[];
-    };
-    const declared =
-      typeof license === 'string' ? license : (license?.type ?? licenses?.map(({ type }) => type).join(' OR '));
-    const texts = readdirSync(join(root, path)).filter((file) => /^(licen[cs]e|copying)/i.test(file));
-    found.push({
-      path,
-      name,
-      version,
-      licence: declared,
-      texts: texts.toSorted().map((file) => join(root, path, file)),
-    });
+    found.push(packageAt(root, path));
     if (existsSync(join(root, path, 'node_modules'))) look(join(path, 'node_modules'));
   };
   look('node_modules');
   return found.toSorted((one, other) => (one.path < other.path ? -1 : 1));
+}
+
+/** Where the bundle of tagferry-opcua says what was put into it. */
+const LIST = 'usr/share/doc/tagferry-opcua/packages.txt';
+
+/** The same of the bundle of tagferry-opcua, which has them as one file; `root`: the checkout that it was made of. */
+export function packagesOfReader(root: string, tree: string): Bundled[] {
+  const paths = readFileSync(join(tree, LIST), 'utf8').split('\n').filter(Boolean);
+  return paths.map((path) => packageAt(root, path));
+}
+
+function packageAt(root: string, path: string): Bundled {
+  const { name, version, license, licenses } = JSON.parse(readFileSync(join(root, path, 'package.json'), 'utf8')) as {
+    name: string;
+    version: string;
+    license?: string | { type?: string };
+    licenses?: { type?: string }[];
+  };
+  const declared =
+    typeof license === 'string' ? license : (license?.type ?? licenses?.map(({ type }) => type).join(' OR '));
+  const texts = readdirSync(join(root, path)).filter((file) => /^(licen[cs]e|copying)/i.test(file));
+  const files = texts.toSorted().map((file) => join(root, path, file));
+  return { path, name, version, licence: declared, texts: files };
 }
 
 /** Where `require(name)` leads from a package, among these. */

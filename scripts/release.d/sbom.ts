@@ -1,10 +1,11 @@
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { bundledPackages, resolved } from './bundled.ts';
+import { bundledPackages, packagesOfReader, resolved } from './bundled.ts';
 
 /**
- * `sbom.ts ROOT ARCH VERSION TREE FILE [PACKAGES]`: what is inside an unpacked .deb, as CycloneDX 1.5; PACKAGES is a folder of control
+ * `sbom.ts ROOT ARCH VERSION TREE FILE [PACKAGES]`: what is inside an unpacked .deb, as CycloneDX 1.5 (ARCH `all`: that of
+ * tagferry-opcua, which runs in the agent's runtime); PACKAGES is a folder of control
  * files of Debian packages that are there as well (in an image). From what is really there: a package that the lock file does not name is an error.
  */
 const [root, arch, version, tree, file, debian] = process.argv.slice(2) as [
@@ -30,13 +31,17 @@ interface Locked {
   version: string;
   integrity?: string;
   dependencies?: Record<string, string>;
+  devDependencies?: Record<string, string>;
 }
 
 const lock = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8')) as { packages: Record<string, Locked> };
 const epoch = Number(process.env.SOURCE_DATE_EPOCH);
-const bundled = bundledPackages(tree);
+/** The program that reads OPC UA. */
+const isReader = arch === 'all';
+const bundled = isReader ? packagesOfReader(root, tree) : bundledPackages(tree);
 const paths = new Set(bundled.map(({ path }) => path));
-const agent = `pkg:deb/tagferry@${version}?arch=${arch}`;
+const packageName = isReader ? 'tagferry-opcua' : 'tagferry';
+const agent = `pkg:deb/${packageName}@${version}?arch=${arch}`;
 const runtimeName = `node-linux-${arch === 'amd64' ? 'x64' : 'arm64'}`;
 const runtime = component(`node_modules/${runtimeName}`, runtimeName, 'MIT', 'platform');
 const sqliteVersion = /#define SQLITE_VERSION +"([0-9.]+)"/.exec(
@@ -51,17 +56,18 @@ const sqlite: Component = {
   licenses: [{ license: { id: 'blessing' } }],
 };
 const components = [
-  runtime,
-  sqlite,
+  ...(isReader ? [] : [runtime, sqlite]),
   ...bundled.map(({ path, name, licence }) => component(path, name, licence)),
   ...(debian === undefined ? [] : debianComponents(debian)),
 ];
-const direct = Object.keys(lock.packages['']!.dependencies ?? {});
+const { dependencies: own, devDependencies: forDevelopers } = lock.packages['']!;
+// What only the bundle has, the agent does not depend on.
+const direct = Object.keys({ ...own, ...(isReader ? forDevelopers : {}) });
 const refs = new Map(bundled.map(({ path, name, version: found }) => [path, npmRef(path, name, found)]));
 const below = (from: string, names: readonly string[]) =>
   names.flatMap((name) => refs.get(resolved(from, name, paths) ?? '') ?? []).toSorted();
 const dependencies = [
-  { ref: agent, dependsOn: [runtime['bom-ref'], ...below('.', direct)] },
+  { ref: agent, dependsOn: [...(isReader ? [] : [runtime['bom-ref']]), ...below('.', direct)] },
   ...bundled.map(({ path, name }) => ({
     ref: refs.get(path)!,
     dependsOn: [
@@ -76,7 +82,7 @@ const document = {
   version: 1,
   metadata: {
     timestamp: new Date(epoch * 1000).toISOString().replace('.000', ''),
-    component: { type: 'application', 'bom-ref': agent, name: 'tagferry', version, purl: agent },
+    component: { type: 'application', 'bom-ref': agent, name: packageName, version, purl: agent },
   },
   components,
   dependencies,

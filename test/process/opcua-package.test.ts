@@ -42,6 +42,29 @@ function tagferry(...words: string[]): string {
   return stdout;
 }
 
+/** What its CycloneDX list names, each with its hash; everything but the runtime, which is the agent's, is reached from the package. */
+function partsList(): string[] {
+  const file = join(folder, 'opcua.cdx.json');
+  const env = { ...process.env, SOURCE_DATE_EPOCH: '1700000000' };
+  execFileSync(process.execPath, [join(ROOT, 'scripts/release.d/sbom.ts'), ROOT, 'all', '0.1.0', folder, file], {
+    env,
+  });
+  const { metadata, components, dependencies } = JSON.parse(readFileSync(file, 'utf8')) as {
+    metadata: { component: { name: string; 'bom-ref': string } };
+    components: { 'bom-ref': string; hashes?: object[] }[];
+    dependencies: { ref: string; dependsOn: string[] }[];
+  };
+  expect(metadata.component.name).toBe('tagferry-opcua');
+  expect(components.filter(({ hashes }) => hashes?.length !== 1)).toEqual([]);
+  const reached = new Set([metadata.component['bom-ref']]);
+  for (const ref of reached) {
+    for (const next of dependencies.find((one) => one.ref === ref)?.dependsOn ?? []) reached.add(next);
+  }
+  const refs = components.map((one) => one['bom-ref']);
+  expect(refs.filter((ref) => !reached.has(ref))).toEqual([]);
+  return refs;
+}
+
 /** Whatever its exit status is. */
 const attempt = (...words: string[]): string => run(words).stdout;
 
@@ -83,6 +106,7 @@ describe('the package tagferry-opcua', { timeout: 300_000 }, () => {
     const asks = /^(0BSD|Apache-2\.0|BSD-[23]-Clause|ISC|MIT|Unlicense)$/;
     expect(named.filter(([, licence]) => !asks.test(licence!))).toEqual([['precond', 'see below']]);
     expect(licences).toContain('This code is free to use under the terms of the [MIT license]');
+    expect(partsList().length).toBe(named.length);
     expect(tagferry('check')).not.toContain('not installed');
     expect(tagferry('sources', 'trust', 'cell', '--yes')).toContain('It is trusted:');
     const [flow] = JSON.parse(tagferry('sources', 'test', '--json')) as Record<string, unknown>[];

@@ -1,0 +1,77 @@
+/**
+ * A program that prints 500,000 values at once: a bare Node that reads its lines and parses each as JSON, and the daemon, which has them on
+ * disk. `node scripts/bench/sources/exec.ts [--lines N] [--rounds N]`. The daemon's clock runs from its first value on disk.
+ */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { parseArgs } from 'node:util';
+import { machine, median, table } from '../measure.ts';
+import { agentWith, awayPlatform, onDisk, until } from '../on-disk.ts';
+
+const { values: options } = parseArgs({
+  options: { lines: { type: 'string', default: '500000' }, rounds: { type: 'string', default: '5' } },
+});
+const LINES = Number(options.lines);
+const ROUNDS = Number(options.rounds);
+const folder = mkdtempSync(join(tmpdir(), 'tagferry-bench-exec-'));
+const [json, lines, program] = ['values.ndjson', 'values.lines', 'print'].map((name) => join(folder, name)) as [
+  string,
+  string,
+  string,
+];
+const numbers = Array.from({ length: LINES }, (_, at) => at);
+const START_MS = 1_795_219_200_000;
+const ndjson = (at: number) => `{"tag":"T","key":"k${at % 10}","value":${at / 8},"timestamp":${START_MS + at}}\n`;
+writeFileSync(json, numbers.map(ndjson).join(''));
+writeFileSync(lines, numbers.map((at) => `T k${at % 10}=${at / 8} ${START_MS + at}000000\n`).join(''));
+writeFileSync(program, '#!/bin/sh\ncat "$1"\nexec sleep 3600\n', { mode: 0o755 });
+
+/** Lines a second of Node's own reader of lines. */
+async function bare(): Promise<number> {
+  const startMs = performance.now();
+  const child = spawn('cat', [json], { stdio: ['ignore', 'pipe', 'inherit'] });
+  let sum = 0;
+  for await (const line of createInterface({ input: child.stdout }))
+    sum += (JSON.parse(line) as { value: number }).value;
+  if (!Number.isFinite(sum)) throw new Error('it read none');
+  if (child.exitCode === null) await once(child, 'exit');
+  return LINES / ((performance.now() - startMs) / 1_000);
+}
+
+async function own(file: string, format: 'ndjson' | 'lines'): Promise<number> {
+  const values = Array.from({ length: 10 }, (_, at) => `      k${at}: {}\n`).join('');
+  const agent = agentWith(
+    sandbox,
+    `sources: { probe: { exec: [${program}, ${file}], format: ${format} } }\ntags:\n  T:\n    asset: 881\n    values:\n${values}`,
+  );
+  await agent.start();
+  await until(async () => (await onDisk(agent)) > 0, 2);
+  const [startMs, before] = [performance.now(), await onDisk(agent)];
+  await until(async () => (await onDisk(agent)) >= LINES, 20);
+  const rate = (LINES - before) / ((performance.now() - startMs) / 1_000);
+  await agent.dispose();
+  return rate;
+}
+
+const sandbox = await awayPlatform();
+const cases = [
+  { name: 'bare Node: lines, JSON.parse', rates: [] as number[], measure: bare },
+  { name: 'tagferry, ndjson, on disk', rates: [] as number[], measure: () => own(json, 'ndjson') },
+  { name: 'tagferry, lines, on disk', rates: [] as number[], measure: () => own(lines, 'lines') },
+];
+for (let round = 0; round < ROUNDS; round++) for (const one of cases) one.rates.push(await one.measure());
+await sandbox.stop();
+rmSync(folder, { recursive: true });
+console.log(
+  `${machine()}\nA program that prints ${LINES.toLocaleString('en')} values; medians of ${ROUNDS} rounds, turn by turn\n`,
+);
+const first = median(cases[0]!.rates);
+const rows = cases.map(({ name, rates }) => {
+  const rate = median(rates);
+  return [name, Math.round(rate / 1e3).toLocaleString('en'), (rate / first).toFixed(2)];
+});
+console.log(table(['', 'thousand values/s', 'of the bare one'], rows));

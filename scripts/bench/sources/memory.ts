@@ -1,0 +1,110 @@
+/**
+ * What a source of each kind costs in memory: the daemon with one, connected and idle, beside the daemon with none, in the same run; with what
+ * it starts. `node scripts/bench/sources/memory.ts [--rounds N] [--only kind]`. Built and started as the package does it.
+ */
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer, type Server, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { Mosquitto } from '../../../test/broker/mosquitto.ts';
+import { NatsServers } from '../../../test/broker/nats-servers.ts';
+import { asPackaged } from '../../../test/process/packaged.ts';
+import { OpcuaServer } from '../../../test/sources/opcua/opcua-server.ts';
+import { machine, median, table } from '../measure.ts';
+import { agentWith, awayPlatform, family, heldMb, pause } from '../on-disk.ts';
+
+const { values: options } = parseArgs({
+  options: { rounds: { type: 'string', default: '3' }, only: { type: 'string' } },
+});
+const ROUNDS = Number(options.rounds);
+/** Loading is over, and what it left behind has been collected. */
+const SETTLE_MS = 15_000;
+
+/** Answers each read of registers with sevens. */
+async function modbusDevice(): Promise<Server> {
+  const server = createServer((socket: Socket) => {
+    socket.on('error', () => {});
+    socket.on('data', (request) => {
+      const length = request.readUInt16BE(10) * 2;
+      const answer = Buffer.alloc(9 + length, 7);
+      request.copy(answer, 0, 0, 4);
+      answer.writeUInt16BE(3 + length, 4);
+      answer[6] = request[6]!;
+      answer[7] = request[7]!;
+      answer[8] = length;
+      socket.write(answer);
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  return server;
+}
+
+const folder = mkdtempSync(join(tmpdir(), 'tagferry-bench-memory-'));
+const mosquitto = await Mosquitto.make();
+await mosquitto.start();
+const nats = await NatsServers.make();
+await nats.start();
+await (await nats.manager()).streams.add({ name: 'PLANT', subjects: ['site.>'] });
+const opcua = new OpcuaServer();
+await opcua.start();
+const device = await modbusDevice();
+const { port } = device.address() as { port: number };
+const program = join(folder, 'program');
+writeFileSync(program, '#!/bin/sh\nexec sleep 86400\n', { mode: 0o755 });
+writeFileSync(join(folder, 'a.log'), 'time,v\n');
+
+const KINDS: Readonly<Record<string, readonly [source: string, value: string]>> = {
+  none: ['', ''],
+  simulate: ['simulate: true, every: 1s', 'shape: sine'],
+  host: ['host: true, every: 1s', 'reading: load1'],
+  modbus: [`modbus: "tcp://127.0.0.1:${port}", every: 1s`, 'register: holding 1'],
+  mqtt: [`mqtt: "mqtt://127.0.0.1:${mosquitto.port}"`, 'topic: site/v'],
+  sparkplug: [`sparkplug: "mqtt://127.0.0.1:${mosquitto.port}"`, 'metric: press-4/Pressure'],
+  nats: [`nats: "${nats.url}", stream: PLANT`, 'subject: site.v'],
+  csv: [`csv: ${folder}, pattern: "*.log", tail: true, time_column: time`, 'column: v'],
+  exec: [`exec: [${program}]`, ''],
+  opcua: [`opcua: "${opcua.url}", security: None`, 'node: "ns=1;s=Line1.Name"'],
+};
+
+execFileSync(process.execPath, [
+  join(import.meta.dirname, '../../build.ts'),
+  join(import.meta.dirname, '../../../dist'),
+]);
+process.env.TAGFERRY_TEST_MAIN = 'dist/main.js';
+const { flags, variables } = asPackaged();
+const sandbox = await awayPlatform();
+const held = new Map<string, number[]>();
+for (let round = 0; round < ROUNDS; round++) {
+  for (const [kind, [source, value]] of Object.entries(KINDS)) {
+    if (options.only !== undefined && kind !== 'none' && kind !== options.only) continue;
+    const from = value === '' ? '{ from: it }' : `{ from: it, ${value} }`;
+    const tags = `tags: { T: { asset: 881, values: { v: ${source === '' ? '{}' : from} } } }\n`;
+    const agent = agentWith(sandbox, source === '' ? tags : `sources: { it: { ${source} } }\n${tags}`);
+    agent.flags = flags;
+    await agent.start(variables);
+    await pause(SETTLE_MS);
+    held.set(kind, [...(held.get(kind) ?? []), heldMb(family(agent.pid))]);
+    await agent.dispose();
+  }
+}
+await sandbox.stop();
+await Promise.all([mosquitto.dispose(), nats.dispose(), opcua.dispose()]);
+device.close();
+rmSync(folder, { recursive: true });
+const none = median(held.get('none')!);
+const rows = [...held].map(([kind, all]) => {
+  const mb = median(all);
+  return [
+    kind,
+    mb.toFixed(1),
+    kind === 'none' ? '' : `${mb < none ? '' : '+'}${(mb - none).toFixed(1)}`,
+    (mb / none).toFixed(2),
+  ];
+});
+console.log(
+  `${machine()}\nMemory (PSS) of the daemon and all it started, one source of one value, loaded and idle; medians of ${ROUNDS} rounds\n`,
+);
+console.log(table(['source', 'MB', 'beside none', 'of none'], rows));
+process.exit();
