@@ -3,7 +3,7 @@ import { CompactSeries } from './compact-series.ts';
 import type { Arrival } from './compaction/arrivals.ts';
 import type { SettledRun } from './format/log-row.ts';
 import { settledCount } from './format/settled-ranges.ts';
-import type { Columns } from './format/value-columns.ts';
+import { type Columns, giveBackColumns } from './format/value-columns.ts';
 import { StampCorrection } from './recovery/stamp-correction.ts';
 import type { Series } from './series.ts';
 import { NO_QUEUE, SeriesQueue } from './series-queue.ts';
@@ -193,7 +193,7 @@ export class StoreState {
   distribute(throughSeq = Number.POSITIVE_INFINITY): void {
     const arrivals = this.arrivalsThrough(throughSeq);
     if (arrivals.length === 0) return;
-    this.dropArrivals(throughSeq);
+    this.#arrivals = this.#arrivals.slice(arrivals.length);
     for (const state of this.series) {
       if (!state || state.queue === NO_QUEUE) continue;
       state.queue.arrived = 0;
@@ -208,6 +208,7 @@ export class StoreState {
         const late = time <= state.backlogTimeMs;
         this.queueOf(state).push(time, columns.value[i]!, firstSeq + i, columns.flags[i]!, late);
       }
+      giveBackColumns(columns);
     }
   }
 
@@ -224,7 +225,9 @@ export class StoreState {
 
   /** Nothing of them is left: all is flushed, or in the queues. */
   dropArrivals(throughSeq: number): void {
-    this.#arrivals = this.#arrivals.filter(({ firstSeq }) => firstSeq > throughSeq);
+    const dropped = this.arrivalsThrough(throughSeq);
+    this.#arrivals = this.#arrivals.slice(dropped.length);
+    for (const { columns } of dropped) giveBackColumns(columns);
   }
 
   /** Decides anew which arrivals of some series are late. */

@@ -25,6 +25,11 @@ export interface Columns {
   flags: Uint8Array;
 }
 
+/** Nobody reads them any more. */
+export function giveBackColumns({ series, timeMs, value, flags }: Columns): void {
+  for (const column of [series, timeMs, value, flags]) giveBack(column);
+}
+
 /** A growing list of accepted values. Nothing is checked here: `intake` has refused what is wrong. */
 export class ValueColumns implements Columns {
   length = 0;
@@ -67,9 +72,8 @@ export class ValueColumns implements Columns {
 
   /** Nobody reads them any more. */
   giveBack(): void {
-    const { series, timeMs, value, flags } = this;
-    if (series.length < WORTH_GIVING_BACK) return;
-    for (const column of [series, timeMs, value, flags]) giveBack(column);
+    if (this.series.length < WORTH_GIVING_BACK) return;
+    giveBackColumns(this);
     this.length = 0;
   }
 
@@ -93,7 +97,7 @@ export class ValueColumns implements Columns {
     this.timeMs.set(timeMs.subarray(0, length));
     this.value.set(value.subarray(0, length));
     this.flags.set(flags.subarray(0, length));
-    if (length >= WORTH_GIVING_BACK) for (const column of [series, timeMs, value, flags]) giveBack(column);
+    if (length >= WORTH_GIVING_BACK) giveBackColumns({ length, series, timeMs, value, flags });
   }
 }
 
