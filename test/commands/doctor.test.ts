@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process';
 import {
   chmodSync,
   existsSync,
+  mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
@@ -134,6 +135,34 @@ describe('the doctor without a daemon', () => {
     expect(linesOf(checks, 'modbus')).toMatchObject([{ state: 'failure', message: expect.stringContaining('plc1') }]);
     expect(linesOf(checks, 'broker')).toMatchObject([{ state: 'failure', message: expect.stringContaining('broker') }]);
     expect(JSON.stringify(checks)).not.toContain('hidden');
+  });
+
+  it('says which folder is not there, or may only be read, and that the drop-in lets the service write there', async () => {
+    const folder = join(agent.folder, 'read-only');
+    mkdirSync(folder);
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'ro', 'none', folder]);
+    try {
+      const gone = join(agent.folder, 'gone');
+      const sources = `sources:\n  logger: { csv: ${folder} }\n  share: { csv: ${gone} }\n  open: { csv: ${agent.folder} }\n`;
+      agent.write(sandbox.url, { tags: `${sources}${TAGS}` });
+      const { checks } = await consult(agent);
+      expect(linesOf(checks, 'csv')).toMatchObject([
+        {
+          state: 'failure',
+          message: expect.stringContaining('may only read'),
+          next: expect.stringContaining('csv-folder.conf'),
+        },
+        {
+          state: 'failure',
+          message: expect.stringContaining(`no folder ${gone}`),
+          next: expect.stringContaining('install -d'),
+        },
+        { state: 'ok', message: expect.stringContaining('read and written') },
+      ]);
+    } finally {
+      execFileSync('umount', [folder]);
+      agent.write(sandbox.url, { tags: TAGS });
+    }
   });
 
   it('keeps to REQUESTS_PER_MINUTE, and says how many assets it left out', async () => {
