@@ -114,6 +114,8 @@ class Day {
     const answered = world.agent.reloads;
     const isHeard = meanwhile === 'reload' && world.agent.hasBeenReady;
     if (meanwhile === 'stop') this.#options.say?.(`a stop during ${fault}: ${JSON.stringify(await world.stop(fault))}`);
+    // What had been delivered could not be written down: as after a crash.
+    if (meanwhile === 'stop' && WHOLE_FAULTS[fault]!.slot === 'disk') world.farEnd.crashed();
     if (isHeard) await reload(world, { POST_INTERVAL: answered % 2 === 0 ? '300ms' : '200ms' });
     await WHOLE_FAULTS[fault]!.end?.(world);
     if (meanwhile === 'stop') world.launch();
