@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { copyFileSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { madeOnce } from './made-once.ts';
@@ -36,6 +36,29 @@ export function debianTree(): Promise<string> {
     rmSync(join(made, 'etc/resolv.conf'), { force: true });
     for (const unit of MASKED) symlinkSync('/dev/null', join(made, 'etc/systemd/system', unit));
   });
+}
+
+/** The same with more of Debian's packages on it, `kind` by name. They come from where the tree's own apt gets them. */
+export async function debianTreeWith(kind: string, packages: readonly string[]): Promise<string> {
+  const tree = await debianTree();
+  return madeOnce(`system-${kind}`, systemSuite(), async (made) => {
+    const whole = join(made, 'tree');
+    await run('cp', ['-a', tree, whole]);
+    copyFileSync('/etc/resolv.conf', join(whole, 'etc/resolv.conf'));
+    const apt = `chroot "$0" apt-get`;
+    const script = `
+      mount -t proc proc "$0/proc"
+      printf '#!/bin/sh\nexit 101\n' >"$0/usr/sbin/policy-rc.d"; chmod 755 "$0/usr/sbin/policy-rc.d"
+      ${apt} update -qq
+      ${apt} install --yes -qq --no-install-recommends -o Dpkg::Options::=--force-unsafe-io ${packages.join(' ')}
+      ${apt} clean
+      rm "$0/usr/sbin/policy-rc.d" "$0/etc/resolv.conf"`;
+    const alone = ['--mount', '--pid', '--fork', '--propagation', 'private', 'sh', '-euc', script, whole];
+    await run('unshare', alone, {
+      env: { ...process.env, ...(await aptProxy()), DEBIAN_FRONTEND: 'noninteractive' },
+      maxBuffer: 64_000_000,
+    });
+  }).then((made) => join(made, 'tree'));
 }
 
 /** The Debian that system tests boot. */

@@ -48,8 +48,9 @@ export class Gateway {
     this.machine = machine;
   }
 
-  static async boot(): Promise<Gateway> {
-    return new Gateway(await Machine.boot(await debianTree()));
+  /** `tree`: another Debian than the one that all share. */
+  static async boot(tree?: string): Promise<Gateway> {
+    return new Gateway(await Machine.boot(tree ?? (await debianTree())));
   }
 
   async stop(): Promise<void> {
@@ -64,12 +65,12 @@ export class Gateway {
     return this.machine.sh(`${command} 2>&1`, { timeoutMs: 300_000 });
   }
 
-  /** The sandbox and the programs of the tests run from a copy, which no upgrade and no removal touches. */
-  async startSandbox(): Promise<void> {
+  /** The sandbox and the programs of the tests run from a copy (`from`: of what), which no upgrade and no removal touches. */
+  async startSandbox(from = '/usr/lib/tagferry'): Promise<void> {
     for (const program of ['pusher.mjs', 'fetch.mjs']) this.machine.put(join(INSIDE, program), `/opt/test/${program}`);
     const flags = '--listen 127.0.0.1:8480 --admin-port 8481 --per-minute 0 --quiet';
     await this.machine.sh(`
-      cp -r /usr/lib/tagferry /opt/platform
+      cp -r ${from} /opt/platform
       systemd-run --quiet --unit=platform /opt/platform/bin/node /opt/platform/dist/main.js sandbox ${flags}`);
     await until('the sandbox answers', async () => {
       const { status } = await this.#fetch('GET', `${SANDBOX}/sandbox/status`);
