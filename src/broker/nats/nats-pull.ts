@@ -122,7 +122,6 @@ export class NatsPull {
           this.#hurryFrom = hurryFrom(config.max_ack_pending);
           const consumer = await jetstream(connection).consumers.get(stream_name, name);
           this.problem = undefined;
-          this.#repeats.end('consumer');
           if (this.#options.ordered) await this.#untilGivenAnew(manager, stream_name, name);
           await this.#pullFor(wanted, consumer, connection);
           continue;
@@ -177,6 +176,7 @@ export class NatsPull {
         else if (!isTooLarge && (isFirst || this.received === before)) throw error;
       }
       isFirst = false;
+      this.#repeats.end('consumer');
     }
   }
 

@@ -1,0 +1,50 @@
+import type { NatsConnection } from '@nats-io/transport-node';
+import { pino } from 'pino';
+import { expect, it, vi } from 'vitest';
+import { NatsPull } from '../../src/broker/nats/nats-pull.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+
+const asked = vi.hoisted(() => ({ count: 0 }));
+vi.mock('@nats-io/jetstream', () => {
+  const config = { ack_policy: 'explicit', filter_subject: 'a' };
+  return {
+    jetstreamManager: async () => ({ consumers: { info: async () => ({ stream_name: 'S', name: 'd', config }) } }),
+    jetstream: () => ({
+      consumers: {
+        get: async () => ({
+          fetch: async () => {
+            asked.count++;
+            throw new Error('heartbeats missed');
+          },
+        }),
+      },
+    }),
+  };
+});
+
+// `scripts/prove stops`: a line each four seconds, each of them the first.
+it('a consumer that is there and gives nothing is said in the one rhythm, and not each time anew', async () => {
+  const clock = new ManualClock();
+  const counts: unknown[] = [];
+  const logger = pino({ base: null }, { write: (line: string) => void counts.push(JSON.parse(line).count) });
+  let isClosed = false;
+  const connection = {
+    isClosed: () => isClosed,
+    flush: async () => {},
+    close: async () => {},
+  } as unknown as NatsConnection;
+  const pull = new NatsPull(
+    { stream: 'S', durable: 'd', ackWaitMs: 1_000, ordered: false, subjects: () => ['a'], handler: async () => {} },
+    { name: 'line', clock, logger },
+  );
+  const run = pull.run(connection);
+  run.catch(() => {});
+  await vi.waitFor(async () => {
+    await clock.advance(1_000);
+    expect(asked.count).toBeGreaterThan(9);
+  });
+  isClosed = true;
+  pull.close();
+  await expect(run).resolves.toBeUndefined();
+  expect(counts.slice(0, 4)).toEqual([1, 2, 4, 8]);
+});
