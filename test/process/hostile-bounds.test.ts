@@ -129,3 +129,25 @@ it('a planted link is not written through, and an open state folder is narrowed'
   await gateway.start();
   expect(statSync(gateway.state).mode & 0o777).toBe(0o700);
 });
+
+it('files that cost much to read are refused while values are taken in', { timeout: 120_000 }, async () => {
+  newGateway();
+  await gateway.start();
+  const costly = [
+    `tags: { X: ${'a'.repeat(200_000)} }\n`,
+    `tags: ${'['.repeat(20_000)}\n`,
+    `a: &a [${'x,'.repeat(1_000)}]\nb: &b [${'*a,'.repeat(1_000)}]\ntags: [${'*b,'.repeat(1_000)}]\n`,
+  ];
+  const firstMs = Date.now() - 600_000;
+  let sent = 0;
+  for (const [before, tags] of costly.entries()) {
+    gateway.write(sandbox.url, { tags });
+    gateway.signal('SIGHUP');
+    do {
+      const value = { tag: 'FT-101', key: 'flow', value: sent, timestamp: firstMs + sent };
+      expect((await gateway.push([value])).status).toBe(204);
+      sent++;
+    } while (gateway.logged('config.refused').length <= before);
+  }
+  await gateway.until(() => sandbox.values.counts(881).stored === sent, 'every value that was taken is there');
+});
