@@ -1,8 +1,8 @@
-import type { NatsConnection } from '@nats-io/transport-node';
 import { expect, it, vi } from 'vitest';
 import { silentLogger } from '../../src/base/logger.ts';
 import { NatsPull } from '../../src/broker/nats/nats-pull.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
+import { openConnection } from './open-connection.ts';
 
 const tries = vi.hoisted(() => ({ count: 0 }));
 vi.mock('@nats-io/jetstream', () => ({
@@ -18,12 +18,7 @@ vi.mock('@nats-io/jetstream', () => ({
 
 it('a library that cannot be loaded, because no file may be opened, is tried again and ends nothing', async () => {
   const clock = new ManualClock();
-  let isClosed = false;
-  const connection = {
-    isClosed: () => isClosed,
-    flush: async () => {},
-    close: async () => {},
-  } as unknown as NatsConnection;
+  const { connection, close } = openConnection();
   const pull = new NatsPull(
     { stream: 'S', durable: 'd', ackWaitMs: 1_000, ordered: false, subjects: () => ['a'], handler: async () => {} },
     { name: 'line', clock, logger: silentLogger() },
@@ -34,7 +29,7 @@ it('a library that cannot be loaded, because no file may be opened, is tried aga
     await clock.advance(1_000);
     expect([tries.count > 1, pull.problem]).toEqual([true, 'EMFILE']);
   });
-  isClosed = true;
+  close();
   pull.close();
   await expect(run).resolves.toBeUndefined();
 });

@@ -1,8 +1,8 @@
-import type { NatsConnection } from '@nats-io/transport-node';
 import { pino } from 'pino';
 import { expect, it, vi } from 'vitest';
 import { NatsPull } from '../../src/broker/nats/nats-pull.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
+import { openConnection } from './open-connection.ts';
 
 const asked = vi.hoisted(() => ({ count: 0 }));
 vi.mock('@nats-io/jetstream', () => {
@@ -27,12 +27,7 @@ it('a consumer that is there and gives nothing is said in the one rhythm, and no
   const clock = new ManualClock();
   const counts: unknown[] = [];
   const logger = pino({ base: null }, { write: (line: string) => void counts.push(JSON.parse(line).count) });
-  let isClosed = false;
-  const connection = {
-    isClosed: () => isClosed,
-    flush: async () => {},
-    close: async () => {},
-  } as unknown as NatsConnection;
+  const { connection, close } = openConnection();
   const pull = new NatsPull(
     { stream: 'S', durable: 'd', ackWaitMs: 1_000, ordered: false, subjects: () => ['a'], handler: async () => {} },
     { name: 'line', clock, logger },
@@ -43,7 +38,7 @@ it('a consumer that is there and gives nothing is said in the one rhythm, and no
     await clock.advance(1_000);
     expect(asked.count).toBeGreaterThan(9);
   });
-  isClosed = true;
+  close();
   pull.close();
   await expect(run).resolves.toBeUndefined();
   expect(counts.slice(0, 4)).toEqual([1, 2, 4, 8]);

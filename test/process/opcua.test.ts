@@ -56,6 +56,15 @@ function counting(): { said: () => { value: number; timeMs: number }[] } {
   return { said: () => server.said().slice(from) };
 }
 
+/** Starts the agent with the counter of a server that it trusts; what it says once the agent reads it. */
+async function readCounter(): Promise<ReturnType<typeof counting>> {
+  trust();
+  configure('security: Basic256Sha256', [COUNT]);
+  await agent.start();
+  await agent.until(() => stored('count').length > 0, 'what is there at first');
+  return counting();
+}
+
 const hasAll = (said: { value: number }[]) => {
   const values = new Set(stored('count').map(({ value }) => value));
   return said.every(({ value }) => values.has(value));
@@ -178,11 +187,7 @@ describe('a server of OPC UA as a source', { timeout: 300_000 }, () => {
   });
 
   it('says of a server that hangs that it does not answer, and misses nothing once it goes on', async () => {
-    trust();
-    configure('security: Basic256Sha256', [COUNT]);
-    await agent.start();
-    await agent.until(() => stored('count').length > 0, 'what is there at first');
-    const { said } = counting();
+    const { said } = await readCounter();
     server.tell({ count: 1_000_000 });
     await agent.until(() => said().length >= 3 && hasAll(said().slice(0, 3)), 'it counts');
     server.signal('SIGSTOP');
@@ -304,11 +309,7 @@ describe('a server of OPC UA as a source', { timeout: 300_000 }, () => {
   });
 
   it('loses and doubles nothing where the server ends the session by itself', async () => {
-    trust();
-    configure('security: Basic256Sha256', [COUNT]);
-    await agent.start();
-    await agent.until(() => stored('count').length > 0, 'what is there at first');
-    const { said } = counting();
+    const { said } = await readCounter();
     server.tell({ count: 1_000_000 });
     for (let times = 1; times <= 2; times++) {
       const from = said().length;
@@ -323,11 +324,7 @@ describe('a server of OPC UA as a source', { timeout: 300_000 }, () => {
   });
 
   it('begins anew with what is there, and makes nothing up, where the server does not know how to hand a subscription over', async () => {
-    trust();
-    configure('security: Basic256Sha256', [COUNT]);
-    await agent.start();
-    await agent.until(() => stored('count').length > 0, 'what is there at first');
-    const { said } = counting();
+    const { said } = await readCounter();
     const count = async (numbers: number) => {
       const from = said().length;
       server.tell({ count: numbers });
