@@ -4,7 +4,7 @@
  */
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer, type Server, type Socket } from 'node:net';
+import type { Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -14,6 +14,7 @@ import { asPackaged } from '../../../test/process/packaged.ts';
 import { OpcuaServer } from '../../../test/sources/opcua/opcua-server.ts';
 import { machine, median, table } from '../measure.ts';
 import { agentWith, awayPlatform, family, heldMb, pause } from '../on-disk.ts';
+import { modbusDevice } from './modbus-device.ts';
 
 const { values: options } = parseArgs({
   options: { rounds: { type: 'string', default: '3' }, only: { type: 'string' } },
@@ -22,21 +23,9 @@ const ROUNDS = Number(options.rounds);
 /** Loading is over, and what it left behind has been collected. */
 const SETTLE_MS = 15_000;
 
-/** Answers each read of registers with sevens. */
-async function modbusDevice(): Promise<Server> {
-  const server = createServer((socket: Socket) => {
-    socket.on('error', () => {});
-    socket.on('data', (request) => {
-      const length = request.readUInt16BE(10) * 2;
-      const answer = Buffer.alloc(9 + length, 7);
-      request.copy(answer, 0, 0, 4);
-      answer.writeUInt16BE(3 + length, 4);
-      answer[6] = request[6]!;
-      answer[7] = request[7]!;
-      answer[8] = length;
-      socket.write(answer);
-    });
-  });
+/** Somebody to poll. */
+async function listeningDevice(): Promise<Server> {
+  const server = modbusDevice();
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   return server;
 }
@@ -49,7 +38,7 @@ await nats.start();
 await (await nats.manager()).streams.add({ name: 'PLANT', subjects: ['site.>'] });
 const opcua = new OpcuaServer();
 await opcua.start();
-const device = await modbusDevice();
+const device = await listeningDevice();
 const { port } = device.address() as { port: number };
 const program = join(folder, 'program');
 writeFileSync(program, '#!/bin/sh\nexec sleep 86400\n', { mode: 0o755 });

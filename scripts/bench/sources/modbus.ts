@@ -4,7 +4,6 @@
  */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
-import { createServer } from 'node:net';
 import modbus from 'modbus-serial';
 import { systemClock } from '../../../src/base/clock.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
@@ -17,6 +16,7 @@ import { UnitReader } from '../../../src/sources/modbus/unit-reader.ts';
 import type { Point } from '../../../src/sources/points.ts';
 import { Stamps } from '../../../src/sources/stamps.ts';
 import { type Cost, costOf, machine, median, table } from '../measure.ts';
+import { modbusDevice } from './modbus-device.ts';
 
 const REGISTERS = 100;
 const READS = 3_000;
@@ -25,21 +25,9 @@ const ROUNDS = 5;
 if (process.argv[2] === 'device') device();
 else await bench();
 
-/** Answers each read of registers at once. */
+/** As a process of its own. */
 function device(): void {
-  const server = createServer((socket) => {
-    socket.setNoDelay();
-    socket.on('data', (request) => {
-      const length = request.readUInt16BE(10) * 2;
-      const answer = Buffer.alloc(9 + length, 7);
-      request.copy(answer, 0, 0, 4);
-      answer.writeUInt16BE(3 + length, 4);
-      answer[6] = request[6]!;
-      answer[7] = request[7]!;
-      answer[8] = length;
-      socket.write(answer);
-    });
-  });
+  const server = modbusDevice();
   server.listen(0, '127.0.0.1', () => process.send!((server.address() as { port: number }).port));
 }
 

@@ -17,6 +17,7 @@ import { Mosquitto } from '../../../test/broker/mosquitto.ts';
 import { StrictBroker } from '../../../test/broker/strict-broker.ts';
 import { AgentProcess } from '../../../test/process/agent-process.ts';
 import { machine, median, table } from '../measure.ts';
+import type { Subscriber } from './subscriber.ts';
 
 const { values: options } = parseArgs({
   options: {
@@ -31,15 +32,6 @@ const MESSAGES = Number(options.messages);
 /** Of a window of 20 commits come ten times a second: so many take some seconds. */
 const IN_A_WINDOW = 1_000;
 const TOPICS = Array.from({ length: 10 }, (_, at) => `site/t${at}`);
-
-/** A subscriber that is to confirm everything that is published. */
-interface Subscriber {
-  name: string;
-  start(port: number): Promise<void>;
-  pid(): number;
-  taken(): Promise<number>;
-  stop(): Promise<void>;
-}
 
 function bare(): Subscriber {
   let child: ChildProcess;

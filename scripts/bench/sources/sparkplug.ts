@@ -12,6 +12,7 @@ import { Mosquitto } from '../../../test/broker/mosquitto.ts';
 import type { AgentProcess } from '../../../test/process/agent-process.ts';
 import { machine, median, table } from '../measure.ts';
 import { agentWith, awayPlatform, onDisk, pause, until } from '../on-disk.ts';
+import type { Subscriber } from './subscriber.ts';
 
 const { get } = createRequire(import.meta.url)('sparkplug-payload') as {
   get(version: string): {
@@ -46,14 +47,6 @@ function subscribe(port: number): void {
   });
   client.on('connect', () => client.subscribe([FILTER], { qos: 1 }, () => process.send!('subscribed')));
   process.on('message', () => process.send!(Number.isFinite(sum) ? taken : 0));
-}
-
-interface Subscriber {
-  name: string;
-  start(port: number): Promise<void>;
-  pid(): number;
-  taken(): Promise<number>;
-  stop(): Promise<void>;
 }
 
 async function bench(): Promise<void> {
