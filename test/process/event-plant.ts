@@ -1,9 +1,10 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { readStoppedInbox } from '../../src/control/stopped-inbox.ts';
 import type { Sandbox } from '../../src/sandbox/sandbox.ts';
 import type { InboxEvent } from '../../src/webhook/inbox-event.ts';
+import { wholeLines } from '../whole-lines.ts';
 import { GatewayProcess } from './gateway-process.ts';
 
 const TAGS = 'tags:\n  FT-101: { asset: 881, instrumentation: 4711, values: { flow: { unit: 12 } } }\n';
@@ -125,8 +126,7 @@ export class EventPlant {
 
   /** One line for each run of a reaction: the number of its event. */
   ran(): number[] {
-    const file = join(this.agent.folder, 'ran');
-    return existsSync(file) ? readFileSync(file, 'utf8').trim().split('\n').map(Number) : [];
+    return wholeLines(join(this.agent.folder, 'ran')).map(Number);
   }
 
   #times(): Map<number, number> {

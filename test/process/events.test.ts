@@ -1,9 +1,10 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { sign } from '../../src/webhook/signature.ts';
+import { wholeLines } from '../whole-lines.ts';
 import { AgentProcess } from './agent-process.ts';
 
 const TAGS = `
@@ -62,10 +63,7 @@ function webhookEnv(): Record<string, string> {
   return { WEBHOOK_LISTEN: pick('WEBHOOK_LISTEN'), WEBHOOK_URL: pick('WEBHOOK_URL') };
 }
 
-const runs = () => {
-  const file = join(agent.folder, 'ran');
-  return existsSync(file) ? readFileSync(file, 'utf8').trim().split('\n') : [];
-};
+const runs = () => wholeLines(join(agent.folder, 'ran'));
 
 const push = (tag: string, number: number) => agent.push([{ tag, key: 'flow', value: number, timestamp: Date.now() }]);
 

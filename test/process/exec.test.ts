@@ -1,10 +1,11 @@
-import { chmodSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import type { SourceReport } from '../../src/sources/source-report.ts';
 import { runVerb } from '../commands/verb-run.ts';
+import { wholeLines } from '../whole-lines.ts';
 import { AgentProcess } from './agent-process.ts';
 
 const PAGE = readFileSync(join(import.meta.dirname, '../../docs/sources.md'), 'utf8');
@@ -31,7 +32,6 @@ function program(name: string, text: string): string {
 }
 
 const numbers = (asset = 881, key = 'n') => sandbox.values.list(asset, key).map(({ value }) => value);
-const lines = (path: string) => (existsSync(path) ? readFileSync(path, 'utf8').split('\n').filter(Boolean) : []);
 
 async function report(): Promise<SourceReport> {
   return ((await agent.status()).sources as SourceReport[])[0]!;
@@ -68,8 +68,8 @@ describe('a program as a source', () => {
     agent.write(sandbox.url, { tags, env: { COMMIT_INTERVAL: '200ms' } });
     await agent.start();
     const more = async (what: string) => {
-      const before = lines(ledger).length;
-      await agent.until(() => lines(ledger).length > before + 100, what);
+      const before = wholeLines(ledger).length;
+      await agent.until(() => wholeLines(ledger).length > before + 100, what);
     };
     for (let kill = 1; kill <= 2; kill++) {
       await more('it counts');
@@ -83,7 +83,7 @@ describe('a program as a source', () => {
     await agent.start();
     await more('it counts after the restart');
     process.kill(Number(readFileSync(`${ledger}.pid`, 'utf8')), 'SIGSTOP');
-    const said = lines(ledger).map(Number);
+    const said = wholeLines(ledger).map(Number);
     await agent.until(() => said.every((n) => numbers().includes(n)), 'all that was said has arrived', 20_000);
     // A number that was said, and not noted before the kill, is said once more by the next life.
     const stored = numbers();
@@ -142,11 +142,11 @@ time.sleep(1000)
       `sources: { p: { exec: ["${command}"] } }\ntags: { T-1: { asset: 881, values: { n: { unit: 1, from: p } } } }\n`;
     agent.write(sandbox.url, { tags: of(path) });
     await agent.start();
-    await agent.until(() => lines(pids).length === 2, 'it runs, and its child');
+    await agent.until(() => wholeLines(pids).length === 2, 'it runs, and its child');
     agent.write(sandbox.url, { tags: of(failing) });
     agent.signal('SIGHUP');
     await agent.until(() => agent.logged('exec.ended').length > 0, 'the other one runs in its place, and ends');
-    expect(lines(pids).map(Number).filter(isAlive)).toEqual([]);
+    expect(wholeLines(pids).map(Number).filter(isAlive)).toEqual([]);
     expect(agent.logged('exec.said')[0]).toMatchObject({ source: 'p', line: 'the probe is unplugged' });
     expect(agent.logged('exec.refused')[0]).toMatchObject({ source: 'p', refused: 1 });
     expect(await report()).toMatchObject({ connected: false, problem: 'it ended with exit 1' });

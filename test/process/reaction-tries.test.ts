@@ -1,4 +1,4 @@
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -7,6 +7,7 @@ import { openDatabase } from '../../src/base/database.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { Inbox } from '../../src/webhook/inbox.ts';
 import { sign } from '../../src/webhook/signature.ts';
+import { wholeLines } from '../whole-lines.ts';
 import { freePort } from './event-plant.ts';
 import { GatewayProcess } from './gateway-process.ts';
 
@@ -48,10 +49,7 @@ async function start(): Promise<void> {
 }
 
 const moveClock = (ms: number) => writeFileSync(join(agent.folder, 'moved'), String(ms));
-const lines = (file: string) => {
-  const path = join(agent.folder, file);
-  return existsSync(path) ? readFileSync(path, 'utf8').trim().split('\n') : [];
-};
+const lines = (file: string) => wholeLines(join(agent.folder, file));
 
 /** Delivers an event as the platform does. */
 async function deliver(value: number, agoMs = 0, instrumentation = 4711): Promise<number> {

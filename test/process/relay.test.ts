@@ -1,11 +1,12 @@
-import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { connect, type MqttClient } from 'mqtt';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { readStoppedInbox } from '../../src/control/stopped-inbox.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { sign } from '../../src/webhook/signature.ts';
 import { Mosquitto } from '../broker/mosquitto.ts';
 import { NatsServers } from '../broker/nats-servers.ts';
+import { wholeLines } from '../whole-lines.ts';
 import { AgentProcess } from './agent-process.ts';
 
 /**
@@ -64,10 +65,13 @@ async function deliver(relay: AgentProcess, body: string, signature = sign(Buffe
   expect(status).toBe(204);
 }
 
-const ranAt = (agent: AgentProcess): number[] => {
-  const file = join(agent.folder, 'ran');
-  return existsSync(file) ? readFileSync(file, 'utf8').trim().split('\n').map(Number) : [];
-};
+const ranAt = (agent: AgentProcess): number[] => wholeLines(join(agent.folder, 'ran')).map(Number);
+
+/** The numbers of events whose reaction is not over, as the inbox of a gateway that does not run has them. */
+async function unfinishedAt(agent: AgentProcess): Promise<number[]> {
+  const events = await readStoppedInbox(agent.state, async (inbox) => inbox.list({ limit: 1_000 }));
+  return events.filter(({ state }) => state !== 'done').map(({ payload }) => JSON.parse(payload).content.data.value);
+}
 
 async function mqttClient(port: number): Promise<MqttClient> {
   const client = connect(`mqtt://127.0.0.1:${port}`, { protocolVersion: 5, reconnectPeriod: 0 });
@@ -91,7 +95,7 @@ async function brokerOf(kind: 'mqtt' | 'nats'): Promise<{ source: string; topic:
 
 describe('events over a broker', () => {
   it.each(['mqtt', 'nats'] as const)(
-    'by %s come to the gateway that they concern, once each, over kill -9, and to one that was off',
+    'by %s come to the gateway that they concern, once each but for what a kill -9 met, and to one that was off',
     async (kind) => {
       const { source, topic } = await brokerOf(kind);
       const from = { WEBHOOK_FROM: `broker ${topic}` };
@@ -104,12 +108,14 @@ describe('events over a broker', () => {
         return ranAt(meant).length > 0;
       }, 'the way is open');
       const sent: number[] = [];
+      let unfinished: number[] = [];
       for (const signal of ['SIGKILL', 'SIGTERM'] as const) {
         for (let n = 0; n < 10; n++) {
           sent.push(sent.length + 1);
           await deliver(relay, bodyOf(881, sent.length));
         }
         await meant.end(signal);
+        if (signal === 'SIGKILL') unfinished = await unfinishedAt(meant);
         for (let n = 0; n < 5; n++) {
           sent.push(sent.length + 1);
           await deliver(relay, bodyOf(881, sent.length));
@@ -121,13 +127,12 @@ describe('events over a broker', () => {
         await meant.start();
       }
       await meant.until(() => sent.every((number) => ranAt(meant).includes(number)), 'every event');
-      const events = await meant.call(meant.ops, '/status');
-      expect(events.status).toBe(200);
-      expect(
-        ranAt(meant)
-          .filter((number) => number > 0)
-          .toSorted((a, b) => a - b),
-      ).toEqual(sent);
+      expect((await meant.call(meant.ops, '/status')).status).toBe(200);
+      // A command that ran at the kill, and whose end nobody noted, runs once more; nothing else does.
+      const ran = ranAt(meant);
+      const timesOf = (number: number) => ran.filter((one) => one === number).length;
+      expect(sent.filter((number) => timesOf(number) !== 1 && !unfinished.includes(number))).toEqual([]);
+      expect(sent.filter((number) => timesOf(number) > 2)).toEqual([]);
       await other.until(
         async () => (await other.metric('tagferry_events_elsewhere_total')) > sent.length,
         'it was told of all of them',

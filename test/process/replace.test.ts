@@ -12,6 +12,7 @@ import { gatewayName } from '../../src/store/gateway-identity.ts';
 import { runVerb, type VerbOutcome } from '../commands/verb-run.ts';
 import { compileDiskLayer } from '../faults/disk-fault.ts';
 import { fillBuffer } from '../faults/filled-buffer.ts';
+import { wholeLines } from '../whole-lines.ts';
 import { AgentProcess } from './agent-process.ts';
 import { freePort } from './event-plant.ts';
 import { VALUE_TAGS, ValuePlant } from './value-plant.ts';
@@ -47,7 +48,7 @@ afterEach(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-const ran = () => (existsSync(join(folder, 'ran')) ? readFileSync(join(folder, 'ran'), 'utf8').trim().split('\n') : []);
+const ran = () => wholeLines(join(folder, 'ran'));
 /** Both boxes stand on one machine: what agent.env says of folders and addresses is the first one's. */
 const placeOf = (agent: AgentProcess) => ({
   STATE_DIR: agent.state,

@@ -1,7 +1,8 @@
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { contentOf } from '../process/event-plant.ts';
+import { wholeLines } from '../whole-lines.ts';
 import { Loop, pause } from './ways/way.ts';
 
 const SETTLED_WITHIN_MS = 120_000;
@@ -98,8 +99,7 @@ export class EventsWay {
   }
 
   #lines(): number[] {
-    if (!existsSync(this.#journal)) return [];
-    return readFileSync(this.#journal, 'utf8').split('\n').filter(Boolean).map(Number);
+    return wholeLines(this.#journal).map(Number);
   }
 }
 

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, expect, it, vi } from 'vitest';
 import { systemClock } from '../../src/base/clock.ts';
+import { wholeLines } from '../whole-lines.ts';
 import { openJournal, threshold } from './parts/inbox-journal.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'tagferry-crash-'));
@@ -20,8 +21,7 @@ function startDaemon(file: string, script: string): ChildProcess {
   return spawn(process.execPath, [program, file, '/bin/sh', script, folder], { stdio: 'inherit' });
 }
 
-const lines = (name: string) =>
-  existsSync(join(folder, name)) ? readFileSync(join(folder, name), 'utf8').trim().split('\n') : [];
+const lines = (name: string) => wholeLines(join(folder, name));
 
 it('a reaction that kill -9 cut short runs again at the next start: what was done is not repeated, and no copy is left', async () => {
   const file = join(folder, 'inbox.db');

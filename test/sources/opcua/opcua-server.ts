@@ -1,8 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { wholeLines } from '../../whole-lines.ts';
 
 const PROGRAM = join(import.meta.dirname, 'server-process.ts');
 
@@ -72,10 +73,7 @@ export class OpcuaServer {
 
   /** Each number that Count had, and when. */
   said(): { value: number; timeMs: number }[] {
-    const file = join(this.folder, 'ledger');
-    if (!existsSync(file)) return [];
-    const lines = readFileSync(file, 'utf8').split('\n').filter(Boolean);
-    return lines.map((line) => {
+    return wholeLines(join(this.folder, 'ledger')).map((line) => {
       const [value, timeMs] = line.split(' ').map(Number) as [number, number];
       return { value, timeMs };
     });
