@@ -1,7 +1,7 @@
 import { randomInt } from 'node:crypto';
-import { writeFileSync } from 'node:fs';
-import { loadavg } from 'node:os';
-import { dirname, resolve } from 'node:path';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { cpus, loadavg, totalmem } from 'node:os';
+import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { readDuration } from '../../src/base/quantity.ts';
 import { ManualClock } from '../../test/doubles/manual-clock.ts';
@@ -12,13 +12,14 @@ import { mixed, scheduleText } from '../../test/prove/schedule.ts';
 import { liveMonth } from '../../test/prove/session-month.ts';
 import { machineTasks } from './machine.ts';
 import { reportText } from './report.ts';
-import { keepResult, type Part, type Result, readResults, type Task } from './results.ts';
+import { type Kept, keepResult, PARTS, type Part, readResults, readShown, showResults, type Task } from './results.ts';
 import { soak } from './soak.ts';
 
-const PARTS: readonly Part[] = ['faults', 'stops', 'reloads', 'mixed', 'plug', 'session', 'machine', 'soak'];
 /** What needs neither a quiet machine nor an hour. */
 const QUICK: readonly Part[] = ['faults', 'stops', 'mixed', 'plug', 'session'];
-const CORES = 2;
+const MACHINE = { cores: cpus().length, gib: Math.round(totalmem() / 2 ** 30) };
+/** What the page's sections stand in where `--report` names one that is not there yet. */
+const PAGE = join(import.meta.dirname, '../../docs/proof.md');
 /** Into a start. */
 const STARTING_MS = [0, 300, 600, 900, 1_200, 2_000, 3_000, 5_000];
 
@@ -67,8 +68,13 @@ function tasksOf(part: Part): Task[] {
       forMs: Math.max(1_500, holdMs[0]),
     }));
     // A start is a fault of many moments to one who asks it to end.
-    const starts = part === 'stops' ? STARTING_MS.map((forMs) => ({ fault: 'SIGKILL', atMs: 0, forMs })) : [];
-    const schedule = [...each, ...starts];
+    const starts = STARTING_MS.map((forMs) => ({
+      fault: 'SIGKILL',
+      atMs: 0,
+      forMs,
+      as: `a start, ${forMs / 1000} s into it`,
+    }));
+    const schedule = part === 'stops' ? [...each, ...starts] : each;
     const run: Task['run'] = async (say) => {
       const report = await liveDay({
         seed: options.seed ?? 1,
@@ -164,27 +170,35 @@ for (const task of open) {
   console.log(`${label}: about ${task.minutes} min`);
   const began = performance.now();
   const say = (what: string) => console.log(`  ${what}`);
-  try {
-    const found = await task.run(say);
-    const result = {
-      ...found,
-      part: task.part,
-      name: task.name,
-      at: new Date().toISOString(),
-      tookMs: Math.round(performance.now() - began),
-      load: loadavg()[0]! / CORES,
-    };
-    keepResult(result as Result);
-    console.log(`${label}: ${found.wrong.length === 0 ? 'nothing wrong' : `WRONG: ${found.wrong.join('; ')}`}`);
-    if (found.wrong.length > 0) wrong++;
-  } catch (error) {
-    wrong++;
-    console.log(`${label}: WRONG: ${error instanceof Error ? error.message : String(error)}`);
-  }
+  const found = await task.run(say).catch((error: unknown) => ({
+    report: undefined,
+    wrong: [`it came to no end: ${error instanceof Error ? error.message : String(error)}`],
+  }));
+  const result = {
+    part: task.part,
+    name: task.name,
+    at: new Date().toISOString(),
+    tookMs: Math.round(performance.now() - began),
+    load: Math.round((loadavg()[0]! / MACHINE.cores) * 10) / 10,
+    machine: MACHINE,
+    ...found,
+  } as Kept;
+  keepResult(result);
+  console.log(`${label}: ${found.wrong.length === 0 ? 'nothing wrong' : `WRONG: ${found.wrong.join('; ')}`}`);
+  if (found.wrong.length > 0) wrong++;
 }
-if (options.report !== undefined) {
-  const page = resolve(options.report);
-  writeFileSync(page, reportText(readResults(), dirname(page)));
-}
+if (options.report !== undefined) writeReport(resolve(options.report));
 console.log(wrong === 0 ? 'prove: nothing acknowledged was lost' : `prove: FAILED in ${wrong} of ${open.length} runs`);
 process.exit(wrong === 0 ? 0 : 1);
+
+/** What was run here goes into the data beside the page, and all that is there into the page. */
+function writeReport(page: string): void {
+  const folder = page.replace(/\.md$/, '');
+  const asked = new Set(options.parts);
+  showResults(
+    folder,
+    readResults().filter(({ part }) => asked.has(part)),
+  );
+  const text = readFileSync(existsSync(page) ? page : PAGE, 'utf8');
+  writeFileSync(page, reportText(text, readShown(folder), folder));
+}

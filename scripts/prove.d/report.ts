@@ -1,48 +1,69 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { cpus, totalmem } from 'node:os';
-import { join } from 'node:path';
-import { WHOLE_FAULTS } from '../../test/prove/faults.ts';
+import { basename, join } from 'node:path';
 import { summed, type Verdict } from '../../test/prove/oracle.ts';
 import { machineTasks } from './machine.ts';
 import { plot } from './plot.ts';
-import type { Result } from './results.ts';
+import type { Kept, Part, Result } from './results.ts';
 import type { Sample, SoakReport } from './soak.ts';
 
 const number = new Intl.NumberFormat('en');
-const FOLDER = 'proof';
 
-const PROMISE = `# Proof: acknowledged means delivered
+type Of<P extends Part> = Extract<Result, { part: P }>;
 
-\`scripts/prove\` shows it, part by part, and wrote the figures of this page; \`scripts/prove --quick\` does in a fresh clone what fits a
-quarter of an hour, as root on Debian. A bounded part of each runs with every \`scripts/test\` (\`test/prove\`).
+/**
+ * What was found, put into the page: what stands between `<!-- faults -->` and `<!-- /faults -->`, and so for each part. All else in the page was
+ * written by hand and stays. Plots go into `folder`, which stands beside the page.
+ */
+export function reportText(page: string, results: readonly Kept[], folder: string): string {
+  const sections: Record<Part, () => string> = {
+    faults: () => faults(of(results, 'faults')),
+    stops: () => stops(of(results, 'stops')),
+    reloads: () => reloads(of(results, 'reloads')),
+    mixed: () => mixtures(of(results, 'mixed')),
+    plug: () => plug(of(results, 'plug')),
+    session: () => session(of(results, 'session')),
+    machine: () => machines(of(results, 'machine')),
+    soak: () => soakText(of(results, 'soak'), folder),
+  };
+  return Object.entries(sections).reduce((text, [part, section]) => {
+    const runs = results.filter((one) => one.part === part);
+    const words = [when(runs), runs.some(({ report }) => report) ? section() : '', failures(runs)];
+    return filled(text, part, words.filter(Boolean).join('\n\n'));
+  }, page);
+}
 
-**The judge.** A producer claims each value before it gives it away. An acknowledgement makes a claim an obligation: a 204, the PUBACK on
-its way to the broker, a file in \`done/\`, a poll that the agent shows to have counted. In the end the platform is asked: *missing* were
-acknowledged and are not there, *invented* are there and were never given, *different* differ in value, bit for bit, or in status. All
-three must be 0. *Came again* is allowed up to what [architecture.md](architecture.md) says under 2, counted while it happens: the posts
-under way at a crash and those answered since the last commit, and a post for each answer that was lost. After each fault a fresh value must
-get through within 75 s. Events of webhooks are judged likewise: a 204 is the obligation, the journal that the reaction writes is the judge.
+/** Replaces what stands between the marks of a part; a page without them gets them at its end. */
+function filled(page: string, part: string, words: string): string {
+  const [begin, end] = [`<!-- ${part} -->`, `<!-- /${part} -->`];
+  const [from, to] = [page.indexOf(begin), page.indexOf(end)];
+  if (from === -1 || to < from) return `${page}\n${begin}\n${words}\n${end}\n`;
+  return `${page.slice(0, from)}${begin}\n${words}\n${page.slice(to)}`;
+}
 
-**Repeat it.** \`scripts/prove mixed --seed N\` lives the schedule of a seed again and prints it; \`PROVE_SEED=N vitest run test/prove\` does for the tests.
-\`scripts/prove soak --for 3d\` is the soak for days; \`scripts/prove machine\` pulls the plug of whole machines.
-`;
+function of<P extends Part>(results: readonly Kept[], part: P): Of<P>[] {
+  return results.filter((one): one is Of<P> => one.part === part && one.report !== undefined);
+}
 
-/** The page, from what was run. Its plots go beside it. */
-export function reportText(results: readonly Result[], docs: string): string {
-  const parts = [
-    PROMISE,
-    surroundings(results),
-    faults(results),
-    stops(results),
-    reloads(results),
-    mixtures(results),
-    plug(results),
-    machines(results),
-    session(results),
-  ];
-  const soak = results.findLast((one) => one.part === 'soak');
-  if (soak?.part === 'soak') parts.push(soakText(soak.report, docs));
-  return `${parts.filter(Boolean).join('\n')}`;
+/** When a part was run, and on what. */
+function when(runs: readonly Kept[]): string {
+  if (runs.length === 0) return 'Not run yet.';
+  const minutes = [...new Set(runs.map(({ at }) => at.slice(0, 16).replace('T', ' ')))].sort();
+  const [first, last] = [minutes[0]!, minutes.at(-1)!];
+  const times = first === last ? first : `${first} to ${last}`;
+  const machines = new Set(
+    runs.flatMap(({ machine }) => (machine ? [`${machine.cores} cores and ${machine.gib} GiB`] : [])),
+  );
+  const loads = runs.flatMap(({ load }) => (load === undefined ? [] : [load])).sort((a, b) => a - b);
+  const range = [...new Set([loads[0], loads.at(-1)].map((load) => load?.toFixed(1)))].join(' to ');
+  const busy = loads.length === 0 ? '' : `, of which each had ${range} processes that wanted to run`;
+  return `*${times}${first.length > 10 ? ' UTC' : ''}${machines.size === 0 ? '' : `, on ${[...machines].join(', ')}`}${busy}.*`;
+}
+
+function failures(runs: readonly Kept[]): string {
+  return runs
+    .filter(({ wrong }) => wrong.length > 0)
+    .map(({ name, wrong }) => `**Wrong** in ${name}: ${wrong.filter(Boolean).join('; ')}.`)
+    .join('\n\n');
 }
 
 function table(head: readonly string[], rows: readonly (readonly (string | number)[])[]): string {
@@ -60,109 +81,67 @@ const judged = (verdict: Verdict) => [
   verdict.repeated,
 ];
 
-function surroundings(results: readonly Result[]): string {
-  const times = results.map(({ at }) => at).sort();
-  const loads = results.map(({ load }) => load);
-  const gib = Math.round(totalmem() / 2 ** 30);
-  return `**These figures** are of ${times[0]?.slice(0, 10)}, ${times[0]?.slice(11, 16)} to ${times.at(-1)?.slice(11, 16)} UTC, on a machine of ${cpus().length} cores and ${gib} GiB that did much else:
-${Math.min(...loads).toFixed(1)} to ${Math.max(...loads).toFixed(1)} processes for each core wanted to run. What is counted does not depend on that; what is timed does.
-`;
-}
-
-function faults(results: readonly Result[]): string {
-  const found = results.find(({ part }) => part === 'faults');
-  if (found?.part !== 'faults') return '';
-  const { ways, freshMs, events, allowedRepeats, all, memoryMb } = found.report;
-  return `## Each fault alone
-All ways give values, one fault after the other befalls the daemon; ${number.format(all.repeated)} values came again, ${number.format(allowedRepeats)} might.
-Of ${events.sent} events ${events.acknowledged} were acknowledged, ${events.missing} of these without a reaction. At most ${memoryMb} MB.
-
-${table(
-  ['way', ...JUDGED],
-  Object.entries(ways).map(([way, verdict]) => [way, ...judged(verdict)]),
-)}
-
-${table(
-  ['after', 'a fresh value took, ms'],
-  freshMs.map(({ after, ms }) => [after, ms]),
-)}
-`;
-}
-
-function stops(results: readonly Result[]): string {
-  const found = results.find(({ part }) => part === 'stops');
-  if (found?.part !== 'stops') return '';
-  const { all, allowedRepeats, freshMs, stops: ended } = found.report;
-  const rows = ended
-    .filter(({ during }) => during in WHOLE_FAULTS)
-    .map(({ during, exit, ms, tokens }, i) => [during, String(exit), ms, tokens, freshMs[i + 1]?.ms ?? '']);
-  return `## A stop while each fault holds
-SIGTERM in the middle of each fault, and at eight moments of a start (SIGKILL); then the fault is over and it starts again. \`TimeoutStopSec\` is 45 s: who
-takes longer is killed, which is right only where a disk answers nobody (its session is ended before). To SIGTERM before it listens to
-signals a program ends by the signal. Tokens that outlive a stop are those that nobody could be told to revoke: the next start does. All
-ways: ${judgedWords(all, allowedRepeats)}
-
-${table(['while', 'it ended with', 'after, ms', 'tokens left', 'a fresh value after the next start, ms'], rows)}
-`;
-}
-
-function reloads(results: readonly Result[]): string {
-  const found = results.find(({ part }) => part === 'reloads');
-  if (found?.part !== 'reloads') return '';
-  const { all, allowedRepeats, freshMs } = found.report;
-  return `## New files while each fault holds
-SIGHUP with other settings in the middle of each fault; each was read, at the latest when the fault was over, and a fresh value came within
-${number.format(Math.max(...freshMs.map(({ ms }) => ms)))} ms at most. All ways: ${judgedWords(all, allowedRepeats)}
-`;
-}
-
 function judgedWords({ acknowledged, missing, invented, different, repeated }: Verdict, allowed: number): string {
   const counts = [acknowledged, missing, invented, different, repeated, allowed].map((count) => number.format(count));
   return `${counts[0]} acknowledged, ${counts[1]} missing, ${counts[2]} invented, ${counts[3]} different, ${counts[4]} came again of ${counts[5]} that might.`;
 }
 
-function mixtures(results: readonly Result[]): string {
-  const days = results.flatMap((one) => (one.part === 'mixed' ? [one] : []));
-  if (days.length === 0) return '';
-  const rows = days.map(({ report }) => [
+function faults(runs: readonly Of<'faults'>[]): string {
+  const { ways, freshMs, events, allowedRepeats, all, memoryMb } = runs.at(-1)!.report;
+  const rows = Object.entries(ways).map(([way, verdict]) => [way, ...judged(verdict)]);
+  const times = freshMs.map(({ after, ms }) => [after, ms]);
+  return `All ways: ${judgedWords(all, allowedRepeats)} Of ${events.sent} events ${events.acknowledged} were acknowledged, ${events.missing} of these without a
+reaction. At most ${memoryMb} MB.
+
+${table(['way', ...JUDGED], rows)}
+
+${table(['after', 'a fresh value took, ms'], times)}`;
+}
+
+function stops(runs: readonly Of<'stops'>[]): string {
+  const { all, allowedRepeats, freshMs, stops: ended } = runs.at(-1)!.report;
+  const freshAfter = new Map(freshMs.map(({ after, ms }) => [after, ms]));
+  const rows = ended
+    .filter(({ during }) => freshAfter.has(during))
+    .map(({ during, exit, ms, tokens }) => [during, String(exit), ms, tokens, freshAfter.get(during)!]);
+  return `All ways: ${judgedWords(all, allowedRepeats)}
+
+${table(['while', 'it ended with', 'after, ms', 'tokens left', 'a fresh value after the next start, ms'], rows)}`;
+}
+
+function reloads(runs: readonly Of<'reloads'>[]): string {
+  const { all, allowedRepeats, freshMs } = runs.at(-1)!.report;
+  const times = freshMs.map(({ after, ms }) => [after, ms]);
+  return `All ways: ${judgedWords(all, allowedRepeats)}
+
+${table(['after', 'a fresh value took, ms'], times)}`;
+}
+
+function mixtures(runs: readonly Of<'mixed'>[]): string {
+  const rows = runs.map(({ at, report }) => [
     String(report.seed),
+    at.slice(0, 16).replace('T', ' '),
     Object.values(report.faults).reduce((sum, times) => sum + times, 0),
     ...judged(report.all),
     report.allowedRepeats,
     `${report.events.acknowledged} / ${report.events.missing}`,
     report.freshMs.at(-1)!.ms,
   ]);
-  return `## Mixed by a seed
-Half a minute each, faults beside each other.
-
-${table(['seed', 'faults', ...JUDGED, 'might', 'events acknowledged / without reaction', 'fresh value, ms'], rows)}
-`;
+  const head = ['seed', 'lived', 'faults', ...JUDGED, 'might', 'events acknowledged / without reaction'];
+  return table([...head, 'fresh value, ms'], rows);
 }
 
-function plug(results: readonly Result[]): string {
-  const runs = results.flatMap((one) => (one.part === 'plug' ? [one] : []));
-  if (runs.length === 0) return '';
+function plug(runs: readonly Of<'plug'>[]): string {
   const rows = runs.map(({ name, report, isControl }) => [
     isControl ? 'control: `synchronous=NORMAL`' : `as shipped, ${name}`,
     report.cuts,
     ...judged(report.values),
     `${report.events.acknowledged} / ${report.events.missing}`,
   ]);
-  return `## The plug, the fast way
-The daemon's databases behind a layer that knows what was synced: at a cut only that is left. The control must lose values, or this proves nothing.
-
-${table(['run', 'cuts', ...JUDGED, 'events acknowledged / without reaction'], rows)}
-`;
+  return table(['run', 'cuts', ...JUDGED, 'events acknowledged / without reaction'], rows);
 }
 
-const NO_MACHINES = `## The plug of a whole machine
-Not run for this page: \`scripts/prove machine\` does it, an hour where nothing else runs. What the control and mounts without barriers lose
-stands here then.
-`;
-
-function machines(results: readonly Result[]): string {
-  const runs = results.flatMap((one) => (one.part === 'machine' ? [one] : []));
-  if (runs.length === 0) return NO_MACHINES;
+function machines(runs: readonly Of<'machine'>[]): string {
   const rows = runs.map(({ name, report, disks }) => [
     name,
     disks,
@@ -177,21 +156,14 @@ function machines(results: readonly Result[]): string {
   const boots = runs.flatMap(({ report }) => report.bootMs).sort((a, b) => a - b);
   const done = new Set(runs.map(({ name }) => name));
   const left = machineTasks(1).flatMap(({ name }) => (done.has(name) ? [] : [name]));
-  const open = left.length === 0 ? '' : `\nNot run for this page: ${left.join('; ')}.\n`;
-  return `## The plug of a whole machine
-Debian's kernel and tree in qemu, the package installed, values and events over the network. Its disks are a network block device of our own
-(\`test/prove/machine/nbd-disk.ts\`) that keeps writes in memory until a flush; qemu is killed, and all that was not flushed is gone, or every
-other block of it by chance. ${cuts} cuts so far where the promise holds; the control must lose values. A boot took
-${Math.round(boots[0]! / 1000)} to ${Math.round(boots.at(-1)! / 1000)} s.
+  const open = left.length === 0 ? '' : `\n\nNot run for this page: ${left.join('; ')}.`;
+  return `${cuts} cuts so far where the promise holds. A boot took ${Math.round(boots[0]! / 1000)} to ${Math.round(boots.at(-1)! / 1000)} s.
 
-${table(['run', 'disks', 'cut in', ...JUDGED, 'events acknowledged / without reaction', 'blocks lost'], rows)}
-${open}`;
+${table(['run', 'disks', 'cut in', ...JUDGED, 'events acknowledged / without reaction', 'blocks lost'], rows)}${open}`;
 }
 
-function session(results: readonly Result[]): string {
-  const runs = results.flatMap((one) => (one.part === 'session' ? [one.report] : []));
-  if (runs.length === 0) return '';
-  const rows = runs.map((report) => [
+function session(runs: readonly Of<'session'>[]): string {
+  const rows = runs.map(({ report }) => [
     String(report.seed),
     report.days,
     report.calls,
@@ -201,11 +173,8 @@ function session(results: readonly Result[]): string {
     report.renewalsAtOnce,
     report.leftAfterStop,
   ]);
-  return `## The session
-Days on a virtual clock, a call each minute, something fails about every hour.
-
-${table(['seed', 'days', 'calls', 'tokens', 'faults', 'calls with a dead token', 'renewals at once', 'tokens alive after clean stops'], rows)}
-`;
+  const head = ['seed', 'days', 'calls', 'tokens', 'faults', 'calls with a dead token'];
+  return table([...head, 'renewals at once, at most', 'tokens alive after clean stops'], rows);
 }
 
 const PLOTS: readonly [file: string, title: string, of: (sample: Sample) => number][] = [
@@ -217,32 +186,26 @@ const PLOTS: readonly [file: string, title: string, of: (sample: Sample) => numb
   ['arrivals', 'until a value is on the platform, ms', ({ arrivedMs }) => arrivedMs],
 ];
 
-function soakText(soak: SoakReport, docs: string): string {
-  mkdirSync(join(docs, FOLDER), { recursive: true });
+function soakText(runs: readonly Of<'soak'>[], folder: string): string {
+  const soak: SoakReport = runs.at(-1)!.report;
+  mkdirSync(folder, { recursive: true });
   const marks = soak.faults.map(({ s }) => s);
-  const rows = PLOTS.map(([file, title, of]) => {
-    const points = soak.samples.map((sample) => ({ s: sample.s, y: of(sample) }));
-    writeFileSync(join(docs, FOLDER, `${file}.svg`), plot(title, points, marks));
-    return [
-      title,
-      ...[0.1, 0.5, 0.9].map((share) => Math.round(points[Math.floor(share * points.length)]?.y ?? 0)),
-      Math.round(driftPerHour(points) * 10) / 10,
-    ];
+  const rows = PLOTS.map(([file, title, pick]) => {
+    const points = soak.samples.map((sample) => ({ s: sample.s, y: pick(sample) }));
+    writeFileSync(join(folder, `${file}.svg`), plot(title, points, marks));
+    const shares = [0.1, 0.5, 0.9].map((share) => Math.round(points[Math.floor(share * points.length)]?.y ?? 0));
+    return [title, ...shares, Math.round(driftPerHour(points) * 10) / 10];
   });
-  return `## The soak
-One daemon, ${Math.round(soak.lengthS / 60)} min at 1,000 values a second by all ways, seed ${soak.seed}, a fault every few minutes (red marks).
-
-${table(JUDGED, [judged(summed([soak.values]))])}
+  return `${Math.round(soak.lengthS / 60)} min, seed ${soak.seed}. All ways: ${judgedWords(summed([soak.values]), soak.allowedRepeats)}
 
 ${table(['', 'after a tenth', 'in the middle', 'after nine tenths', 'drift an hour'], rows)}
 
-${PLOTS.map(([file, title]) => `![${title}](${FOLDER}/${file}.svg)`).join('\n')}
+${PLOTS.map(([file, title]) => `![${title}](${basename(folder)}/${file}.svg)`).join('\n')}
 
 ${table(
   ['at, s', 'fault', 'fresh value, ms'],
   soak.faults.map(({ s, fault, freshMs }) => [s, fault, freshMs]),
-)}
-`;
+)}`;
 }
 
 /** The slope of the straight line through the second half, when all has warmed up. */

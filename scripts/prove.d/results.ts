@@ -1,3 +1,7 @@
+/**
+ * What runs have brought, in two places: in `.cache/prove` all of a run, so that it is not done again here; beside the page, a file a part and a line a
+ * run, what the page shows of it, so that whoever has the tree can make the page anew and replace a part of it.
+ */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { DayReport } from '../../test/prove/day.ts';
@@ -6,26 +10,38 @@ import type { PlugReport } from '../../test/prove/plug.ts';
 import type { MonthReport } from '../../test/prove/session-month.ts';
 import type { SoakReport } from './soak.ts';
 
-export type Part = 'faults' | 'stops' | 'reloads' | 'mixed' | 'plug' | 'session' | 'machine' | 'soak';
+export const PARTS = ['faults', 'stops', 'reloads', 'mixed', 'plug', 'session', 'machine', 'soak'] as const;
+export type Part = (typeof PARTS)[number];
 
-/** One run of a part that came to its end. */
-export type Result = {
+/** Days with faults. */
+type DayPart = 'faults' | 'stops' | 'reloads' | 'mixed';
+
+/** A run of a part. */
+interface Run {
   /** Which of its part: what is there is not done again. */
   name: string;
-  /** ISO 8601. */
+  /** ISO 8601: when it was over; a day where no more is known. */
   at: string;
-  tookMs: number;
-  /** Runnable processes on this machine in the last minute, for a core. */
-  load: number;
+  tookMs?: number;
+  /** Runnable processes on the machine in its last minute, for a core. */
+  load?: number;
+  machine?: { cores: number; gib: number };
   /** Sentences; none where all is well. */
   wrong: string[];
-} & (
-  | { part: 'faults' | 'stops' | 'reloads' | 'mixed'; report: DayReport }
-  | { part: 'plug'; report: PlugReport; isControl: boolean }
-  | { part: 'session'; report: MonthReport }
-  | { part: 'machine'; report: CutsReport; isControl: boolean; isPromised: boolean; disks: string }
-  | { part: 'soak'; report: SoakReport }
-);
+}
+
+/** One that came to its end. */
+export type Result = Run &
+  (
+    | { [P in DayPart]: { part: P; report: DayReport } }[DayPart]
+    | { part: 'plug'; report: PlugReport; isControl: boolean }
+    | { part: 'session'; report: MonthReport }
+    | { part: 'machine'; report: CutsReport; isControl: boolean; isPromised: boolean; disks: string }
+    | { part: 'soak'; report: SoakReport }
+  );
+
+/** Or did not, which stands in `wrong`. */
+export type Kept = Result | (Run & { part: Part; report?: undefined });
 
 /** One run of a part; how long, in minutes, on two cores that do nothing else. */
 export interface Task {
@@ -35,16 +51,72 @@ export interface Task {
   run(say: (what: string) => void): Promise<{ wrong: string[]; report: Result['report'] }>;
 }
 
+/** What was measured of a soak each few seconds is shown in so many points. */
+const MAX_SAMPLES = 360;
+
 const FOLDER = join(import.meta.dirname, '../../.cache/prove');
 const FILE = join(FOLDER, 'results.json');
 
-export function readResults(): Result[] {
-  return existsSync(FILE) ? (JSON.parse(readFileSync(FILE, 'utf8')) as Result[]) : [];
+export function readResults(): Kept[] {
+  return existsSync(FILE) ? (JSON.parse(readFileSync(FILE, 'utf8')) as Kept[]) : [];
 }
 
-/** Keeps one more, in the place of what was there under its name. */
-export function keepResult(result: Result): void {
+export function keepResult(result: Kept): void {
   mkdirSync(FOLDER, { recursive: true });
-  const others = readResults().filter(({ part, name }) => part !== result.part || name !== result.name);
-  writeFileSync(FILE, JSON.stringify([...others, result]));
+  writeFileSync(FILE, JSON.stringify(withOne(readResults(), result)));
+}
+
+/** What the page shows, of all parts, from the folder beside it. */
+export function readShown(folder: string): Kept[] {
+  return PARTS.flatMap((part) => {
+    const file = join(folder, `${part}.jsonl`);
+    if (!existsSync(file)) return [];
+    return readFileSync(file, 'utf8')
+      .split('\n')
+      .filter(Boolean)
+      .map((line) => JSON.parse(line) as Kept);
+  });
+}
+
+/** Puts these in the place of older ones under their names; all else stays, with its own date. */
+export function showResults(folder: string, results: readonly Kept[]): void {
+  mkdirSync(folder, { recursive: true });
+  const there = readShown(folder);
+  const isNew = (result: Kept) => !there.some((one) => isSame(one, result) && one.at >= result.at);
+  const newer = results.filter(isNew);
+  const all = newer.map(shown).reduce(withOne, there);
+  for (const part of new Set(newer.map((one) => one.part))) {
+    const lines = all.filter((one) => one.part === part).map((one) => `${JSON.stringify(one)}\n`);
+    writeFileSync(join(folder, `${part}.jsonl`), lines.join(''));
+  }
+}
+
+/** Of a soak there is one. */
+function isSame(one: Kept, other: Kept): boolean {
+  return one.part === other.part && (one.part === 'soak' || one.name === other.name);
+}
+
+/** In the place of what was there under its name. */
+function withOne(all: readonly Kept[], result: Kept): Kept[] {
+  const at = all.findIndex((one) => isSame(one, result));
+  return at === -1 ? [...all, result] : all.with(at, result);
+}
+
+/** A run without what fills a file and no page shows. */
+function shown(result: Kept): Kept {
+  const wrong = result.wrong.map((sentence) => sentence.split('\n')[0]!.slice(0, 300));
+  if (result.report === undefined) return { ...result, wrong };
+  if (result.part === 'soak') {
+    const { samples } = result.report;
+    const every = Math.ceil(samples.length / MAX_SAMPLES);
+    return { ...result, wrong, report: { ...result.report, samples: samples.filter((_, i) => i % every === 0) } };
+  }
+  if (!isDay(result)) return { ...result, wrong };
+  const { report } = result;
+  const freshMs = result.part === 'mixed' ? report.freshMs.slice(-1) : report.freshMs;
+  return { ...result, wrong, report: { ...report, schedule: '', freshMs, wrong: [] } };
+}
+
+function isDay(result: Result): result is Extract<Result, { report: DayReport }> {
+  return 'ways' in result.report;
 }

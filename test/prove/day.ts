@@ -105,21 +105,24 @@ class Day {
     return await this.#judge();
   }
 
-  async #alone({ fault, forMs }: Happening): Promise<void> {
-    this.#options.say?.(fault);
+  async #alone({ fault, forMs, as = fault }: Happening): Promise<void> {
+    this.#options.say?.(as);
     const { meanwhile } = this.#options;
     const world = this.#world;
     await WHOLE_FAULTS[fault]!.begin(world);
     await pause(forMs);
     const answered = world.agent.reloads;
     const isHeard = meanwhile === 'reload' && world.agent.hasBeenReady;
-    if (meanwhile === 'stop') this.#options.say?.(`a stop during ${fault}: ${JSON.stringify(await world.stop(fault))}`);
+    if (meanwhile === 'stop') {
+      const stop = await world.stop(as, fault);
+      this.#options.say?.(`a stop during ${as}: ${JSON.stringify(stop)}`);
+    }
     // What had been delivered could not be written down: as after a crash.
     if (meanwhile === 'stop' && WHOLE_FAULTS[fault]!.slot === 'disk') world.farEnd.crashed();
     if (isHeard) await reload(world, { POST_INTERVAL: answered % 2 === 0 ? '300ms' : '200ms' });
     await WHOLE_FAULTS[fault]!.end?.(world);
     if (meanwhile === 'stop') world.launch();
-    await this.#fresh(fault);
+    await this.#fresh(as);
     if (isHeard) await world.agent.until(() => world.agent.reloads > answered, 'new files are read');
     this.#demandRunning();
   }
@@ -212,8 +215,8 @@ function wrongIn(report: DayReport, isTimed: boolean): string[] {
 }
 
 /** To SIGTERM before it can hear of it a program ends by the signal, which a service manager takes for an orderly end. */
-function wrongInStop({ during, wasReady, exit, ms, tokens }: Stop): string[] {
-  const fault = WHOLE_FAULTS[during];
+function wrongInStop({ during, fault: name = '', wasReady, exit, ms, tokens }: Stop): string[] {
+  const fault = WHOLE_FAULTS[name];
   const mayEnd = [0, ...(wasReady ? [] : ['SIGTERM']), ...(fault?.outlivesStops ? ['SIGKILL'] : [])];
   const wrong = mayEnd.includes(exit) ? [] : [`asked to stop during ${during} it ended with ${exit} after ${ms} ms`];
   const couldRevoke = wasReady && fault !== undefined && fault.slot !== 'platform';

@@ -5,6 +5,8 @@ export interface Happening {
   fault: string;
   atMs: number;
   forMs: number;
+  /** What it is to be called, where the name of the fault says something else. */
+  as?: string;
 }
 
 /** What a fault needs of a schedule: of one slot there is one at a time. */

@@ -42,8 +42,10 @@ const SHARES = { http: 0.4, ndjson: 0.2, line: 0.2, mqtt: 0.05, csv: 0.1 };
 
 /** How an orderly stop went. */
 export interface Stop {
-  /** What held meanwhile. */
+  /** What held meanwhile, in words. */
   during: string;
+  /** The name of that fault, where there was one. */
+  fault?: string | undefined;
   /** It had said that it was ready. */
   wasReady: boolean;
   /** Its exit status, or the signal that ended it. */
@@ -212,13 +214,13 @@ export class World {
   }
 
   /** An orderly stop, as a service manager has it. */
-  async stop(during: string): Promise<Stop> {
+  async stop(during: string, fault?: string): Promise<Stop> {
     const began = performance.now();
     const wasReady = this.agent.hasBeenReady;
     const exit = await this.agent.stop(this.#stoppedWithinMs);
     if (exit === 'SIGKILL') this.farEnd.crashed();
     const { alive } = this.sandbox.tokens.counts();
-    const stop = { during, wasReady, exit, ms: Math.round(performance.now() - began), tokens: alive };
+    const stop = { during, fault, wasReady, exit, ms: Math.round(performance.now() - began), tokens: alive };
     this.stops.push(stop);
     return stop;
   }
