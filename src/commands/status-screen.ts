@@ -142,7 +142,7 @@ function putBuffer({ buffer, rates, uplink }: ShownStatus, put: Put): void {
 
 function putPosts({ uplink }: ShownStatus, put: Put): void {
   const last =
-    uplink.last_post_seconds_ago === null ? 'none yet' : `last ${durationText(uplink.last_post_seconds_ago)} ago`;
+    uplink.last_post_seconds_ago === null ? 'none yet' : `last tried ${durationText(uplink.last_post_seconds_ago)} ago`;
   const ok =
     uplink.last_delivered_seconds_ago === null
       ? 'nothing delivered yet'

@@ -70,7 +70,7 @@ describe('status', () => {
     for (const label of ['session', 'buffer', 'posts', 'requests', 'listener', 'holds', 'events']) {
       expect(stdout).toMatch(new RegExp(`^${label} `, 'm'));
     }
-    expect(stdout).toMatch(/posts +last \d+ s ago, delivered/);
+    expect(stdout).toMatch(/posts +last tried \d+ s ago, delivered/);
   });
 
   it('prints the same report as JSON that OPS_LISTEN gives', async () => {
