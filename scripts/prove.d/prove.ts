@@ -125,7 +125,8 @@ function tasksOf(part: Part): Task[] {
   const run: Task['run'] = async (say) => {
     const chance = new ManualClock(0, seed);
     const report = await soak(seed, options.soakMs, () => chance.random(), say);
-    return { report, wrong: valuesWrong(report.values, report.allowedRepeats) };
+    const wrong = valuesWrong(report.values, report.allowedRepeats);
+    return { report, wrong: report.endedBy === undefined ? wrong : [report.endedBy, ...wrong] };
   };
   return [{ part, name: `seed ${options.seed ?? 'of its own'}`, minutes: Math.ceil(options.soakMs / 60_000), run }];
 }

@@ -30,6 +30,8 @@ export interface SoakReport {
   allowedRepeats: number;
   faults: { s: number; fault: string; freshMs: number }[];
   samples: Sample[];
+  /** Why it ended before its time: what was measured until then counts. */
+  endedBy?: string;
 }
 
 /** One daemon for as long as told, at a thousand values a second by all ways, with a fault every few minutes. */
@@ -79,13 +81,15 @@ export async function soak(
       }
     }
     await judge(world, report);
+  } catch (error) {
+    report.endedBy = error instanceof Error ? error.message : String(error);
+  } finally {
     report.lengthS = seconds();
     report.allowedRepeats = world.farEnd.allowed;
-    return report;
-  } finally {
     clearInterval(sampling);
     await world.close();
   }
+  return report;
 }
 
 async function judge(world: World, report: SoakReport): Promise<void> {

@@ -53,8 +53,10 @@ export interface PullParts {
 /** Two commits' worth, so that one is filled while the other is written. */
 const MAX_AT_WORK = 2_000;
 const MAX_BYTES_AT_WORK = 16 * 1024 * 1024;
-/** Of one request; the client asks for a hundred messages with it. */
+/** Of one request. */
 const MAX_BYTES_AT_ONCE = 4 * 1024 * 1024;
+/** What the client asks for with a bound of bytes. */
+const MAX_MESSAGES_AT_ONCE = 100;
 /** How long a request stays with the server, whose heartbeats tell that somebody still leads the consumer. */
 const ASK_MS = 5_000;
 const HEARTBEAT_MS = 1_000;
@@ -181,13 +183,18 @@ export class NatsPull {
   }
 
   async #pull(consumer: Consumer, messages?: number): Promise<void> {
+    let left = messages ?? MAX_MESSAGES_AT_ONCE;
     const bounds = messages === undefined ? { max_bytes: MAX_BYTES_AT_ONCE } : { max_messages: messages };
     const some = await consumer.fetch({ ...bounds, expires: ASK_MS, idle_heartbeat: HEARTBEAT_MS });
     const onStop = () => void some.close();
     this.#endAsking = onStop;
     this.#stopping.signal.addEventListener('abort', onStop, { once: true });
     try {
-      for await (const message of some) void this.#take(message);
+      for await (const message of some) {
+        void this.#take(message);
+        // Servers before 2.10 do not say that these were all, and the client waits for the rest of its bytes until it misses heartbeats.
+        if (--left === 0) break;
+      }
     } finally {
       this.#endAsking = undefined;
       this.#stopping.signal.removeEventListener('abort', onStop);
