@@ -3,11 +3,18 @@
  * Once a time can be trusted they are corrected as they leave: by how far wall clock and monotonic clock lay apart when
  * the run began, and by how far they truly lie apart. That holds for runs since the machine's last start; what an earlier
  * start stamped cannot be known any more, and leaves as it is, counted.
+ *
+ * What is trusted moves a little: the platform's `Date` has whole seconds, and NTP knows better. It is followed only where it has moved
+ * further than that: corrected by two measures, two values of a series could leave with one time, of which the platform keeps one value, and
+ * what is posted again would stand there under two times.
  */
 import { STAMPED_HERE } from '../format/value-columns.ts';
 
 /** No build of tagferry existed before: a time of our own before this is not to be believed. */
 export const EARLIEST_TRUSTED_MS = Date.UTC(2026, 0, 1);
+
+/** A trusted time that is this far from the one before is of another clock. */
+const SAME_CLOCK_MS = 10_000;
 
 export interface StampedValues {
   count: number;
@@ -18,6 +25,8 @@ export interface StampedValues {
 export class StampCorrection {
   /** Wall clock minus monotonic clock at the beginning of each run since the machine's start. */
   readonly #offsets = new Map<number, number>();
+  /** The trusted time minus the monotonic clock, as corrections know it. */
+  #trustedOffsetMs: number | undefined;
 
   noteRun(run: number, wallMs: number, monotonicMs: number): void {
     this.#offsets.set(run, wallMs - monotonicMs);
@@ -37,11 +46,19 @@ export class StampCorrection {
     const offset = this.#offsets.get(run);
     if (offset === undefined || trustedOffsetMs === undefined)
       return { timeMs: values.timeMs, corrected: 0, left: doubtful };
+    const trusted = this.#steady(trustedOffsetMs);
     const timeMs = values.timeMs.slice(0, values.count);
     for (let i = 0; i < values.count; i++) {
-      if (isDoubtful(values, i)) timeMs[i] = Math.round(timeMs[i]! + trustedOffsetMs - offset);
+      if (isDoubtful(values, i)) timeMs[i] = Math.round(timeMs[i]! + trusted - offset);
     }
     return { timeMs, corrected: doubtful, left: 0 };
+  }
+
+  #steady(trustedOffsetMs: number): number {
+    const known = this.#trustedOffsetMs;
+    if (known !== undefined && Math.abs(trustedOffsetMs - known) < SAME_CLOCK_MS) return known;
+    this.#trustedOffsetMs = trustedOffsetMs;
+    return trustedOffsetMs;
   }
 }
 
