@@ -107,6 +107,12 @@ describe('the judge', () => {
     oracle.counted('modbus', 881, 'a', 4, [1, 2, 3, 4]);
     expect(judge()).toMatchObject({ acknowledged: 4, delivered: 3, missing: 1, invented: 2 });
   });
+
+  it('finds of a counter that one is not there which was acknowledged, whatever else is', () => {
+    arrives(claim(1, 1), claim(3, 3), claim(4, 4));
+    oracle.counted('opcua', 881, 'a', new Set([1, 2]), [1, 2, 3, 4]);
+    expect(judge()).toMatchObject({ acknowledged: 2, delivered: 3, missing: 1, invented: 0 });
+  });
 });
 
 describe('how much may come again', () => {

@@ -30,11 +30,11 @@ interface Known extends Claim {
   acknowledged: boolean;
 }
 
-/** A device that says a number more with each answer, and is told nothing: what was counted is owed, by count. */
+/** A device that says a number more with each answer: these are owed, or so many of them where it is told nothing. */
 interface Counter {
   way: string;
   answered: Set<number>;
-  owed: number;
+  owed: number | ReadonlySet<number>;
   /** At the far end, each under which time. */
   seen: Map<number, number>;
 }
@@ -66,8 +66,14 @@ export class Oracle {
     known.acknowledged = true;
   }
 
-  /** So many of a counter's answers were counted in all, and these are what it has answered. */
-  counted(way: string, asset: number, key: string, owed: number, answered: Iterable<number>): void {
+  /** These of a counter's answers were acknowledged, or so many were counted in all; and these are what it has answered. */
+  counted(
+    way: string,
+    asset: number,
+    key: string,
+    owed: number | ReadonlySet<number>,
+    answered: Iterable<number>,
+  ): void {
     const seen = this.#counters.get(`${asset}/${key}`)?.seen ?? new Map<number, number>();
     this.#counters.set(`${asset}/${key}`, { way, owed, answered: new Set(answered), seen });
   }
@@ -127,10 +133,12 @@ function judgeCounter(name: SeriesName, counter: Counter, sandbox: Sandbox, verd
     else verdict.repeated += known === timestampMs ? times : times - 1;
     counter.seen.set(value, timestampMs);
   }
-  verdict.offered += counter.answered.size;
-  verdict.acknowledged += counter.owed;
-  verdict.delivered += counter.seen.size;
-  verdict.missing += Math.max(0, counter.owed - counter.seen.size);
+  const { owed, answered, seen } = counter;
+  verdict.offered += answered.size;
+  verdict.acknowledged += typeof owed === 'number' ? owed : owed.size;
+  verdict.delivered += seen.size;
+  verdict.missing +=
+    typeof owed === 'number' ? Math.max(0, owed - seen.size) : [...owed].filter((one) => !seen.has(one)).length;
 }
 
 function isSame(one: Pick<Claim, 'value' | 'status'>, other: Pick<Claim, 'value' | 'status'>): boolean {

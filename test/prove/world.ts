@@ -147,7 +147,7 @@ export class World {
     if (isWhole) {
       this.nats = await NatsWay.open(ASSETS.nats, context, farEnd);
       this.ways.push(this.nats);
-      this.opcua = await OpcuaWay.open(agent, ASSETS.opcua, context);
+      this.opcua = await OpcuaWay.open(ASSETS.opcua, context);
       this.ways.push(this.opcua);
     }
     this.fresh = PushWay.to(agent, 'http', ASSETS.fresh, context, farEnd);

@@ -79,6 +79,11 @@ export class OpcuaServer {
     });
   }
 
+  /** Numbers of Count that came in messages which their reader has acknowledged. */
+  acknowledged(): number[] {
+    return wholeLines(join(this.folder, 'acknowledged')).map(Number);
+  }
+
   async dispose(): Promise<void> {
     await this.kill();
     rmSync(this.folder, { recursive: true, force: true });

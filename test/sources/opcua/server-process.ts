@@ -3,15 +3,24 @@
  * each: `{"set": {"Flow": 1.5}, "status": "Uncertain"}`, `{"zones": [1, 2]}`, `{"count": 20}` counts Count on so many times, `{"count": 0}`
  * stops; `{"trust": FILE}` lets in the user with this certificate, `{"expire": true}` ends every session as one that is not heard of any
  * more, `{"transfer": false}` has no TransferSubscriptions from then on.
- * Each number that Count had stands in `FOLDER/ledger` with its time before anybody can have read it.
+ * Each number that Count had stands in `FOLDER/ledger` with its time before anybody can have read it, and in `FOLDER/acknowledged` once its
+ * reader has acknowledged the message that brought it.
  */
 import { appendFileSync, existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { OPCUACertificateManager } from 'node-opcua-certificate-manager';
-import { crypto_utils, DataType, ServiceFault, StatusCodes, VariantArrayType } from 'node-opcua-client';
-import { OPCUAServer } from 'node-opcua-server';
+import {
+  crypto_utils,
+  DataChangeNotification,
+  DataType,
+  type NotificationMessage,
+  ServiceFault,
+  StatusCodes,
+  VariantArrayType,
+} from 'node-opcua-client';
+import { OPCUAServer, Subscription } from 'node-opcua-server';
 
 const [folder, port] = process.argv.slice(2) as [string, string];
 /** Samples are taken every 20 ms. */
@@ -100,6 +109,20 @@ interface Told {
   expire?: true;
   transfer?: boolean;
 }
+
+/** Count is the one that is no broken number. */
+function countsIn(message: NotificationMessage | null): number[] {
+  return (message?.notificationData ?? [])
+    .flatMap((data) => (data instanceof DataChangeNotification ? (data.monitoredItems ?? []) : []))
+    .flatMap(({ value: { value } }) => (value.dataType === DataType.Int32 ? [value.value as number] : []));
+}
+
+const { acknowledgeNotification } = Subscription.prototype;
+Subscription.prototype.acknowledgeNotification = function (sequence) {
+  const lines = countsIn(this.getMessageForSequenceNumber(sequence)).map((one) => `${one}\n`);
+  if (lines.length > 0) appendFileSync(join(folder, 'acknowledged'), lines.join(''));
+  return acknowledgeNotification.call(this, sequence);
+};
 
 const ledger = join(folder, 'ledger');
 let count = existsSync(ledger) ? readFileSync(ledger, 'utf8').split('\n').length - 1 : 0;
