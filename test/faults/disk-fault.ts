@@ -1,24 +1,35 @@
 import { execFileSync, spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { openDatabase } from '../../src/base/database.ts';
 import { ValueStore } from '../../src/buffer/value-store.ts';
 import { COMPILED_CODE } from '../compiled-code.ts';
 import type { Round } from './take-in-process.ts';
 
-/** Compiles the layer between a program and its disk. Fails with what to install where there is no C compiler. */
+/**
+ * The layer between a program and its disk, compiled once for all tests: its name says of what. Fails with what to install where
+ * there is no C compiler.
+ */
 export function compileDiskLayer(): string {
-  const library = join(mkdtempSync(join(tmpdir(), 'tagferry-layer-')), 'disk-layer.so');
   const source = join(import.meta.dirname, 'disk-layer.c');
+  const key = createHash('sha256').update(readFileSync(source)).digest('hex').slice(0, 16);
+  const library = join(CACHE, `disk-layer-${key}.so`);
+  if (existsSync(library)) return library;
+  mkdirSync(CACHE, { recursive: true });
+  // Whoever else makes it meanwhile makes the same; it is there as a whole or not at all.
+  const making = `${library}.${process.pid}`;
   try {
-    execFileSync('cc', ['-shared', '-fPIC', '-O2', '-o', library, source, '-ldl', '-lpthread'], { stdio: 'pipe' });
+    execFileSync('cc', ['-shared', '-fPIC', '-O2', '-o', making, source, '-ldl', '-lpthread'], { stdio: 'pipe' });
   } catch (error) {
     throw new Error(`the fault tests need a C compiler (apt-get install gcc libc6-dev): ${String(error)}`);
   }
+  renameSync(making, library);
   return library;
 }
+
+const CACHE = join(import.meta.dirname, '../../.cache');
 
 export interface Run {
   acknowledged: Set<number>;

