@@ -16,6 +16,7 @@ import { bytesText } from '../../base/amounts.ts';
 import { codeOf } from '../../base/errors.ts';
 import { foreseeStateFolder } from '../../store/state-folder.ts';
 import { type CheckLine, type Consultation, failure, ok, warning } from './finding.ts';
+import { optionAgainstSync } from './mount-options.ts';
 
 /** statfs(2) types of file systems on which an acknowledged value is not safe, and why. */
 const DOUBTFUL: Readonly<Record<number, string>> = {
@@ -154,21 +155,17 @@ function checkFileSystem(stateDir: string): CheckLine[] {
   const doubt = DOUBTFUL[statfsSync(stateDir).type];
   const next = 'Set STATE_DIR to a local disk (ext4, f2fs, xfs).';
   if (doubt) return [warning('state.file_system', `${stateDir} is on ${doubt}`, next)];
-  const options = mountOptionsOf(stateDir);
-  if (/(^|,)(nobarrier|barrier=0)(,|$)/.test(options)) {
-    const what = `${stateDir} is mounted without barriers: a sync does not reach the disk`;
-    return [failure('state.file_system', what, 'Remove nobarrier from /etc/fstab and mount it again.')];
+  const option = optionAgainstSync(mounts(), stateDir);
+  if (option !== undefined) {
+    const what = `${stateDir} is mounted with ${option}: a sync does not reach the disk`;
+    return [failure('state.file_system', what, `Remove ${option} from /etc/fstab and mount it again.`)];
   }
   return [ok('state.file_system', `${stateDir} is on a local file system`)];
 }
 
-function mountOptionsOf(folder: string): string {
+function mounts(): string {
   try {
-    const mounts = readFileSync('/proc/self/mounts', 'utf8')
-      .split('\n')
-      .map((line) => line.split(' '));
-    const above = mounts.filter(([, at = '']) => at === '/' || folder === at || folder.startsWith(`${at}/`));
-    return above.sort((a, b) => b[1]!.length - a[1]!.length)[0]?.[3] ?? '';
+    return readFileSync('/proc/self/mounts', 'utf8');
   } catch {
     return '';
   }
