@@ -1,76 +1,184 @@
-import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { MOMENTS, type Moment, pullPlugs } from '../../test/prove/machine/cuts.ts';
-import type { Mounts } from '../../test/prove/machine/qemu-gateway.ts';
-import { buildDeb } from '../../test/system/gateway.ts';
-import type { Task } from './results.ts';
+import { type CutsReport, type Glimpsed, MOMENTS, type Moment, pullPlugs } from '../../test/prove/machine/cuts.ts';
+import type { Mounts } from '../../test/prove/machine/qemu-machine.ts';
+import { packageOf } from '../../test/system/gateway.ts';
+import type { Result, Task } from './results.ts';
+import { table } from './table.ts';
 
-/** So many cuts in one run: what is interrupted is begun again. */
-const CUTS_A_RUN = 3;
-const RUNS = 6;
+/** In one run: what is interrupted is begun again. */
+const CUTS_A_RUN = 6;
+const GLIMPSES_A_RUN = 21;
+const GLIMPSED = MOMENTS.filter((moment) => moment !== 'start' && moment !== 'package upgrade');
 
 interface Kind {
   name: string;
   disks: string;
   mounts: Mounts;
+  runs: readonly Run[];
   isControl?: boolean;
   /** Without barriers a sync does not reach the disk: what is lost is told, not promised. */
   isPromised?: boolean;
 }
 
+interface Run {
+  /** To the seed. */
+  more: number;
+  glimpses: readonly Glimpsed[];
+  moments: readonly Moment[];
+}
+
+const F2FS = 'state folder on f2fs';
+const SOME: readonly Run[] = [{ more: 0, glimpses: ['ingest', 'ingest', 'flush', 'ingest', 'ingest'], moments: [] }];
 const KINDS: readonly Kind[] = [
-  { name: 'ext4', disks: 'ext4', mounts: {}, isPromised: true },
-  { name: 'f2fs', disks: 'state folder on f2fs', mounts: { f2fs: 'rw' }, isPromised: true },
-];
-const ONCE: readonly Kind[] = [
-  { name: 'control', disks: 'ext4, synchronous=NORMAL', mounts: {}, isControl: true },
-  { name: 'no barriers', disks: 'ext4, nobarrier', mounts: { root: 'rw,nobarrier' } },
+  { name: 'control', disks: 'ext4, `synchronous=NORMAL`', mounts: {}, runs: SOME, isControl: true },
+  { name: 'ext4', disks: 'ext4', mounts: {}, runs: [...glimpsesOf(3), ...momentsOf(3)], isPromised: true },
+  { name: 'f2fs', disks: F2FS, mounts: { f2fs: 'rw' }, runs: [...glimpsesOf(1), ...momentsOf(1)], isPromised: true },
+  {
+    name: 'control on f2fs',
+    disks: `${F2FS}, \`synchronous=NORMAL\``,
+    mounts: { f2fs: 'rw' },
+    runs: SOME,
+    isControl: true,
+  },
+  { name: 'ext4 without barriers', disks: 'ext4, `nobarrier`', mounts: { root: 'rw,nobarrier' }, runs: SOME },
+  {
+    name: 'f2fs without barriers',
+    disks: `${F2FS}, \`fsync_mode=nobarrier\``,
+    mounts: { f2fs: 'rw,fsync_mode=nobarrier' },
+    runs: SOME,
+  },
 ];
 
-/** The plug of whole machines: thirty-six cuts in twelve runs, the control, and what mounts without barriers lose. */
+function glimpsesOf(runs: number): Run[] {
+  const glimpses = Array.from({ length: GLIMPSES_A_RUN }, (_, i) => GLIMPSED[i % GLIMPSED.length]!);
+  return Array.from({ length: runs }, (_, more) => ({ more, glimpses, moments: [] }));
+}
+
+/** One moment after the other, all of them again and again. */
+function momentsOf(runs: number): Run[] {
+  const moment = (run: number, i: number) => MOMENTS[(i + run * CUTS_A_RUN) % MOMENTS.length]!;
+  return Array.from({ length: runs }, (_, more) => ({
+    more,
+    glimpses: [],
+    moments: Array.from({ length: CUTS_A_RUN }, (_, i) => moment(more, i)),
+  }));
+}
+
+/** The plug of whole machines, the controls, and what mounts without barriers lose. */
 export function machineTasks(seed: number): Task[] {
-  const many = Array.from({ length: RUNS }, (_, run) => KINDS.map((kind) => taskOf(kind, seed + run, momentsOf(run))));
-  return [
-    ...ONCE.slice(0, 1).map((kind) => taskOf(kind, seed, ['ingest', 'ingest'])),
-    ...many.flat(),
-    taskOf(ONCE[1]!, seed, ['ingest', 'ingest', 'ingest']),
-  ];
+  return KINDS.flatMap((kind) => kind.runs.map((run) => taskOf(kind, seed + run.more, run)));
 }
 
-/** Each moment once in two runs. */
-function momentsOf(run: number): Moment[] {
-  return Array.from({ length: CUTS_A_RUN }, (_, i) => MOMENTS[(i + run * CUTS_A_RUN) % MOMENTS.length]!);
-}
-
-function taskOf(kind: Kind, seed: number, moments: readonly Moment[]): Task {
+function taskOf(kind: Kind, seed: number, { glimpses, moments }: Run): Task {
   return {
     part: 'machine',
-    name: `${kind.name}, seed ${seed}`,
-    minutes: 1 + moments.length,
+    name: `${kind.name}${moments.length === 0 ? ', images' : ''}, seed ${seed}`,
+    minutes: 1 + moments.length + Math.ceil(glimpses.length / 6),
     run: async (say) => {
-      const folder = mkdtempSync(join(tmpdir(), 'tagferry-debs-'));
-      try {
-        const [deb, newer] = [
-          await buildDeb(folder, '--fast', '--version', '0.0.1'),
-          await buildDeb(folder, '--fast', '--version', '0.0.2'),
-        ];
-        const { isControl = false, isPromised = false, disks } = kind;
-        execFileSync('sync');
-        const report = await pullPlugs({ deb, newer, seed, moments, mounts: kind.mounts, isNormal: isControl, say });
-        const { missing, invented, different, repeated } = report.values;
-        const wrong: string[] = [];
-        if (isControl && missing === 0) wrong.push('the control lost nothing: the test proves nothing');
-        if (isPromised && missing > 0) wrong.push(`${missing} values missing`);
-        if (isPromised && report.events.missing > 0)
-          wrong.push(`${report.events.missing} acknowledged events have no reaction`);
-        if (invented + different > 0) wrong.push(`${invented} values invented, ${different} different`);
-        if (repeated > report.allowedRepeats) wrong.push(`${repeated} values came again, ${report.allowedRepeats} may`);
-        return { report, isControl, isPromised, disks, wrong };
-      } finally {
-        rmSync(folder, { recursive: true, force: true });
-      }
+      const [deb, newer] = [await packageOf({ version: '0.0.1' }), await packageOf({ version: '0.0.2' })];
+      const { isControl = false, isPromised = false, disks } = kind;
+      const { mounts } = kind;
+      const report = await pullPlugs({ deb, newer, seed, glimpses, moments, mounts, isNormal: isControl, say });
+      return { report, isControl, isPromised, disks, wrong: wrongIn(report, isControl, isPromised) };
     },
   };
+}
+
+function wrongIn(report: CutsReport, isControl: boolean, isPromised: boolean): string[] {
+  const { missing, invented, different, events } = summedLosses(report);
+  const { repeated } = report.values;
+  const sentences: [isSo: boolean, sentence: string][] = [
+    [isControl && missing === 0, 'the control lost nothing: the test proves nothing'],
+    [isPromised && missing > 0, `${missing} values missing`],
+    [isPromised && events > 0, `${events} acknowledged events have no reaction`],
+    [invented + different > 0, `${invented} values invented, ${different} different`],
+    [isPromised && repeated > report.allowedRepeats, `${repeated} values came again, ${report.allowedRepeats} may`],
+  ];
+  return sentences.flatMap(([isSo, sentence]) => (isSo ? [sentence] : []));
+}
+
+/** At the far end of the machine that went on, and at those of what was left at glimpses. */
+function summedLosses({ values, events, glimpses }: CutsReport) {
+  const sum = {
+    missing: values.missing,
+    invented: values.invented,
+    different: values.different,
+    events: events.missing,
+  };
+  for (const one of glimpses) {
+    for (const what of ['missing', 'invented', 'different'] as const) sum[what] += one.values[what];
+    sum.events += one.events.missing;
+  }
+  return sum;
+}
+
+type MachineResult = Extract<Result, { part: 'machine' }>;
+type AnyCut = CutsReport['cuts'][number] | CutsReport['glimpses'][number];
+
+/** Its part of the page. */
+export function machineText(runs: readonly MachineResult[]): string {
+  const rows = runs.map(({ name, report, disks }) => {
+    const all = cutsOf(report);
+    const { missing, invented, different, events } = summedLosses(report);
+    return [
+      name,
+      disks,
+      report.cuts.length,
+      report.glimpses.length,
+      (['lost', 'torn', 'kept'] as const)
+        .map((fate) => all.reduce((sum, { fates }) => sum + fates[fate], 0))
+        .join(' / '),
+      report.values.acknowledged,
+      report.glimpses.reduce((sum, { values }) => sum + values.owed, 0),
+      missing,
+      invented,
+      different,
+      report.values.repeated,
+      `${report.events.acknowledged} / ${events}`,
+    ];
+  });
+  const promised = runs.filter(({ isPromised }) => isPromised).flatMap(({ report }) => cutsOf(report));
+  const open = promised.filter(({ fates }) => fates.lost + fates.kept + fates.torn > 0);
+  const boots = runs.flatMap(({ report }) => report.cuts.map(({ bootMs }) => bootMs)).sort((a, b) => a - b);
+  const took = boots.length === 0 ? '' : ` A boot took ${seconds(boots[0]!)} to ${seconds(boots.at(-1)!)} s.`;
+  const upgrades = runs.flatMap(({ name, report }) =>
+    report.cuts.flatMap(({ cameUp }) => (cameUp === undefined ? [] : [[name, cameUp]])),
+  );
+  const said = runs.flatMap(({ name, report }) => (report.said.length > 0 ? [[name, report.said.join(', ')]] : []));
+  const done = new Set(runs.map(({ name }) => name));
+  const left = machineTasks(1).flatMap(({ name }) => (done.has(name) ? [] : [name]));
+  const parts = [
+    `${promised.length} cuts where the promise holds, at ${open.length} of them writes were not flushed.${took}`,
+    table(
+      [
+        ...['run', 'disks', 'boots', 'images', 'writes lost / torn / kept', 'acknowledged', 'owed at images'],
+        ...['missing', 'invented', 'different', 'came again', 'events acknowledged / without reaction'],
+      ],
+      rows,
+    ),
+    table(['cut off while the store was at', ...BEFORE.map((what) => `before ${what}`)], whereCut(promised)),
+    upgrades.length === 0 ? '' : table(['cut off in the upgrade of the package', 'then'], upgrades),
+    said.length === 0 ? '' : table(['run', 'what the daemon and the kernel said of disks and databases'], said),
+    left.length === 0 ? '' : `Not run for this page: ${left.join('; ')}.`,
+  ];
+  return parts.filter(Boolean).join('\n\n');
+}
+
+const cutsOf = ({ cuts, glimpses }: CutsReport): AnyCut[] => [...cuts, ...glimpses];
+const seconds = (ms: number) => Math.round(ms / 1000);
+
+const BEFORE = ['a write', 'a flush', 'an acknowledgement', 'the end of patience'] as const;
+
+/** How often in which work of the store, before what of its disk. */
+function whereCut(cuts: readonly AnyCut[]): (string | number)[][] {
+  const works = [...new Set(cuts.map(workOf))].sort();
+  return works.map((work) => {
+    const its = cuts.filter((cut) => workOf(cut) === work);
+    return [work, ...BEFORE.map((before) => its.filter((cut) => cut.before === before).length)];
+  });
+}
+
+function workOf({ moment, doing }: AnyCut): string {
+  if (moment === 'start') return 'its start';
+  if (moment === 'package upgrade') return 'the upgrade of its package';
+  return doing;
 }

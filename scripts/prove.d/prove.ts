@@ -11,6 +11,7 @@ import { pullPlug } from '../../test/prove/plug.ts';
 import { mixed, scheduleText } from '../../test/prove/schedule.ts';
 import { liveMonth } from '../../test/prove/session-month.ts';
 import { machineTasks } from './machine.ts';
+import { peerTasks } from './peers.ts';
 import { reportText } from './report.ts';
 import { type Kept, keepResult, PARTS, type Part, readResults, readShown, showResults, type Task } from './results.ts';
 import { soak } from './soak.ts';
@@ -121,6 +122,7 @@ function tasksOf(part: Part): Task[] {
     }));
   }
   if (part === 'machine') return machineTasks(options.seed ?? 1);
+  if (part === 'peers') return peerTasks(options.seed ?? 1);
   const seed = options.seed ?? randomInt(1, 1_000_000);
   const run: Task['run'] = async (say) => {
     const chance = new ManualClock(0, seed);

@@ -1,10 +1,12 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { summed, type Verdict } from '../../test/prove/oracle.ts';
-import { machineTasks } from './machine.ts';
+import { machineText } from './machine.ts';
+import { peersText } from './peers.ts';
 import { plot } from './plot.ts';
 import type { Kept, Part, Result } from './results.ts';
 import type { Sample, SoakReport } from './soak.ts';
+import { judgedHead, judgedRow, table } from './table.ts';
 
 const number = new Intl.NumberFormat('en');
 
@@ -22,7 +24,8 @@ export function reportText(page: string, results: readonly Kept[], folder: strin
     mixed: () => mixtures(of(results, 'mixed')),
     plug: () => plug(of(results, 'plug')),
     session: () => session(of(results, 'session')),
-    machine: () => machines(of(results, 'machine')),
+    machine: () => machineText(of(results, 'machine')),
+    peers: () => peersText(of(results, 'peers')),
     soak: () => soakText(of(results, 'soak'), folder),
   };
   return Object.entries(sections).reduce((text, [part, section]) => {
@@ -66,21 +69,6 @@ function failures(runs: readonly Kept[]): string {
     .join('\n\n');
 }
 
-function table(head: readonly string[], rows: readonly (readonly (string | number)[])[]): string {
-  const line = (cells: readonly (string | number)[]) =>
-    `| ${cells.map((cell) => (typeof cell === 'number' ? number.format(cell) : cell)).join(' | ')} |`;
-  return [line(head), `|${'---|'.repeat(head.length)}`, ...rows.map(line)].join('\n');
-}
-
-const JUDGED = ['acknowledged', 'missing', 'invented', 'different', 'came again'] as const;
-const judged = (verdict: Verdict) => [
-  verdict.acknowledged,
-  verdict.missing,
-  verdict.invented,
-  verdict.different,
-  verdict.repeated,
-];
-
 function judgedWords({ acknowledged, missing, invented, different, repeated }: Verdict, allowed: number): string {
   const counts = [acknowledged, missing, invented, different, repeated, allowed].map((count) => number.format(count));
   return `${counts[0]} acknowledged, ${counts[1]} missing, ${counts[2]} invented, ${counts[3]} different, ${counts[4]} came again of ${counts[5]} that might.`;
@@ -88,12 +76,12 @@ function judgedWords({ acknowledged, missing, invented, different, repeated }: V
 
 function faults(runs: readonly Of<'faults'>[]): string {
   const { ways, freshMs, events, allowedRepeats, all, memoryMb } = runs.at(-1)!.report;
-  const rows = Object.entries(ways).map(([way, verdict]) => [way, ...judged(verdict)]);
+  const rows = Object.entries(ways).map(([way, verdict]) => [way, ...judgedRow(verdict)]);
   const times = freshMs.map(({ after, ms }) => [after, ms]);
   return `All ways: ${judgedWords(all, allowedRepeats)} Of ${events.sent} events ${events.acknowledged} were acknowledged, ${events.missing} of these without a
 reaction. At most ${memoryMb} MB.
 
-${table(['way', ...JUDGED], rows)}
+${table(['way', ...judgedHead], rows)}
 
 ${table(['after', 'a fresh value took, ms'], times)}`;
 }
@@ -122,12 +110,12 @@ function mixtures(runs: readonly Of<'mixed'>[]): string {
     String(report.seed),
     at.slice(0, 16).replace('T', ' '),
     Object.values(report.faults).reduce((sum, times) => sum + times, 0),
-    ...judged(report.all),
+    ...judgedRow(report.all),
     report.allowedRepeats,
     `${report.events.acknowledged} / ${report.events.missing}`,
     report.freshMs.at(-1)!.ms,
   ]);
-  const head = ['seed', 'lived', 'faults', ...JUDGED, 'might', 'events acknowledged / without reaction'];
+  const head = ['seed', 'lived', 'faults', ...judgedHead, 'might', 'events acknowledged / without reaction'];
   return table([...head, 'fresh value, ms'], rows);
 }
 
@@ -135,31 +123,10 @@ function plug(runs: readonly Of<'plug'>[]): string {
   const rows = runs.map(({ name, report, isControl }) => [
     isControl ? 'control: `synchronous=NORMAL`' : `as shipped, ${name}`,
     report.cuts,
-    ...judged(report.values),
+    ...judgedRow(report.values),
     `${report.events.acknowledged} / ${report.events.missing}`,
   ]);
-  return table(['run', 'cuts', ...JUDGED, 'events acknowledged / without reaction'], rows);
-}
-
-function machines(runs: readonly Of<'machine'>[]): string {
-  const rows = runs.map(({ name, report, disks }) => [
-    name,
-    disks,
-    Object.entries(report.moments)
-      .map(([moment, times]) => (times === 1 ? moment : `${times} ${moment}`))
-      .join(', '),
-    ...judged(report.values),
-    `${report.events.acknowledged} / ${report.events.missing}`,
-    report.droppedBlocks,
-  ]);
-  const cuts = runs.reduce((sum, { report, isPromised }) => sum + (isPromised ? report.cuts : 0), 0);
-  const boots = runs.flatMap(({ report }) => report.bootMs).sort((a, b) => a - b);
-  const done = new Set(runs.map(({ name }) => name));
-  const left = machineTasks(1).flatMap(({ name }) => (done.has(name) ? [] : [name]));
-  const open = left.length === 0 ? '' : `\n\nNot run for this page: ${left.join('; ')}.`;
-  return `${cuts} cuts so far where the promise holds. A boot took ${Math.round(boots[0]! / 1000)} to ${Math.round(boots.at(-1)! / 1000)} s.
-
-${table(['run', 'disks', 'cut in', ...JUDGED, 'events acknowledged / without reaction', 'blocks lost'], rows)}${open}`;
+  return table(['run', 'cuts', ...judgedHead, 'events acknowledged / without reaction'], rows);
 }
 
 function session(runs: readonly Of<'session'>[]): string {

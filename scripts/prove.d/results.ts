@@ -6,11 +6,12 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { DayReport } from '../../test/prove/day.ts';
 import type { CutsReport } from '../../test/prove/machine/cuts.ts';
+import type { PeerReport } from '../../test/prove/machine/peers.ts';
 import type { PlugReport } from '../../test/prove/plug.ts';
 import type { MonthReport } from '../../test/prove/session-month.ts';
 import type { SoakReport } from './soak.ts';
 
-export const PARTS = ['faults', 'stops', 'reloads', 'mixed', 'plug', 'session', 'machine', 'soak'] as const;
+export const PARTS = ['faults', 'stops', 'reloads', 'mixed', 'plug', 'session', 'machine', 'peers', 'soak'] as const;
 export type Part = (typeof PARTS)[number];
 
 /** Days with faults. */
@@ -37,6 +38,7 @@ export type Result = Run &
     | { part: 'plug'; report: PlugReport; isControl: boolean }
     | { part: 'session'; report: MonthReport }
     | { part: 'machine'; report: CutsReport; isControl: boolean; isPromised: boolean; disks: string }
+    | { part: 'peers'; report: PeerReport }
     | { part: 'soak'; report: SoakReport }
   );
 

@@ -66,6 +66,31 @@ export class Oracle {
     known.acknowledged = true;
   }
 
+  /** What is acknowledged and not at the far end, now. */
+  owed(sandbox: Sandbox): Claim[] {
+    return [...this.#claims].flatMap(([name, claims]) => {
+      const far = new Set(listOf(sandbox, name).map(({ timestampMs }) => timestampMs));
+      return [...claims.values()].filter(({ acknowledged, timestampMs }) => acknowledged && !far.has(timestampMs));
+    });
+  }
+
+  /** Of these claims, at another far end; what is there and was never offered is invented. Nothing is judged by it. */
+  compare(claims: readonly Claim[], sandbox: Sandbox): Pick<Verdict, 'missing' | 'invented' | 'different'> {
+    const found = { missing: 0, invented: 0, different: 0 };
+    const far = new Map<string, Pick<Claim, 'value' | 'status'>>();
+    for (const { asset, key } of sandbox.values.series()) {
+      const claimed = this.#claims.get(`${asset}/${key}`);
+      for (const value of listOf(sandbox, `${asset}/${key}`)) {
+        far.set(`${asset}/${key}/${value.timestampMs}`, value);
+        const claim = claimed?.get(value.timestampMs);
+        if (claim === undefined) found.invented++;
+        else if (!isSame(claim, value)) found.different++;
+      }
+    }
+    for (const claim of claims) if (!far.has(`${nameOf(claim)}/${claim.timestampMs}`)) found.missing++;
+    return found;
+  }
+
   /** These of a counter's answers were acknowledged, or so many were counted in all; and these are what it has answered. */
   counted(
     way: string,

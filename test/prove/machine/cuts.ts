@@ -1,31 +1,55 @@
-import { chownSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
-import { basename, join } from 'node:path';
-import { SANDBOX_CREDENTIALS, Sandbox } from '../../../src/sandbox/sandbox.ts';
+import { join } from 'node:path';
+import { Sandbox } from '../../../src/sandbox/sandbox.ts';
 import { ManualClock } from '../../doubles/manual-clock.ts';
 import { contentOf } from '../../process/event-plant.ts';
+import { debianTree } from '../../system/debian-tree.ts';
 import { FarEnd } from '../far-end.ts';
 import { Oracle, summed, type Verdict } from '../oracle.ts';
 import { PushWay } from '../ways/push-way.ts';
 import { pause, Readings } from '../ways/way.ts';
+import { type AfterCut, goOn, type Owed } from './after-cut.ts';
+import { BULK_ASSET, TOKEN, writeGateway } from './gateway-files.ts';
 import { debianKernel, makeImage } from './image.ts';
-import { type Mounts, QemuGateway } from './qemu-gateway.ts';
+import { type Cut, type Forward, forwards, type Mounts, type Plug, QemuMachine } from './qemu-machine.ts';
 
-const TOKEN = 'the-token-of-those-who-push';
-const PER_SECOND = 100;
-const DRAINED_WITHIN_MS = 300_000;
-/** Of this round's plug: what the machine does when it is cut off. */
+const PER_SECOND = 160;
+const DRAINED_WITHIN_MS = 600_000;
+const EVENT_EVERY_MS = 500;
+/** What is purged so that pages fall free: more than a megabyte. */
+const BULK = { posts: 40, values: 4_000 };
+/** Of an upgrade that runs, and of a start. */
+const UPGRADE_MS = 40_000;
+const STARTING_WRITES = 60;
+
+/** What the machine is at when it is cut off. */
 export const MOMENTS = [
   'ingest',
-  'flush and compaction',
+  'flush',
+  'compaction',
   'settlement',
+  'event',
   'vacuum',
   'salvage',
+  'start',
   'package upgrade',
 ] as const;
 export type Moment = (typeof MOMENTS)[number];
+/** What needs no boot to be looked at. */
+export type Glimpsed = Exclude<Moment, 'start' | 'package upgrade'>;
+
+/** Where the store says itself that it is at it (watch.mjs). */
+const WITHIN: Partial<Record<Moment, RegExp>> = {
+  flush: /^flush/,
+  compaction: /^compaction/,
+  settlement: /^settlement/,
+  event: /^(an event|a reaction)/,
+  vacuum: /^vacuum/,
+  salvage: /^salvage/,
+};
 
 export interface CutsOptions {
   deb: string;
@@ -33,29 +57,42 @@ export interface CutsOptions {
   newer: string;
   seed: number;
   moments: readonly Moment[];
+  /** What a cut would leave at these moments, before those: the agent goes on from there on this machine. */
+  glimpses: readonly Glimpsed[];
   mounts: Mounts;
   /** The control: `synchronous=NORMAL`. */
   isNormal?: boolean;
   say: (what: string) => void;
 }
 
+export interface CutRecord extends Cut {
+  moment: Moment;
+  /** Of the next start. */
+  bootMs: number;
+  /** How it came up after a cut in an upgrade. */
+  cameUp?: string;
+}
+
+export interface GlimpseRecord extends Cut, AfterCut {
+  moment: Moment;
+}
+
 export interface CutsReport {
   seed: number;
-  cuts: number;
-  moments: Record<string, number>;
-  bootMs: number[];
+  glimpses: GlimpseRecord[];
+  cuts: CutRecord[];
   values: Verdict;
   allowedRepeats: number;
   events: { acknowledged: number; missing: number; repeated: number };
   flushes: number;
-  droppedBlocks: number;
-  /** Errors of file systems that the kernel or the log told of. */
+  /** Errors of file systems, and what the daemon told of its databases, other than what this test did to them. */
   said: string[];
 }
 
 /**
- * Pulls the plug of a machine again and again: values and events come over the network, acknowledged as ever; qemu is killed; its disks lose
- * what was not flushed; the next boot mounts them. In the end everything acknowledged is at the far end, or it is counted as missing.
+ * Pulls the plug of a machine again and again: values and events come over the network, acknowledged as ever; at a moment that the seed
+ * chooses its disks answer nothing any more, qemu is killed, and of what was not flushed nothing is left, or some sectors of some writes; the
+ * next boot mounts them. In the end everything acknowledged is at the far end, or it is counted as missing.
  */
 export async function pullPlugs(options: CutsOptions): Promise<CutsReport> {
   const folder = mkdtempSync(join(tmpdir(), 'tagferry-plug-'));
@@ -75,13 +112,16 @@ class Cuts {
   readonly #oracle = new Oracle();
   readonly #sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 }, maxValues: 20_000_000 });
   readonly #farEnd = new FarEnd(this.#sandbox, 500, 4);
-  readonly #ran: number[] = [];
+  readonly #readings = new Readings(Date.now() - 3_600_000, () => this.#random());
   readonly #journal: Server;
-  #ways: PushWay[] = [];
-  #gateway: QemuGateway | undefined;
-  #events: NodeJS.Timeout | undefined;
-  #serial = 0;
+  /** Numbers of events whose reactions ran. */
+  readonly #ran: number[] = [];
   readonly #sent = new Set<number>();
+  #machine!: QemuMachine;
+  #forwards!: Record<'ingest' | 'webhook' | 'ops', Forward>;
+  #ways: PushWay[] = [];
+  #events: NodeJS.Timeout | undefined;
+  readonly #said = new Map<string, number>();
 
   constructor(options: CutsOptions, folder: string) {
     this.#options = options;
@@ -93,219 +133,280 @@ class Cuts {
         body += text;
       });
       request.on('end', () => {
-        const { content } = JSON.parse(body) as { content: { data: { value: number } } };
-        this.#ran.push(content.data.value);
+        this.#ran.push(numberOf(body));
         response.writeHead(204).end();
       });
     });
   }
 
+  #random(): number {
+    return this.#chance.random();
+  }
+
   async run(): Promise<CutsReport> {
-    const { say, moments, mounts, seed } = this.#options;
+    const { say, moments, seed } = this.#options;
     await this.#sandbox.start();
     await new Promise<void>((resolve) => this.#journal.listen(0, '127.0.0.1', resolve));
-    const kernel = await debianKernel();
-    // The ports are known before the image, which has them in its settings.
-    const ports = { webhook: 0 };
-    const image = await makeImage(this.#folder, this.#options.deb, (root) => this.#write(root, ports));
-    const gateway = await QemuGateway.open(kernel, image, mounts, this.#folder);
-    this.#gateway = gateway;
-    const bootMs = [await gateway.boot()];
-    say(`booted in ${(bootMs[0]! / 1000).toFixed(1)} s`);
-    await gateway.sh(
-      `sed -i 's,^WEBHOOK_URL=.*,WEBHOOK_URL=http://127.0.0.1:${gateway.ports.webhook}/webhook,' /etc/tagferry/agent.env; systemctl restart tagferry`,
-    );
-    this.#open(gateway);
-    const counts: Record<string, number> = {};
+    await this.#install();
+    const machine = this.#machine;
+    say(`booted in ${seconds(await machine.boot(() => this.#answers()))}`);
+    await this.#open();
+    const glimpses = await this.#glimpseAll();
+    const cuts: CutRecord[] = [];
     for (const moment of moments) {
-      counts[moment] = (counts[moment] ?? 0) + 1;
-      await this.#reach(moment, gateway);
-      await pause(500 + this.#chance.random() * 3_000);
-      // Either all that was not flushed is gone, or the disk had written some of it in an order of its own.
-      const keepsSome = this.#chance.random() < 0.5;
-      const { dropped } = gateway;
-      await gateway.cut(keepsSome ? () => this.#chance.random() < 0.5 : undefined);
+      const cut = await this.#cut(moment);
       this.#farEnd.crashed();
-      say(`cut ${bootMs.length} in ${moment}: ${gateway.dropped - dropped} blocks lost`);
-      bootMs.push(await gateway.boot());
-      if (moment === 'package upgrade') await this.#finishUpgrade(gateway);
+      const { lost, kept, torn } = cut.fates;
+      say(
+        `cut ${cuts.length + 1}, ${moment}: before ${cut.before}, in "${cut.doing}"; ${lost} writes lost, ${kept} kept, ${torn} torn`,
+      );
+      const record: CutRecord = { ...cut, moment, bootMs: 0 };
+      if (moment === 'package upgrade') {
+        record.bootMs = await machine.boot();
+        record.cameUp = await this.#finishUpgrade();
+        say(`  ${record.cameUp}`);
+      } else record.bootMs = await machine.boot(() => this.#answers());
+      say(`  up again after ${seconds(record.bootMs)}`);
+      await this.#listen();
+      cuts.push(record);
     }
     await this.#sandbox.goOnline();
     await Promise.all(this.#ways.map((way) => way.rest()));
     clearInterval(this.#events);
-    await this.#drain(gateway);
+    const isEmpty = async () => (await this.#metric('tagferry_buffer_values')) === 0;
+    await machine.until(isEmpty, 'the buffer is empty', DRAINED_WITHIN_MS);
     const events = await this.#judgeEvents();
-    const said = await gateway.sh(
-      'journalctl -k --no-pager 2>/dev/null | grep -iE \'EXT4-fs error|F2FS-fs.*(error|corrupt)\' | tail -3; journalctl -u tagferry --no-pager -o cat | grep -oE \'"event":"(store.corrupt|store.lost)[^"]*"\' | sort | uniq -c',
-    );
     const values = summed(this.#oracle.judge(this.#sandbox).values());
+    const fileSystem = machine.console.match(/(EXT4-fs error|F2FS-fs.*(error|corrupt)|Kernel panic).*/gi) ?? [];
+    const said = [...this.#said].map(([event, times]) => `${times} ${event}`);
     return {
       seed,
-      cuts: moments.length,
-      moments: counts,
-      bootMs,
+      glimpses,
+      cuts,
       values,
       allowedRepeats: this.#farEnd.allowed,
       events,
-      flushes: gateway.flushes,
-      droppedBlocks: gateway.dropped,
-      said: said.split('\n').filter(Boolean),
+      flushes: machine.flushes,
+      said: [...fileSystem, ...said],
     };
   }
 
   async close(): Promise<void> {
     clearInterval(this.#events);
-    await Promise.all(this.#ways.map((way) => way.close()));
-    await this.#gateway?.close();
+    await Promise.allSettled(this.#ways.map((way) => way.close()));
+    await this.#machine?.close();
     this.#journal.close();
     this.#journal.closeAllConnections();
     await this.#sandbox.stop();
   }
 
-  /** What an operator adds, and the door by which this test goes in. */
-  #write(root: string, ports: { webhook: number }): void {
-    const host = (url: string) => url.replace('127.0.0.1', '10.0.2.2');
-    const journal = `http://10.0.2.2:${(this.#journal.address() as AddressInfo).port}/`;
-    const env = {
-      PLATFORM_URL: host(this.#sandbox.url),
-      CLIENT_ID: SANDBOX_CREDENTIALS.clientId,
-      TECHNICAL_USERNAME: SANDBOX_CREDENTIALS.technicalUsername,
-      POST_INTERVAL: '1s',
-      COMMIT_INTERVAL: '200ms',
-      POST_MAX_VALUES: '500',
-      REQUESTS_PER_MINUTE: '0',
-      INGEST_LISTEN: '0.0.0.0:8470',
-      INGEST_TOKEN: TOKEN,
-      WEBHOOK_LISTEN: '0.0.0.0:8471',
-      WEBHOOK_URL: `http://127.0.0.1:${ports.webhook}/webhook`,
-      WEBHOOK_POLL: '10s',
-    };
-    const etc = join(root, 'etc/tagferry');
-    // Written over, not replaced: owner and mode stay as the package set them.
-    const text = Object.entries(env).map(([key, value]) => `${key}=${value}\n`);
-    writeFileSync(join(etc, 'agent.env'), text.join(''));
-    const { gid } = statSync(join(etc, 'agent.env'));
-    writeFileSync(
-      join(etc, 'tags.yaml'),
-      `tags:\n${this.#pushWays(() => Promise.resolve(0))
-        .map(({ tags }) => tags)
-        .join('')}`,
+  async #install(): Promise<void> {
+    const { deb, newer, mounts, isNormal = false } = this.#options;
+    this.#forwards = await forwards({ ingest: 8470, webhook: 8471, ops: 8472 });
+    const image = await makeImage(this.#folder, await debianTree(), [deb], (root) =>
+      writeGateway(root, {
+        debs: [deb, newer],
+        isNormal,
+        platformUrl: this.#sandbox.url,
+        journalUrl: `http://127.0.0.1:${(this.#journal.address() as AddressInfo).port}/`,
+        webhookPort: this.#forwards.webhook.port,
+        tags: this.#pushWays(() => Promise.resolve(0)).map(({ tags }) => tags),
+      }),
     );
-    writeFileSync(
-      join(etc, 'reactions.yaml'),
-      `reactions:\n  - name: tell\n    on: threshold_reached\n    max_age: 30d\n    do: [{ post: "${journal}" }]\n`,
-    );
-    for (const name of ['tags.yaml', 'reactions.yaml']) chownSync(join(etc, name), 0, gid);
-    writeFileSync(join(etc, 'credentials/client_secret'), SANDBOX_CREDENTIALS.clientSecret, { mode: 0o600 });
-    writeFileSync(join(etc, 'credentials/technical_password'), SANDBOX_CREDENTIALS.technicalPassword, { mode: 0o600 });
-    copyFileSync(this.#options.newer, join(root, 'root/newer.deb'));
-    mkdirSync(join(root, 'opt/test'), { recursive: true });
-    for (const name of ['machine/shell.mjs', 'normal-sync.mjs']) {
-      copyFileSync(join(import.meta.dirname, '..', name), join(root, 'opt/test', basename(name)));
+    const all = Object.values(this.#forwards);
+    this.#machine = await QemuMachine.open(await debianKernel(), image, mounts, all, this.#folder);
+  }
+
+  async #answers(): Promise<boolean> {
+    return (await this.#get('ingest', '/health')) !== undefined;
+  }
+
+  async #get(port: 'ingest' | 'ops', path: string): Promise<string | undefined> {
+    try {
+      const signal = AbortSignal.timeout(5_000);
+      return await (await fetch(`http://127.0.0.1:${this.#forwards[port].port}${path}`, { signal })).text();
+    } catch {
+      return undefined;
     }
-    // The shell's own runtime: an upgrade takes that of the package away.
-    copyFileSync(join(root, 'usr/lib/tagferry/bin/node'), join(root, 'opt/test/node'));
-    const system = join(root, 'etc/systemd/system');
-    writeFileSync(
-      join(system, 'test-shell.service'),
-      '[Service]\nExecStart=/opt/test/node /opt/test/shell.mjs\n[Install]\nWantedBy=multi-user.target\n',
-    );
-    mkdirSync(join(system, 'multi-user.target.wants'), { recursive: true });
-    for (const [unit, at] of [
-      ['test-shell.service', join(system, 'test-shell.service')],
-      ['tagferry.service', join(root, 'lib/systemd/system/tagferry.service')],
-    ] as const) {
-      rmSync(join(system, 'multi-user.target.wants', unit), { force: true });
-      symlinkSync(at.slice(root.length), join(system, 'multi-user.target.wants', unit));
-    }
-    if (this.#options.isNormal) {
-      mkdirSync(join(system, 'tagferry.service.d'), { recursive: true });
-      writeFileSync(
-        join(system, 'tagferry.service.d/control.conf'),
-        '[Service]\nEnvironment=NODE_OPTIONS=--import=/opt/test/normal-sync.mjs\n',
-      );
-    }
+  }
+
+  async #metric(name: string): Promise<number | undefined> {
+    const found = new RegExp(`^${name} (\\S+)`, 'm').exec((await this.#get('ops', '/metrics')) ?? '')?.[1];
+    return found === undefined ? undefined : Number(found);
   }
 
   #pushWays(post: (path: string, type: string, body: string) => Promise<number>): PushWay[] {
-    const readings = new Readings(Date.now() - 3_600_000, () => this.#chance.random());
-    const context = { oracle: this.#oracle, readings, folder: this.#folder };
+    const context = { oracle: this.#oracle, readings: this.#readings, folder: this.#folder };
     return (['http', 'line'] as const).map((name, i) => new PushWay(name, 881 + i, context, this.#farEnd, post));
   }
 
+  async #post(path: string, type: string, body: string): Promise<number> {
+    const headers = { 'content-type': type, authorization: `Bearer ${TOKEN}` };
+    const url = `http://127.0.0.1:${this.#forwards.ingest.port}${path}`;
+    const answer = await fetch(url, { method: 'POST', headers, body, signal: AbortSignal.timeout(10_000) });
+    await answer.arrayBuffer();
+    return answer.status;
+  }
+
   /** Values and events begin to come. */
-  #open(gateway: QemuGateway): void {
+  async #open(): Promise<void> {
     this.#ways = this.#pushWays(async (path, type, body) => {
-      const headers = { 'content-type': type, authorization: `Bearer ${TOKEN}` };
-      const url = `http://127.0.0.1:${gateway.ports.ingest}${path}`;
-      const answer = await fetch(url, { method: 'POST', headers, body, signal: AbortSignal.timeout(10_000) });
-      await answer.arrayBuffer();
-      return answer.status;
+      const status = await this.#post(path, type, body);
+      if (status === 204) this.#machine.answered();
+      return status;
     });
+    const isThere = () => this.#sandbox.webhooks().length > 0;
+    await this.#machine.until(isThere, 'the webhook is registered', 120_000);
     for (const way of this.#ways) way.produce(PER_SECOND / this.#ways.length);
     this.#events = setInterval(() => {
-      if (this.#sandbox.webhooks().length === 0) return;
-      const number = ++this.#serial;
+      const number = this.#sent.size + 1;
       this.#sent.add(number);
       const content = () => contentOf(number, true);
       this.#sandbox.announcer.announce({ type: 'threshold_reached', audience: () => true, content });
-    }, 500);
+    }, EVENT_EVERY_MS);
   }
 
-  /** Until the machine does what it is to be cut off in. */
-  async #reach(moment: Moment, gateway: QemuGateway): Promise<void> {
-    const { random } = { random: () => this.#chance.random() };
-    if (moment === 'ingest' || moment === 'flush and compaction') await this.#sandbox.goOffline('refuse');
-    else await this.#sandbox.goOnline();
-    // What is not posted within seconds is flushed; what was flushed often is compacted.
-    if (moment === 'flush and compaction') await pause(10_000 + random() * 10_000);
-    if (moment === 'settlement') await pause(1_000);
-    // Pages fall free as the backlog leaves.
-    if (moment === 'vacuum') await pause(6_000 + random() * 4_000);
-    if (moment === 'salvage') {
-      const damage =
-        'dd if=/dev/urandom of=/var/lib/tagferry/buffer.db bs=1024 count=1 seek=5 conv=notrunc status=none';
-      // A page of the file goes bad while the daemon is away; not one that holds what was acknowledged.
-      await gateway.sh(
-        `systemctl stop tagferry; [ ! -e /var/lib/tagferry/buffer.db ] || ${damage}; sync; systemctl start --no-block tagferry`,
-      );
+  /** One after the other is looked at, while the machine goes on to the next. */
+  async #glimpseAll(): Promise<GlimpseRecord[]> {
+    const records: GlimpseRecord[] = [];
+    let looking = Promise.resolve();
+    for (const moment of this.#options.glimpses) {
+      const chance = this.#fate();
+      await this.#lead(moment);
+      let owed: Owed = { values: [], events: [] };
+      const note = () => {
+        owed = { values: this.#oracle.owed(this.#sandbox), events: this.#owedEvents() };
+      };
+      const glimpse = this.#machine.glimpse(this.#plug(moment), note, chance);
+      if (moment === 'salvage') await this.#machine.sh('systemctl start --no-block tagferry');
+      const { images, ...cut } = await glimpse;
+      await looking;
+      looking = goOn(images, this.#options.mounts, owed, this.#oracle).then((after) => {
+        const record = { moment, ...cut, ...after };
+        records.push(record);
+        this.#options.say(`glimpse ${records.length}: ${JSON.stringify(record)}`);
+      });
+      // Told where it is waited for.
+      looking.catch(() => {});
+    }
+    await looking;
+    return records;
+  }
+
+  /** All is gone that was not flushed; or the disk had written some of it, in an order of its own. */
+  #fate(): (() => number) | undefined {
+    return this.#random() < 0.5 ? () => this.#random() : undefined;
+  }
+
+  /** Has the machine do that, and cuts it off in the middle. */
+  async #cut(moment: Moment): Promise<Cut> {
+    const machine = this.#machine;
+    const chance = this.#fate();
+    await this.#lead(moment);
+    if (moment === 'start') {
+      await machine.off(chance);
+      machine.start();
     }
     if (moment === 'package upgrade') {
-      await gateway.sh('(dpkg -i /root/newer.deb >/root/upgrade.log 2>&1 &)');
-      await pause(random() * 8_000);
+      const other = (await this.#version()).startsWith('0.0.1') ? '/root/1.deb' : '/root/0.deb';
+      await machine.sh(`(dpkg -i ${other} >/root/upgrade.log 2>&1 &)`);
+      await pause(this.#random() * UPGRADE_MS);
     }
+    const pulled = machine.pull(this.#plug(moment), chance);
+    if (moment === 'salvage') await machine.sh('systemctl start --no-block tagferry');
+    return await pulled;
   }
 
-  /** As an operator does after a power cut in the middle of it. */
-  async #finishUpgrade(gateway: QemuGateway): Promise<void> {
-    await gateway.sh(
-      'dpkg --configure -a; dpkg -i /root/newer.deb; dpkg -i /root/tagferry.deb; systemctl start tagferry',
-    );
-  }
-
-  async #drain(gateway: QemuGateway): Promise<void> {
-    for (const end = performance.now() + DRAINED_WITHIN_MS; ; await pause(1_000)) {
-      const left = await gateway.sh(
-        `/opt/test/node -e 'fetch("http://127.0.0.1:8472/metrics").then(r=>r.text()).then(t=>console.log(/^tagferry_buffer_values (\\S+)/m.exec(t)?.[1]))'`,
+  /** So that it will be at it soon. */
+  async #lead(moment: Moment): Promise<void> {
+    const machine = this.#machine;
+    if (moment === 'settlement' || moment === 'event') await this.#sandbox.goOnline();
+    else await this.#sandbox.goOffline('refuse');
+    if (moment === 'vacuum') await this.#freePages();
+    if (moment === 'salvage') {
+      // Its header goes bad while the daemon is away: nothing that was acknowledged stands there.
+      await machine.sh(
+        'systemctl stop tagferry; dd if=/dev/zero of=/var/lib/tagferry/buffer.db bs=16 count=1 conv=notrunc status=none; sync',
       );
-      if (left === '0') return;
-      if (performance.now() > end) throw new Error(`${left} values never left\n${gateway.console}`);
     }
+  }
+
+  #plug(moment: Moment): Plug {
+    const within = WITHIN[moment];
+    const draw = this.#random();
+    const count =
+      1 + Math.floor(this.#random() * (moment === 'start' ? STARTING_WRITES : within === undefined ? 20 : 4));
+    // What the store does rarely is waited for longer.
+    const withinMs = within === undefined ? 60_000 : 120_000;
+    const isAnswer = moment === 'ingest' && (draw < 0.4 || this.#options.isNormal === true);
+    const before = isAnswer ? 'an acknowledgement' : draw < 0.7 ? 'a flush' : 'a write';
+    return { before, count, withinMs, ...(within === undefined ? {} : { within }) };
+  }
+
+  /** More than a megabyte of the database holds nothing any more: given back in quiet moments. Nobody is owed these values. */
+  async #freePages(): Promise<void> {
+    for (let post = 0; post < BULK.posts; post++) {
+      const claims = Array.from({ length: BULK.values }, () => this.#readings.next('bulk', BULK_ASSET, 'a', false));
+      for (const claim of claims) this.#oracle.offer(claim);
+      const lines = claims.map(({ value, timestampMs }) => `T-${BULK_ASSET} a=${value} ${timestampMs}\n`);
+      await this.#post('/write?precision=ms', 'text/plain', lines.join('')).catch(() => 0);
+    }
+    await this.#machine.sh(`tagferry buffer purge --asset ${BULK_ASSET} --yes`);
+  }
+
+  async #version(): Promise<string> {
+    const found = await this.#machine.sh("dpkg -s tagferry | sed -n 's/^Version: //p; s/^Status: //p'", 'give');
+    return found.split('\n').reverse().join(', ');
+  }
+
+  /** As an operator does after a power cut in the middle of it, where it does not come up by itself. */
+  async #finishUpgrade(): Promise<string> {
+    const found = await this.#version();
+    const says = (how: string) => `${how} (dpkg: ${found})`;
+    const isUp = async (withinMs: number) => {
+      for (const end = performance.now() + withinMs; performance.now() < end; await pause(200)) {
+        if (await this.#answers()) return true;
+      }
+      return false;
+    };
+    if (await isUp(60_000)) return says('came up by itself');
+    await this.#machine.sh('dpkg --configure -a; systemctl start tagferry', 'give');
+    if (await isUp(60_000)) return says('came up after dpkg --configure -a');
+    await this.#machine.sh('dpkg -i /root/1.deb; systemctl start tagferry', 'give');
+    if (await isUp(120_000)) return says('came up after the package was installed again');
+    throw new Error(`it never came up ${says('')}`);
+  }
+
+  /** What the daemon said of its databases in this start. */
+  async #listen(): Promise<void> {
+    const told = await this.#machine.sh(
+      `journalctl -u tagferry --no-pager -o cat | grep -oE '"event":"(store|inbox)\\.[a-z_.-]*"' | sort`,
+      'give',
+    );
+    for (const line of told.split('\n').filter(Boolean)) {
+      const event = line.slice('"event":"'.length, -1);
+      this.#said.set(event, (this.#said.get(event) ?? 0) + 1);
+    }
+  }
+
+  /** Of which the daemon has answered 204. */
+  #takenEvents(): Set<number> {
+    const taken = this.#sandbox.deliveries().filter(({ status }) => status === 'delivered');
+    return new Set(taken.map(({ payload }) => numberOf(payload)));
+  }
+
+  #owedEvents(): number[] {
+    const ran = new Set(this.#ran);
+    return [...this.#takenEvents()].filter((number) => !ran.has(number));
   }
 
   async #judgeEvents(): Promise<CutsReport['events']> {
     const count = () => {
-      const taken = new Set(
-        this.#sandbox
-          .deliveries()
-          .filter(({ status }) => status === 'delivered')
-          .map(({ payload }) => (JSON.parse(payload) as { content: { data: { value: number } } }).content.data.value),
-      );
-      const ran = new Set(this.#ran);
-      const missing = [...taken].filter((number) => !ran.has(number)).length;
-      return { acknowledged: taken.size, missing, repeated: this.#ran.length - ran.size };
+      const taken = this.#takenEvents();
+      const missing = this.#owedEvents().length;
+      return { acknowledged: taken.size, missing, repeated: this.#ran.length - new Set(this.#ran).size };
     };
-    for (const end = performance.now() + 60_000; performance.now() < end; await pause(200)) {
+    for (const end = performance.now() + 120_000; performance.now() < end; await pause(200)) {
       this.#sandbox.clock.advance(5_000);
       const { acknowledged, missing } = count();
       if (missing === 0 && acknowledged === this.#sent.size) break;
@@ -313,3 +414,9 @@ class Cuts {
     return count();
   }
 }
+
+function numberOf(payload: string): number {
+  return (JSON.parse(payload) as { content: { data: { value: number } } }).content.data.value;
+}
+
+const seconds = (ms: number) => `${(ms / 1000).toFixed(1)} s`;

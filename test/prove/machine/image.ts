@@ -1,9 +1,9 @@
 import { execFile } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
-import { debianTree } from '../../system/debian-tree.ts';
 import { CHECKOUT } from '../../system/made-once.ts';
 
 const run = promisify(execFile);
@@ -31,7 +31,8 @@ export interface Image {
 
 /** Debian's kernel and a start of our own, without installing either on this machine; kept in `.cache/`. */
 export async function debianKernel(): Promise<Kernel> {
-  const cache = join(CHECKOUT, '.cache/system/kernel');
+  // By what it is made from.
+  const cache = join(CHECKOUT, `.cache/kernel-${createHash('sha256').update(INIT).digest('hex').slice(0, 8)}`);
   const found = { kernel: join(cache, 'vmlinuz'), initrd: join(cache, 'initrd') };
   if (existsSync(found.initrd) && existsSync(found.kernel)) return found;
   const work = mkdtempSync(join(tmpdir(), 'tagferry-kernel-'));
@@ -54,15 +55,19 @@ export async function debianKernel(): Promise<Kernel> {
   return found;
 }
 
-/** Mounts what the command line says, gives the network its address, and hands over to systemd. */
+/** Mounts what the command line says; then copies all files of that to its other disk, or gives the network its address, and hands over to systemd. */
 const INIT = `#!/bin/busybox sh
 /bin/busybox mkdir -p /proc /sys /dev /root
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sys /sys
 /bin/busybox mount -t devtmpfs dev /dev
 for module in ${MODULES.join(' ')}; do [ ! -e /modules/$module.ko ] || /bin/busybox insmod /modules/$module.ko; done
-for word in $(/bin/busybox cat /proc/cmdline); do case $word in rootopts=*|statefs=*|stateopts=*) export "$word";; esac; done
+for word in $(/bin/busybox cat /proc/cmdline); do case $word in rootopts=*|statefs=*|stateopts=*|collect=*) export "$word";; esac; done
 while [ ! -e /dev/vda ]; do /bin/busybox usleep 20000; done
+if [ -n "$collect" ]; then
+  /bin/busybox mount -t "$collect" -o "\${stateopts:-rw}" /dev/vda /root && /bin/busybox tar -c -C /root . >/dev/vdb && /bin/busybox sync
+  exec /bin/busybox reboot -f
+fi
 /bin/busybox mount -t ext4 -o "\${rootopts:-rw}" /dev/vda /root || exec /bin/busybox sh
 if [ -n "$statefs" ]; then
   /bin/busybox mount -t "$statefs" -o "\${stateopts:-rw}" /dev/vdb /root/var/lib/tagferry || exec /bin/busybox sh
@@ -97,14 +102,36 @@ async function makeInitrd(from: string, to: string): Promise<void> {
 /** Where there is no cpio: busybox, which is here anyway. */
 const BUSYBOX_CPIO = 'find . | ./bin/busybox cpio -o -H newc >"$0" 2>/dev/null';
 
+/** What a machine has no use for that has no console, no users and a day to live: a start takes half as long. */
+const MASKED = [
+  ...['systemd-logind.service', 'dbus.service', 'dbus.socket', 'systemd-user-sessions.service', 'e2scrub_reap.service'],
+  ...['systemd-random-seed.service', 'systemd-update-utmp.service', 'systemd-update-utmp-runlevel.service'],
+  ...['systemd-journal-flush.service', 'systemd-ask-password-wall.path', 'systemd-ask-password-console.path'],
+  ...['kmod-static-nodes.service', 'systemd-modules-load.service', 'systemd-tmpfiles-clean.timer', 'remote-fs.target'],
+  ...[
+    'systemd-remount-fs.service',
+    'systemd-tmpfiles-setup-dev.service',
+    'systemd-sysusers.service',
+    'modprobe@.service',
+  ],
+  ...['dev-hugepages.mount', 'dev-mqueue.mount', 'sys-kernel-debug.mount', 'sys-kernel-tracing.mount'],
+];
+const SHELL_SOCKET = '[Socket]\nListenStream=8499\nAccept=yes\n[Install]\nWantedBy=sockets.target\n';
+const SHELL = '[Service]\nExecStart=-/bin/sh\nStandardInput=socket\nStandardOutput=socket\nStandardError=journal\n';
+
 /**
- * A disk with Debian and the package on it, as `dpkg -i` leaves it, and `write` for what an operator adds. The tree below stays as it is.
+ * A disk with Debian and `debs` on it, as `dpkg -i` leaves them, a shell for whoever has its port, and `write` for what an operator adds.
+ * The tree below stays as it is.
  */
-export async function makeImage(folder: string, deb: string, write: (root: string) => void): Promise<Image> {
+export async function makeImage(
+  folder: string,
+  lower: string,
+  debs: readonly string[],
+  write: (root: string) => void,
+): Promise<Image> {
   const [upper, work, root] = ['upper', 'work', 'root'].map((name) => join(folder, name)) as [string, string, string];
   for (const each of [upper, work, root]) mkdirSync(each, { recursive: true });
   const image = { root: join(folder, 'root.img'), state: join(folder, 'state.img') };
-  const lower = await debianTree();
   // An overlay's upper folder may not lie on an overlay: a tmpfs takes it.
   await run('mount', ['-t', 'tmpfs', 'upper', upper]);
   try {
@@ -112,8 +139,10 @@ export async function makeImage(folder: string, deb: string, write: (root: strin
     const options = `lowerdir=${lower},upperdir=${join(upper, 'u')},workdir=${join(upper, 'w')}`;
     await run('mount', ['-t', 'overlay', '-o', options, 'overlay', root]);
     try {
-      await run('cp', [deb, join(root, 'root/tagferry.deb')]);
-      await run('chroot', [root, 'dpkg', '-i', '/root/tagferry.deb'], { env });
+      for (const deb of debs) await run('dpkg', ['--root', root, '--force-unsafe-io', '-i', deb], { env });
+      // Where another file system is mounted; otherwise the service makes it.
+      mkdirSync(join(root, 'var/lib/tagferry'), { recursive: true });
+      addShell(root);
       write(root);
       await run('truncate', ['-s', `${ROOT_MB}M`, image.root]);
       await run('mkfs.ext4', ['-q', '-m', '0', '-d', root, image.root], { env });
@@ -127,4 +156,23 @@ export async function makeImage(folder: string, deb: string, write: (root: strin
   await run('mkfs.f2fs', ['-q', image.state], { env });
   for (const each of [upper, work, root]) rmSync(each, { recursive: true, force: true });
   return image;
+}
+
+function addShell(root: string): void {
+  const system = join(root, 'etc/systemd/system');
+  for (const unit of MASKED) {
+    rmSync(join(system, unit), { force: true });
+    symlinkSync('/dev/null', join(system, unit));
+  }
+  writeFileSync(join(system, 'test-shell.socket'), SHELL_SOCKET);
+  writeFileSync(join(system, 'test-shell@.service'), SHELL);
+  enable(root, 'sockets.target', 'test-shell.socket', '/etc/systemd/system');
+}
+
+/** As `systemctl enable` does, which does not run in a tree of another machine. */
+export function enable(root: string, target: string, unit: string, folder = '/lib/systemd/system'): void {
+  const wants = join(root, 'etc/systemd/system', `${target}.wants`);
+  mkdirSync(wants, { recursive: true });
+  rmSync(join(wants, unit), { force: true });
+  symlinkSync(join(folder, unit), join(wants, unit));
 }

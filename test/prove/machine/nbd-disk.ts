@@ -1,8 +1,12 @@
+import { execFile } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
+import { closeSync, fstatSync, openSync, readSync, writeSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
+import { promisify } from 'node:util';
 
 const BLOCK = 4096;
+/** What a disk writes whole or not at all. */
+export const SECTOR = 512;
 const NBDMAGIC = 0x4e42444d41474943n;
 const IHAVEOPT = 0x49484156454f5054n;
 const REQUEST = 0x25609513;
@@ -10,28 +14,52 @@ const REPLY = 0x67446698;
 const OPTION = { exportName: 1, abort: 2, info: 6, go: 7 };
 const REPLY_TYPE = { ack: 1, info: 3, unsupported: 0x80000001 };
 const COMMAND = { read: 0, write: 1, disconnect: 2, flush: 3 };
-/** HAS_FLAGS, SEND_FLUSH, SEND_FUA. */
-const FLAGS = 1 | 4 | 8;
-const FUA = 1;
+/** HAS_FLAGS, SEND_FLUSH. */
+const FLAGS = 1 | 4;
+
+interface Write {
+  offset: number;
+  bytes: Buffer;
+}
+
+/** What a disk would have after a cut, over the file below it: its blocks, by number. */
+export interface DiskImage {
+  file: string;
+  blocks: Map<number, Buffer>;
+  fates: Fates;
+}
+
+/** What became at a cut of the writes that were not flushed. */
+export interface Fates {
+  lost: number;
+  kept: number;
+  /** Some of its sectors were kept. */
+  torn: number;
+}
 
 /**
- * A disk that keeps its word and no more: a network block device (the protocol of nbd, newstyle) whose writes are in memory until a flush, or
- * their own FUA, makes them durable. `cut` is the plug: what was not flushed is gone, or half of it by chance, as a disk's own order has it.
- * The file below is never written, so that each run begins with the same disk.
+ * A disk that keeps its word and no more: a network block device (the protocol of nbd, newstyle) whose writes are in memory until a flush
+ * makes them durable. `cut` is the plug: what was not flushed is gone; or some of it, by chance and torn at sectors, for a disk writes in an
+ * order of its own. The file below is never written, so that each run begins with the same disk.
  */
 export class NbdDisk {
   readonly socketPath: string;
+  readonly #path: string;
   flushes = 0;
-  /** Blocks that cuts have thrown away. */
-  dropped = 0;
+  /** Asked before each write and each flush that comes while something is not flushed. `true`: the power goes at this moment. */
+  isOver: ((step: 'write' | 'flush') => boolean | Promise<boolean>) | undefined;
   readonly #file: number;
   readonly #bytes: number;
   readonly #durable = new Map<number, Buffer>();
-  #volatile = new Map<number, Buffer>();
+  /** As the machine sees it: blocks in which something is not flushed. */
+  #seen = new Map<number, Buffer>();
+  #unflushed: Write[] = [];
+  #hasPower = true;
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
 
   constructor(file: string, socketPath: string) {
+    this.#path = file;
     this.#file = openSync(file, 'r');
     this.#bytes = fstatSync(this.#file).size;
     this.socketPath = socketPath;
@@ -53,14 +81,40 @@ export class NbdDisk {
     closeSync(this.#file);
   }
 
-  /** Its machine is gone. `keep` says of each block that was not flushed whether the disk had written it by itself. */
-  async cut(keep: () => boolean = () => false): Promise<void> {
+  /** It takes nothing and answers nothing any more. */
+  powerOff(): void {
+    this.#hasPower = false;
+  }
+
+  /** Its machine is gone, and has power again. Without `chance` nothing survives that was not flushed; with it a third, and some sectors of another third. */
+  cut(chance?: () => number): Fates {
     for (const socket of this.#sockets) socket.destroy();
-    for (const [block, bytes] of this.#volatile) {
-      if (keep()) this.#durable.set(block, bytes);
-      else this.dropped++;
+    const fates = this.#decide(this.#durable, chance);
+    this.#forget();
+    this.#hasPower = true;
+    return fates;
+  }
+
+  /** What a cut at this moment would leave, as `cut` has it; the disk goes on. */
+  imageOfCut(chance?: () => number): DiskImage {
+    const blocks = new Map(this.#durable);
+    return { file: this.#path, blocks, fates: this.#decide(blocks, chance) };
+  }
+
+  #decide(durable: Map<number, Buffer>, chance?: () => number): Fates {
+    const fates: Fates = { lost: 0, kept: 0, torn: 0 };
+    for (const write of this.#unflushed) {
+      const fate = chance === undefined ? 'lost' : (['lost', 'kept', 'torn'] as const)[Math.floor(chance() * 3)]!;
+      fates[fate]++;
+      if (fate === 'kept') this.#put(durable, write);
+      if (fate === 'torn') for (const sector of sectorsOf(write)) if (chance!() < 0.5) this.#put(durable, sector);
     }
-    this.#volatile = new Map();
+    return fates;
+  }
+
+  #forget(): void {
+    this.#unflushed = [];
+    this.#seen = new Map();
   }
 
   async #serve(reading: Reading, socket: Socket): Promise<void> {
@@ -75,7 +129,7 @@ export class NbdDisk {
     for (;;) {
       const head = await reading.take(28);
       if (head.readUInt32BE(0) !== REQUEST) throw new Error('no request');
-      const [flags, type] = [head.readUInt16BE(4), head.readUInt16BE(6)];
+      const type = head.readUInt16BE(6);
       const [offset, length] = [Number(head.readBigUInt64BE(16)), head.readUInt32BE(24)];
       if (type === COMMAND.disconnect) return void socket.end();
       const reply = Buffer.alloc(16);
@@ -85,7 +139,10 @@ export class NbdDisk {
         socket.write(Buffer.concat([reply, this.#read(offset, length)]));
         continue;
       }
-      if (type === COMMAND.write) this.#write(offset, await reading.take(length), (flags & FUA) !== 0);
+      const bytes = type === COMMAND.write ? Buffer.from(await reading.take(length)) : undefined;
+      if (this.#unflushed.length > 0 && (await this.isOver?.(bytes ? 'write' : 'flush'))) this.powerOff();
+      if (!this.#hasPower) return;
+      if (bytes !== undefined) this.#write({ offset, bytes });
       else if (type === COMMAND.flush) this.#flush();
       // EINVAL: nothing else was offered.
       else reply.writeUInt32BE(22, 4);
@@ -123,8 +180,8 @@ export class NbdDisk {
     return option === OPTION.go;
   }
 
-  #block(number: number): Buffer {
-    const known = this.#volatile.get(number) ?? this.#durable.get(number);
+  #block(number: number, of = this.#seen): Buffer {
+    const known = of.get(number) ?? this.#durable.get(number);
     if (known !== undefined) return known;
     const bytes = Buffer.alloc(BLOCK);
     readSync(this.#file, bytes, 0, BLOCK, number * BLOCK);
@@ -137,22 +194,40 @@ export class NbdDisk {
     return into;
   }
 
-  #write(offset: number, bytes: Buffer, isDurable: boolean): void {
+  #put(into: Map<number, Buffer>, { offset, bytes }: Write): void {
     for (const { block, from, to, at } of piecesOf(offset, bytes.length)) {
-      const next = Buffer.from(this.#block(block));
+      const next = Buffer.from(this.#block(block, into));
       bytes.copy(next, from, at, at + to - from);
-      if (isDurable) {
-        this.#durable.set(block, next);
-        this.#volatile.delete(block);
-      } else this.#volatile.set(block, next);
+      into.set(block, next);
     }
+  }
+
+  #write(write: Write): void {
+    this.#unflushed.push(write);
+    this.#put(this.#seen, write);
   }
 
   #flush(): void {
     this.flushes++;
-    for (const [block, bytes] of this.#volatile) this.#durable.set(block, bytes);
-    this.#volatile.clear();
+    for (const [block, bytes] of this.#seen) this.#durable.set(block, bytes);
+    this.#forget();
   }
+}
+
+/** Makes a file of it. */
+export async function writeImage({ file, blocks }: DiskImage, to: string): Promise<void> {
+  await promisify(execFile)('cp', ['--sparse=always', '--reflink=auto', file, to]);
+  const handle = openSync(to, 'r+');
+  try {
+    for (const [block, bytes] of blocks) writeSync(handle, bytes, 0, BLOCK, block * BLOCK);
+  } finally {
+    closeSync(handle);
+  }
+}
+
+function* sectorsOf({ offset, bytes }: Write): Generator<Write> {
+  for (let at = 0; at < bytes.length; at += SECTOR)
+    yield { offset: offset + at, bytes: bytes.subarray(at, at + SECTOR) };
 }
 
 function piecesOf(offset: number, length: number): { block: number; from: number; to: number; at: number }[] {
@@ -169,14 +244,12 @@ function piecesOf(offset: number, length: number): { block: number; from: number
 
 /** Bytes of a socket, so many at a time. */
 class Reading {
-  readonly #socket: Socket;
   #chunks: Buffer[] = [];
   #length = 0;
   #wake: (() => void) | undefined;
   #over = false;
 
   constructor(socket: Socket) {
-    this.#socket = socket;
     socket.on('data', (chunk: Buffer) => {
       this.#chunks.push(chunk);
       this.#length += chunk.length;
@@ -193,7 +266,6 @@ class Reading {
       if (this.#over) throw new Error('the connection is over');
       await new Promise<void>((resolve) => {
         this.#wake = resolve;
-        this.#socket.resume();
       });
     }
     const all = this.#chunks.length === 1 ? this.#chunks[0]! : Buffer.concat(this.#chunks);

@@ -1,0 +1,40 @@
+import { PEERS, type PeerName, pullPlugOfPeer } from '../../test/prove/machine/peers.ts';
+import type { Result, Task } from './results.ts';
+import { table } from './table.ts';
+
+const CUTS = 6;
+
+/** The same cuts on others: what they lose is told, and is nobody's fault here. */
+export function peerTasks(seed: number): Task[] {
+  return (Object.keys(PEERS) as PeerName[]).map((name) => ({
+    part: 'peers',
+    name: `${name}, seed ${seed}`,
+    minutes: 4,
+    run: async (say) => ({ report: await pullPlugOfPeer(name, { seed, cuts: CUTS, say }), wrong: [] }),
+  }));
+}
+
+/** Its part of the page. */
+export function peersText(runs: readonly Extract<Result, { part: 'peers' }>[]): string {
+  const rows = runs.map(({ name, report: { peer, version, speaks, cuts, missingAfterStop } }) => [
+    name,
+    `${version}, ${PEERS[peer].queue}`,
+    speaks === 'relp' ? 'RELP' : 'sent 5 s before',
+    cuts.length,
+    cuts.reduce((sum, { taken }) => sum + taken, 0),
+    cuts.reduce((sum, { missing }) => sum + missing, 0),
+    missingAfterStop,
+  ]);
+  return table(
+    [
+      'program',
+      'version, queue',
+      'taken',
+      'cuts',
+      'lines taken, over all cuts',
+      'missing',
+      'missing after an orderly stop',
+    ],
+    rows,
+  );
+}

@@ -1,0 +1,167 @@
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { Sandbox } from '../../../src/sandbox/sandbox.ts';
+import { freePort } from '../../broker/mosquitto.ts';
+import type { Claim, Oracle } from '../oracle.ts';
+import { pause } from '../ways/way.ts';
+import { HOST } from './gateway-files.ts';
+import { debianKernel } from './image.ts';
+import { type DiskImage, writeImage } from './nbd-disk.ts';
+import { collect, type Mounts } from './qemu-machine.ts';
+
+const run = promisify(execFile);
+const UP_AND_EMPTY_WITHIN_MS = 240_000;
+
+/** What was acknowledged at the moment of a cut, and had not gone on. */
+export interface Owed {
+  values: readonly Claim[];
+  /** Numbers of events. */
+  events: readonly number[];
+}
+
+export interface AfterCut {
+  values: { owed: number; missing: number; invented: number; different: number };
+  events: { owed: number; missing: number };
+}
+
+/** A disk as a cut has left it, mounted on this machine: its journal is played by the kernel, as at a boot. */
+export async function mounted<Found>(image: DiskImage, look: (root: string) => Promise<Found>): Promise<Found> {
+  const folder = mkdtempSync(join(tmpdir(), 'tagferry-cut-'));
+  const [file, root] = [join(folder, 'disk'), join(folder, 'root')];
+  mkdirSync(root);
+  try {
+    await writeImage(image, file);
+    await run('mount', ['-t', 'ext4', '-o', 'loop', file, root]);
+    try {
+      for (const part of ['proc', 'dev']) await run('mount', ['--bind', `/${part}`, join(root, part)]);
+      return await look(root);
+    } finally {
+      for (const part of ['proc', 'dev', '']) await run('umount', ['-l', join(root, part)]).catch(() => {});
+    }
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** A program in the mounted tree, as root; killed in the end. Gives what it printed with what went wrong. */
+export async function running<Found>(
+  root: string,
+  command: readonly string[],
+  env: Record<string, string>,
+  meanwhile: () => Promise<Found>,
+): Promise<Found> {
+  const log = join(root, 'root/output');
+  const out = openSync(log, 'a');
+  const program: ChildProcess = spawn('chroot', [root, ...command], {
+    stdio: ['ignore', out, out],
+    env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', ...env },
+  });
+  closeSync(out);
+  const over = once(program, 'exit');
+  try {
+    return await meanwhile();
+  } catch (error) {
+    throw new Error(`${error}\n${readFileSync(log, 'utf8').slice(-3_000)}`);
+  } finally {
+    program.kill('SIGKILL');
+    await over;
+  }
+}
+
+/**
+ * The installed agent goes on from what a cut has left, before a platform that knows nothing: what was owed must come. `oracle` knows what
+ * was ever offered.
+ */
+export async function goOn(
+  images: readonly DiskImage[],
+  mounts: Mounts,
+  owed: Owed,
+  oracle: Oracle,
+): Promise<AfterCut> {
+  const sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 }, maxValues: 20_000_000 });
+  const ran = new Set<number>();
+  const journal = createServer((request, response) => {
+    let body = '';
+    request.setEncoding('utf8').on('data', (text: string) => {
+      body += text;
+    });
+    request.on('end', () => {
+      ran.add((JSON.parse(body) as { content: { data: { value: number } } }).content.data.value);
+      response.writeHead(204).end();
+    });
+  });
+  await sandbox.start();
+  await new Promise<void>((resolve) => journal.listen(0, '127.0.0.1', resolve));
+  try {
+    const missingEvents = () => owed.events.filter((number) => !ran.has(number)).length;
+    await mounted(images[0]!, async (root) => {
+      if (mounts.f2fs !== undefined) await putState(images[1]!, mounts.f2fs, root);
+      const ops = await freePort();
+      await atHome(root, ops, sandbox.url, (journal.address() as AddressInfo).port);
+      const isOver = async () => (await valuesLeft(ops)) === 0 && missingEvents() === 0;
+      const env = { CREDENTIALS_DIRECTORY: '/etc/tagferry/credentials' };
+      await running(root, ['/usr/bin/tagferry', 'run'], { ...env, TAGFERRY_CONFIG: '/etc/tagferry' }, async () => {
+        const end = performance.now() + UP_AND_EMPTY_WITHIN_MS;
+        while (!(await isOver())) {
+          const left = await valuesLeft(ops);
+          // What is missing is counted; what never comes up, or never gets empty, is wrong in another way.
+          if (performance.now() > end && left === 0) break;
+          if (performance.now() > end) throw new Error(`${left} values never left`);
+          await pause(250);
+        }
+      });
+    });
+    const events = { owed: owed.events.length, missing: missingEvents() };
+    return { values: { owed: owed.values.length, ...oracle.compare(owed.values, sandbox) }, events };
+  } finally {
+    journal.close();
+    journal.closeAllConnections();
+    await sandbox.stop();
+  }
+}
+
+/** What stood in the state folder's own file system. */
+async function putState(image: DiskImage, options: string, root: string): Promise<void> {
+  const tar = join(root, '../state.tar');
+  await collect(await debianKernel(), image, 'f2fs', options, tar);
+  await run('tar', ['-x', '-C', join(root, 'var/lib/tagferry'), '-f', tar]);
+}
+
+/** Its addresses are those of this machine. */
+async function atHome(root: string, ops: number, platformUrl: string, journal: number): Promise<void> {
+  const etc = join(root, 'etc/tagferry');
+  const webhook = await freePort();
+  const own: Record<string, string> = {
+    PLATFORM_URL: platformUrl,
+    INGEST_LISTEN: `127.0.0.1:${await freePort()}`,
+    OPS_LISTEN: `127.0.0.1:${ops}`,
+    WEBHOOK_LISTEN: `127.0.0.1:${webhook}`,
+    WEBHOOK_URL: `http://127.0.0.1:${webhook}/webhook`,
+  };
+  const lines = readFileSync(join(etc, 'agent.env'), 'utf8')
+    .split('\n')
+    .map((line) => (line.split('=')[0]! in own ? `${line.split('=')[0]}=${own[line.split('=')[0]!]}` : line));
+  writeFileSync(join(etc, 'agent.env'), lines.join('\n'));
+  const reactions = readFileSync(join(etc, 'reactions.yaml'), 'utf8');
+  writeFileSync(
+    join(etc, 'reactions.yaml'),
+    reactions.replace(new RegExp(`http://${HOST}:\\d+/`), `http://127.0.0.1:${journal}/`),
+  );
+  mkdirSync(join(root, 'run/tagferry'), { recursive: true });
+}
+
+async function valuesLeft(ops: number): Promise<number | undefined> {
+  try {
+    const answer = await fetch(`http://127.0.0.1:${ops}/metrics`, { signal: AbortSignal.timeout(5_000) });
+    const found = /^tagferry_buffer_values (\S+)/m.exec(await answer.text())?.[1];
+    return found === undefined ? undefined : Number(found);
+  } catch {
+    return undefined;
+  }
+}

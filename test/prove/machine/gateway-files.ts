@@ -1,0 +1,70 @@
+import { chownSync, copyFileSync, mkdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { SANDBOX_CREDENTIALS } from '../../../src/sandbox/sandbox.ts';
+import { enable } from './image.ts';
+
+export const TOKEN = 'the-token-of-those-who-push';
+/** Values come to it that nobody is owed. */
+export const BULK_ASSET = 890;
+/** Of qemu's network: the machine on which it runs. */
+export const HOST = '10.0.2.2';
+
+export interface GatewayFiles {
+  platformUrl: string;
+  /** Where reactions tell that they ran. */
+  journalUrl: string;
+  /** On this machine, that leads to the webhook. */
+  webhookPort: number;
+  tags: readonly string[];
+  /** Left in /root, by number. */
+  debs: readonly string[];
+  isNormal: boolean;
+}
+
+/** What an operator adds to a gateway that has the package, and what looks on while it is cut off. */
+export function writeGateway(root: string, files: GatewayFiles): void {
+  const host = (url: string) => url.replace('127.0.0.1', HOST);
+  const env = {
+    PLATFORM_URL: host(files.platformUrl),
+    CLIENT_ID: SANDBOX_CREDENTIALS.clientId,
+    TECHNICAL_USERNAME: SANDBOX_CREDENTIALS.technicalUsername,
+    POST_INTERVAL: '1s',
+    COMMIT_INTERVAL: '200ms',
+    POST_MAX_VALUES: '500',
+    REQUESTS_PER_MINUTE: '0',
+    INGEST_LISTEN: '0.0.0.0:8470',
+    INGEST_TOKEN: TOKEN,
+    OPS_LISTEN: '0.0.0.0:8472',
+    WEBHOOK_LISTEN: '0.0.0.0:8471',
+    WEBHOOK_URL: `http://127.0.0.1:${files.webhookPort}/webhook`,
+    WEBHOOK_POLL: '10s',
+  };
+  const etc = join(root, 'etc/tagferry');
+  // Written over, not replaced: owner and mode stay as the package set them.
+  const text = Object.entries(env).map(([key, value]) => `${key}=${value}\n`);
+  writeFileSync(join(etc, 'agent.env'), text.join(''));
+  const { gid } = statSync(join(etc, 'agent.env'));
+  const bulk = `  T-${BULK_ASSET}: { asset: ${BULK_ASSET}, values: { a: { unit: 12 } } }\n`;
+  writeFileSync(join(etc, 'tags.yaml'), `tags:\n${files.tags.join('')}${bulk}`);
+  const reaction = `{ name: tell, on: threshold_reached, max_age: 30d, do: [{ post: "${host(files.journalUrl)}" }] }`;
+  writeFileSync(join(etc, 'reactions.yaml'), `reactions:\n  - ${reaction}\n`);
+  for (const name of ['tags.yaml', 'reactions.yaml']) chownSync(join(etc, name), 0, gid);
+  writeFileSync(join(etc, 'credentials/client_secret'), SANDBOX_CREDENTIALS.clientSecret, { mode: 0o600 });
+  writeFileSync(join(etc, 'credentials/technical_password'), SANDBOX_CREDENTIALS.technicalPassword, { mode: 0o600 });
+  for (const [i, deb] of files.debs.entries()) copyFileSync(deb, join(root, `root/${i}.deb`));
+  lookOn(root, files.isNormal);
+  rmSync(join(root, 'etc/systemd/system/multi-user.target.wants/tagferry.service'), { force: true });
+  enable(root, 'multi-user.target', 'tagferry.service');
+}
+
+function lookOn(root: string, isNormal: boolean): void {
+  const test = join(root, 'opt/test');
+  mkdirSync(test, { recursive: true });
+  const here = import.meta.dirname;
+  copyFileSync(join(here, 'watch.mjs'), join(test, 'watch.mjs'));
+  copyFileSync(join(here, '..', 'normal-sync.mjs'), join(test, 'normal-sync.mjs'));
+  const loaded = ['watch.mjs', ...(isNormal ? ['normal-sync.mjs'] : [])].map((name) => `--import=/opt/test/${name}`);
+  const dropIn = join(root, 'etc/systemd/system/tagferry.service.d');
+  mkdirSync(dropIn, { recursive: true });
+  writeFileSync(join(dropIn, 'look-on.conf'), `[Service]\nEnvironment="NODE_OPTIONS=${loaded.join(' ')}"\n`);
+}

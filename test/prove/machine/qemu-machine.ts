@@ -1,0 +1,289 @@
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createWriteStream, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { freePort } from '../../broker/mosquitto.ts';
+import { pause } from '../ways/way.ts';
+import type { Image, Kernel } from './image.ts';
+import { type DiskImage, type Fates, NbdDisk, writeImage } from './nbd-disk.ts';
+import { Shell } from './shell.ts';
+
+/** Seconds where nothing else runs; minutes, emulated on a machine that does much else. */
+const BOOTED_WITHIN_MS = 10 * 60_000;
+const CUT_WITHIN_MS = 60_000;
+const SHELL_PORT = 8499;
+const TAR_BYTES = 64 * 1024 * 1024;
+const MACHINE = [
+  ...['-accel', process.env.PROVE_ACCEL ?? 'tcg,tb-size=512', '-cpu', 'max', '-m', '640', '-smp', '1'],
+  ...['-display', 'none', '-no-reboot', '-nodefaults', '-serial', 'stdio'],
+];
+
+export interface Mounts {
+  /** Options of the root file system, ext4. */
+  root?: string;
+  /** The state folder on an f2fs of its own, with these options. */
+  f2fs?: string;
+}
+
+/** The moment of a cut. */
+export interface Plug {
+  before: 'a write' | 'a flush' | 'an acknowledgement';
+  /** The how-manieth of them. */
+  count: number;
+  /** Of these alone while the machine says that it is at such work (watch.mjs). */
+  within?: RegExp;
+  /** So long it is waited for. */
+  withinMs?: number;
+}
+
+/** How it went. */
+export interface Cut {
+  before: Plug['before'] | 'the end of patience';
+  /** What the store was at, in its own words. */
+  doing: string;
+  fates: Fates;
+}
+
+export interface Forward {
+  /** Of this machine. */
+  port: number;
+  /** Of the other, to which it leads. */
+  to: number;
+}
+
+/** Before the machine is there, for who must know them. */
+export async function forwards<Name extends string>(to: Record<Name, number>): Promise<Record<Name, Forward>> {
+  const found: [string, Forward][] = [];
+  for (const [name, port] of Object.entries<number>(to)) found.push([name, { port: await freePort(), to: port }]);
+  return Object.fromEntries(found) as Record<Name, Forward>;
+}
+
+/** A machine with a Debian kernel and tree whose disks keep their word and no more. It is reached by the network alone, and ends without a warning. */
+export class QemuMachine {
+  readonly #forwards: readonly Forward[];
+  readonly #shellPort: number;
+  readonly #kernel: Kernel;
+  readonly #disks: NbdDisk[];
+  readonly #mounts: Mounts;
+  readonly #console: string;
+  #qemu: ChildProcess | undefined;
+  #isOff = false;
+  #shells: Shell[] = [];
+  #noteAnswer = () => {};
+
+  private constructor(
+    kernel: Kernel,
+    disks: NbdDisk[],
+    mounts: Mounts,
+    forwarded: readonly Forward[],
+    shell: Forward,
+    folder: string,
+  ) {
+    this.#kernel = kernel;
+    this.#disks = disks;
+    this.#mounts = mounts;
+    this.#forwards = [...forwarded, shell];
+    this.#shellPort = shell.port;
+    this.#console = join(folder, 'console.log');
+  }
+
+  static async open(
+    kernel: Kernel,
+    image: Image,
+    mounts: Mounts,
+    forwarded: readonly Forward[],
+    folder: string,
+  ): Promise<QemuMachine> {
+    const disks = [new NbdDisk(image.root, join(folder, 'root.sock'))];
+    if (mounts.f2fs !== undefined) disks.push(new NbdDisk(image.state, join(folder, 'state.sock')));
+    for (const disk of disks) await disk.start();
+    const { shell } = await forwards({ shell: SHELL_PORT });
+    return new QemuMachine(kernel, disks, mounts, forwarded, shell, folder);
+  }
+
+  get flushes(): number {
+    return this.#disks.reduce((sum, { flushes }) => sum + flushes, 0);
+  }
+
+  get console(): string {
+    return readFileSync(this.#console, 'utf8');
+  }
+
+  /** Starts it. Gives after how many ms the shell was there; `isUp` says when that is. */
+  async boot(isUp: () => Promise<boolean> = async () => true): Promise<number> {
+    const began = performance.now();
+    this.start();
+    await this.until(async () => (await this.#openShells()) && (await isUp()), 'it is up', BOOTED_WITHIN_MS);
+    return performance.now() - began;
+  }
+
+  start(): void {
+    const { root = 'rw', f2fs } = this.#mounts;
+    const words = ['console=ttyS0', 'quiet', 'panic=-1', 'mitigations=off', 'audit=0', `rootopts=${root}`];
+    if (f2fs !== undefined) words.push('statefs=f2fs', `stateopts=${f2fs}`);
+    const forward = this.#forwards.map(({ port, to }) => `hostfwd=tcp:127.0.0.1:${port}-:${to}`);
+    const qemu = spawn(
+      'qemu-system-x86_64',
+      [
+        ...MACHINE,
+        ...['-kernel', this.#kernel.kernel, '-initrd', this.#kernel.initrd, '-append', words.join(' ')],
+        ...['-netdev', `user,id=net,${forward.join(',')}`, '-device', 'virtio-net-pci,netdev=net,romfile='],
+        ...this.#disks.flatMap(({ socketPath }, i) => [
+          '-drive',
+          `driver=raw,file.driver=nbd,file.server.type=unix,file.server.path=${socketPath},if=none,id=disk${i},cache=writeback`,
+          '-device',
+          `virtio-blk-pci,drive=disk${i}`,
+        ]),
+      ],
+      { stdio: ['ignore', 'pipe', 'pipe'] },
+    );
+    this.#qemu = qemu;
+    this.#isOff = false;
+    const log = createWriteStream(this.#console, { flags: 'a' });
+    for (const stream of [qemu.stdout!, qemu.stderr!]) stream.pipe(log, { end: false });
+  }
+
+  /** One for commands, one to ask what it is at while a command runs. */
+  async #openShells(): Promise<boolean> {
+    try {
+      while (this.#shells.length < 2) this.#shells.push(await Shell.open(this.#shellPort));
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  async until(isSo: () => Promise<boolean> | boolean, what: string, withinMs: number): Promise<void> {
+    for (const end = performance.now() + withinMs; !(await isSo()); await pause(100)) {
+      const qemu = this.#qemu!;
+      if (qemu.exitCode !== null || qemu.signalCode !== null)
+        throw new Error(`qemu ended\n${this.console.slice(-4_000)}`);
+      if (performance.now() > end) throw new Error(`never: ${what}\n${this.console.slice(-4_000)}`);
+    }
+  }
+
+  /** As root, in the machine. Throws where it fails. */
+  async sh(command: string, failing: 'throw' | 'give' = 'throw'): Promise<string> {
+    return await this.#shells[0]!.run(command, 300_000, failing);
+  }
+
+  /** What its store says that it is at. */
+  async #doing(): Promise<string> {
+    const asked = this.#shells[1]?.run('read -r doing </run/tagferry/doing && echo "$doing"', 3_000, 'give');
+    return (await asked?.catch(() => '')) || 'not said';
+  }
+
+  /** Something was acknowledged to whoever sent it. */
+  answered(): void {
+    this.#noteAnswer();
+  }
+
+  /**
+   * The plug is pulled at that moment: from it on its disks answer nothing, qemu is killed, and what was not flushed is gone; or only some of
+   * it, by `chance`.
+   */
+  async pull(plug: Plug, chance?: () => number): Promise<Cut> {
+    const { before, doing } = await this.#moment(plug, () => {
+      this.#isOff = true;
+      for (const disk of this.#disks) disk.powerOff();
+    });
+    return { before, doing: await doing, fates: await this.off(chance) };
+  }
+
+  /** What its disks would have if the plug were pulled at that moment; it goes on. `meanwhile` is called at it, too. */
+  async glimpse(plug: Plug, meanwhile: () => void, chance?: () => number): Promise<Cut & { images: DiskImage[] }> {
+    let images: DiskImage[] = [];
+    const { before, doing } = await this.#moment(plug, () => {
+      images = this.#disks.map((disk) => disk.imageOfCut(chance));
+      meanwhile();
+    });
+    for (const disk of this.#disks) disk.isOver = undefined;
+    return { before, doing: await doing, fates: summedFates(images.map(({ fates }) => fates)), images };
+  }
+
+  /** What a cut would leave now, where all that was not flushed is gone. */
+  images(): DiskImage[] {
+    return this.#disks.map((disk) => disk.imageOfCut());
+  }
+
+  /** Calls `then` at that moment, before the disk does what it was asked for. */
+  async #moment(plug: Plug, then: () => void): Promise<{ before: Cut['before']; doing: Promise<string> | string }> {
+    let left = plug.count;
+    let patience: NodeJS.Timeout | undefined;
+    return await new Promise((resolve) => {
+      const now = (before: Cut['before'], doing: Promise<string> | string) => {
+        if (left < 0) return;
+        left = -1;
+        clearTimeout(patience);
+        then();
+        resolve({ before, doing });
+      };
+      const isOver = async (step: 'a write' | 'a flush') => {
+        if (left <= 0 || plug.before !== step) return this.#isOff;
+        // What waits for this step is still at it when the answer comes.
+        const doing = plug.within !== undefined || left === 1 ? await this.#doing() : '';
+        if (plug.within !== undefined && !plug.within.test(doing)) return this.#isOff;
+        if (--left === 0) now(step, doing);
+        return this.#isOff;
+      };
+      for (const disk of this.#disks) disk.isOver = (step) => isOver(step === 'write' ? 'a write' : 'a flush');
+      this.#noteAnswer = () => {
+        if (plug.before === 'an acknowledgement' && left > 0 && --left === 0) now(plug.before, this.#doing());
+      };
+      patience = setTimeout(() => now('the end of patience', this.#doing()), plug.withinMs ?? CUT_WITHIN_MS);
+    });
+  }
+
+  /** At once. */
+  async off(chance?: () => number): Promise<Fates> {
+    this.#isOff = true;
+    for (const disk of this.#disks) disk.powerOff();
+    this.#noteAnswer = () => {};
+    const qemu = this.#qemu;
+    if (qemu !== undefined && qemu.exitCode === null && qemu.signalCode === null) {
+      const over = once(qemu, 'exit');
+      qemu.kill('SIGKILL');
+      await over;
+    }
+    for (const shell of this.#shells.splice(0)) shell.close();
+    for (const disk of this.#disks) disk.isOver = undefined;
+    return summedFates(this.#disks.map((disk) => disk.cut(chance)));
+  }
+
+  async close(): Promise<void> {
+    await this.off();
+    for (const disk of this.#disks) await disk.stop();
+  }
+}
+
+function summedFates(all: readonly Fates[]): Fates {
+  const sum = (fate: keyof Fates) => all.reduce((so, fates) => so + fates[fate], 0);
+  return { lost: sum('lost'), kept: sum('kept'), torn: sum('torn') };
+}
+
+/** The files of a file system that this machine's own kernel does not know, as those of the other read it after a cut: a tar file. */
+export async function collect(
+  kernel: Kernel,
+  image: DiskImage,
+  fileSystem: string,
+  options: string,
+  tar: string,
+): Promise<void> {
+  const disk = `${tar}.disk`;
+  await writeImage(image, disk);
+  writeFileSync(tar, '');
+  truncateSync(tar, TAR_BYTES);
+  const words = `console=ttyS0 quiet panic=-1 mitigations=off collect=${fileSystem} stateopts=${options}`;
+  const drives = [disk, tar].flatMap((file, i) => [
+    ...[
+      '-drive',
+      `format=raw,file=${file},if=none,id=disk${i},cache=unsafe`,
+      '-device',
+      `virtio-blk-pci,drive=disk${i}`,
+    ],
+  ]);
+  const boot = ['-kernel', kernel.kernel, '-initrd', kernel.initrd, '-append', words];
+  await promisify(execFile)('qemu-system-x86_64', [...MACHINE, ...boot, ...drives], { timeout: BOOTED_WITHIN_MS });
+  rmSync(disk);
+}

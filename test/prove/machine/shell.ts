@@ -1,0 +1,71 @@
+import { once } from 'node:events';
+import { createConnection, type Socket } from 'node:net';
+
+const END = '__end__';
+/** A machine that is still starting takes connections that lead nowhere. */
+const GREETED_WITHIN_MS = 2_500;
+
+/**
+ * A shell as root in a machine that is cut off, over the network: one for each connection, by a socket unit (image.ts). It is there before
+ * anything else, and needs nothing of its disk once it runs.
+ */
+export class Shell {
+  readonly #socket: Socket;
+  #text = '';
+  #wake = () => {};
+  #isOver = false;
+
+  private constructor(socket: Socket) {
+    this.#socket = socket;
+    socket.setEncoding('utf8').on('data', (text: string) => {
+      this.#text += text;
+      this.#wake();
+    });
+    socket.on('error', () => {});
+    socket.on('close', () => {
+      this.#isOver = true;
+      this.#wake();
+    });
+  }
+
+  /** Rejects where nobody listens yet, or nobody answers. */
+  static async open(port: number): Promise<Shell> {
+    const socket = createConnection(port, '127.0.0.1');
+    await once(socket, 'connect');
+    const shell = new Shell(socket);
+    try {
+      await shell.run(':', GREETED_WITHIN_MS);
+      return shell;
+    } catch (error) {
+      shell.close();
+      throw error;
+    }
+  }
+
+  /** What it printed; `failing` gives that too where it failed. One command after the other. */
+  async run(command: string, withinMs = 300_000, failing: 'throw' | 'give' = 'throw'): Promise<string> {
+    this.#text = '';
+    this.#socket.write(`{ ${command}\n} </dev/null 2>&1; echo "${END}$?"\n`);
+    const timer = setTimeout(() => this.#socket.destroy(), withinMs);
+    try {
+      for (;;) {
+        const at = this.#text.lastIndexOf(END);
+        const [text, status] = [this.#text.slice(0, at).trim(), this.#text.slice(at + END.length)];
+        if (at >= 0 && status.endsWith('\n')) {
+          if (status.trim() === '0' || failing === 'give') return text;
+          throw new Error(`${command}: ${text.slice(-1_000)}`);
+        }
+        if (this.#isOver) throw new Error(`${command}: the machine is gone, or did not answer`);
+        await new Promise<void>((resolve) => {
+          this.#wake = resolve;
+        });
+      }
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  close(): void {
+    this.#socket.destroy();
+  }
+}

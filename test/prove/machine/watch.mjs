@@ -1,0 +1,90 @@
+// Loaded before the daemon in a machine that is cut off (`node --import`): says in a file in memory what the store is at, so that a cut can be
+// placed in it. It only looks on.
+import { openSync, writeSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { basename } from 'node:path';
+
+const { prototype } = createRequire('/usr/lib/tagferry/dist/main.js')('better-sqlite3');
+const { exec, prepare, pragma, transaction } = prototype;
+const WIDTH = 60;
+let file;
+/** What the transaction under way has done so far. */
+const done = new Set();
+
+function say(words) {
+  try {
+    file ??= openSync('/run/tagferry/doing', 'w');
+    writeSync(file, `${words.padEnd(WIDTH)}\n`, 0);
+  } catch {
+    // No service: a verb of an operator.
+  }
+}
+
+const KINDS = [
+  [/^INSERT INTO log\b/i, 'values'],
+  [/^INSERT INTO segment\b/i, 'segments'],
+  [/^DELETE FROM span\b/i, 'spans away'],
+  [/^DELETE FROM (log|segment)\b|^INSERT.* INTO (segment_progress|span_gone)\b/i, 'settled'],
+  [/^INSERT OR IGNORE INTO segment\b/i, 'carried'],
+  [/^INSERT INTO inbox_event\b/i, 'event'],
+  [/^INSERT INTO inbox_attempt\b|^INSERT OR REPLACE INTO inbox_progress\b/i, 'reaction'],
+];
+
+/** In words of the architecture's page. */
+function nameOf(database) {
+  const name = basename(database.name);
+  if (/\.new$/.test(name)) return 'salvage';
+  if (/^inbox/.test(name)) return done.has('event') ? 'an event' : done.has('reaction') ? 'a reaction' : 'inbox';
+  if (done.has('carried')) return 'salvage';
+  if (done.has('segments')) return done.has('spans away') ? 'compaction' : 'flush';
+  if (done.has('settled')) return 'settlement';
+  return 'values';
+}
+
+prototype.prepare = function (text) {
+  const statement = prepare.call(this, text);
+  const kind = KINDS.find(([like]) => like.test(text.trim()))?.[1];
+  if (kind === undefined) return statement;
+  const { run } = statement;
+  statement.run = function (...given) {
+    const result = run.apply(this, given);
+    if (!done.has(kind)) {
+      done.add(kind);
+      say(nameOf(statement.database));
+    }
+    return result;
+  };
+  return statement;
+};
+
+prototype.transaction = function (work) {
+  const whole = transaction.call(this, work);
+  // Nothing of ours begins a transaction in another way.
+  return (...given) => {
+    done.clear();
+    say(nameOf(this));
+    try {
+      return whole.apply(this, given);
+    } finally {
+      done.clear();
+      say('nothing');
+    }
+  };
+};
+
+/** Of what is no transaction of its own. */
+const during = (words, work) => {
+  say(words);
+  try {
+    return work();
+  } finally {
+    say('nothing');
+  }
+};
+prototype.exec = function (text) {
+  return /incremental_vacuum/.test(text) ? during('vacuum', () => exec.call(this, text)) : exec.call(this, text);
+};
+prototype.pragma = function (text, options) {
+  const call = () => pragma.call(this, text, options);
+  return /^wal_checkpoint/.test(text) ? during('checkpoint', call) : call();
+};
