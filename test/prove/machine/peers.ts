@@ -59,7 +59,7 @@ action(type="omfwd" target="${HOST}" port="${port}" protocol="tcp" action.resume
     configuration: (port) => `@version: 3.38
 options { time-reopen(2); };
 source outside { network(transport("tcp") port(5514)); };
-destination onward { network("${HOST}" port(${port}) transport("tcp")
+destination onward { network("${HOST}" port(${port}) transport("tcp") persist-name("onward")
   disk-buffer(reliable(yes) mem-buf-size(1048576) disk-buf-size(16777216) dir("/var/lib/syslog-ng"))); };
 log { source(outside); destination(onward); flags(flow-control); };
 `,

@@ -13,6 +13,8 @@ import { Shell } from './shell.ts';
 const BOOTED_WITHIN_MS = 10 * 60_000;
 const CUT_WITHIN_MS = 60_000;
 const SHELL_PORT = 8499;
+/** Its shell reads byte by byte, while others write: until it has read the same twice. */
+const DOING = `while read -r a </run/tagferry/doing && read -r b </run/tagferry/doing; do [ "$a" != "$b" ] || break; done; echo "$a"`;
 const TAR_BYTES = 64 * 1024 * 1024;
 const MACHINE = [
   ...['-accel', process.env.PROVE_ACCEL ?? 'tcg,tb-size=512', '-cpu', 'max', '-m', '640', '-smp', '1'],
@@ -170,7 +172,7 @@ export class QemuMachine {
 
   /** What its store says that it is at. */
   async #doing(): Promise<string> {
-    const asked = this.#shells[1]?.run('read -r doing </run/tagferry/doing && echo "$doing"', 3_000, 'give');
+    const asked = this.#shells[1]?.run(DOING, 3_000, 'give');
     return (await asked?.catch(() => '')) || 'not said';
   }
 
