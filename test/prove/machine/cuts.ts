@@ -65,7 +65,7 @@ export interface CutsOptions {
   say: (what: string) => void;
 }
 
-export interface CutRecord extends Cut {
+interface CutRecord extends Cut {
   moment: Moment;
   /** Of the next start. */
   bootMs: number;
@@ -73,7 +73,7 @@ export interface CutRecord extends Cut {
   cameUp?: string;
 }
 
-export interface GlimpseRecord extends Cut, AfterCut {
+interface GlimpseRecord extends Cut, AfterCut {
   moment: Moment;
 }
 

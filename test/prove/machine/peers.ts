@@ -69,7 +69,7 @@ log { source(outside); destination(onward); flags(flow-control); };
 } satisfies Record<string, Peer>;
 export type PeerName = keyof typeof PEERS;
 
-export interface PeerCut {
+interface PeerCut {
   /** Lines that it had taken, of which none was told to be anywhere else. */
   taken: number;
   missing: number;
