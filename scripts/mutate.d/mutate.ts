@@ -81,6 +81,8 @@ function tried(room: Room, lines: readonly string[]): Mutant[] {
       reporters: ['json'],
       jsonReporter: { fileName: report },
       tempDirName: join(folder, 'tree'),
+      // Of what tests have built: links to folders, which Stryker cannot copy.
+      ignorePatterns: ['.cache'],
       // There is none: Stryker reads it with the API of an older TypeScript.
       tsconfigFile: 'none.json',
       timeoutMS: 30_000,

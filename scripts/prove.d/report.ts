@@ -1,5 +1,6 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
+import type { DayReport } from '../../test/prove/day.ts';
 import { summed, type Verdict } from '../../test/prove/oracle.ts';
 import { machineText } from './machine.ts';
 import { peersText } from './peers.ts';
@@ -33,6 +34,11 @@ export function reportText(page: string, results: readonly Kept[], folder: strin
     const words = [when(runs), runs.some(({ report }) => report) ? section() : '', failures(runs)];
     return filled(text, part, words.filter(Boolean).join('\n\n'));
   }, page);
+}
+
+/** Of days that go through the faults: the one with most of them. */
+function longest(runs: readonly { report: DayReport }[]): DayReport {
+  return runs.reduce((one, other) => (other.report.freshMs.length >= one.report.freshMs.length ? other : one)).report;
 }
 
 /** Replaces what stands between the marks of a part; a page without them gets them at its end. */
@@ -75,7 +81,7 @@ function judgedWords({ acknowledged, missing, invented, different, repeated }: V
 }
 
 function faults(runs: readonly Of<'faults'>[]): string {
-  const { ways, freshMs, events, allowedRepeats, all, memoryMb } = runs.at(-1)!.report;
+  const { ways, freshMs, events, allowedRepeats, all, memoryMb } = longest(runs);
   const rows = Object.entries(ways).map(([way, verdict]) => [way, ...judgedRow(verdict)]);
   const times = freshMs.map(({ after, ms }) => [after, ms]);
   return `All ways: ${judgedWords(all, allowedRepeats)} Of ${events.sent} events ${events.acknowledged} were acknowledged, ${events.missing} of these without a
@@ -87,7 +93,7 @@ ${table(['after', 'a fresh value took, ms'], times)}`;
 }
 
 function stops(runs: readonly Of<'stops'>[]): string {
-  const { all, allowedRepeats, freshMs, stops: ended } = runs.at(-1)!.report;
+  const { all, allowedRepeats, freshMs, stops: ended } = longest(runs);
   const freshAfter = new Map(freshMs.map(({ after, ms }) => [after, ms]));
   const rows = ended
     .filter(({ during }) => freshAfter.has(during))
@@ -98,7 +104,7 @@ ${table(['while', 'it ended with', 'after, ms', 'tokens left', 'a fresh value af
 }
 
 function reloads(runs: readonly Of<'reloads'>[]): string {
-  const { all, allowedRepeats, freshMs } = runs.at(-1)!.report;
+  const { all, allowedRepeats, freshMs } = longest(runs);
   const times = freshMs.map(({ after, ms }) => [after, ms]);
   return `All ways: ${judgedWords(all, allowedRepeats)}
 
@@ -121,7 +127,7 @@ function mixtures(runs: readonly Of<'mixed'>[]): string {
 
 function plug(runs: readonly Of<'plug'>[]): string {
   const rows = runs.map(({ name, report, isControl }) => [
-    isControl ? 'control: `synchronous=NORMAL`' : `as shipped, ${name}`,
+    isControl ? 'control: `synchronous=NORMAL`' : `as shipped, ${name.split(',')[0]}`,
     report.cuts,
     ...judgedRow(report.values),
     `${report.events.acknowledged} / ${report.events.missing}`,
