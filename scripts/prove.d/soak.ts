@@ -87,7 +87,9 @@ export async function soak(
     report.lengthS = seconds();
     report.allowedRepeats = world.farEnd.allowed;
     clearInterval(sampling);
-    await world.close();
+    await world.close().catch((error: Error) => {
+      report.endedBy = [report.endedBy, error.message].filter(Boolean).join('; ');
+    });
   }
   return report;
 }

@@ -136,6 +136,13 @@ describe('the service and its journal', () => {
       message: expect.stringContaining('reaction close'),
       next: expect.stringContaining('bounds-with-commands.conf'),
     });
+    // `scripts/prove soak`: 118 MB of the agent and 72 MB of the program that reads OPC UA were more than 192 MB.
+    const opcua = `sources:\n  cell: { opcua: "opc.tcp://127.0.0.1:4840", security: None }\n${TAGS}`;
+    agent.write(sandbox.url, { tags: opcua });
+    expect(line((await consult(agent, withSystemd(bounded, ''))).checks, 'memory')).toMatchObject({
+      state: 'warning',
+      message: expect.stringContaining('source cell'),
+    });
     const larger = `${HEALTHY}MemoryHigh=369098752\nMemoryMax=402653184\n`;
     expect(line((await consult(agent, withSystemd(larger, ''))).checks, 'memory')?.state).toBe('ok');
     expect(

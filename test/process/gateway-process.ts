@@ -12,14 +12,13 @@ const INSTALLED = await build();
 
 /**
  * The daemon as a gateway has it: built, started with the flags and variables of the package's command, and bounded in memory
- * as `systemd/examples/bounds.conf` bounds the unit. It and all that it starts must never be ended for memory: `dispose` throws where they
+ * as an example in `systemd/examples` bounds the unit, `bounds.conf` unless told. It and all that it starts must never be ended for memory: `dispose` throws where they
  * were, so that every test that runs it holds that.
  */
 export class GatewayProcess extends AgentProcess {
   readonly bounds: MemoryBounds;
 
-  constructor(platformUrl: string, files: AgentFiles = {}) {
-    const bounds = new MemoryBounds();
+  constructor(platformUrl: string, files: AgentFiles = {}, bounds = new MemoryBounds()) {
     super(platformUrl, files);
     this.bounds = bounds;
   }

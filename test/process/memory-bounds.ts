@@ -1,13 +1,13 @@
 import { mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-const BOUNDS = join(import.meta.dirname, '../../systemd/examples/bounds.conf');
+const EXAMPLES = join(import.meta.dirname, '../../systemd/examples');
 
 let groups = 0;
 
 /**
- * A control group with the memory bounds that `systemd/examples/bounds.conf` ships, made by this process below its own: as
- * systemd makes one of the unit. Where none can be made it throws: a test that needs bounds shows nothing without them.
+ * A control group with the memory bounds of an example in `systemd/examples`, made by this process below its own: as systemd makes one of
+ * the unit. Where none can be made it throws: a test that needs bounds shows nothing without them.
  *
  * Version 2 of the control groups has both bounds. Version 1 knows none that only slows down: there MemoryMax alone counts.
  */
@@ -15,15 +15,15 @@ export class MemoryBounds {
   readonly #group: string;
   readonly #isV2: boolean;
 
-  constructor() {
+  constructor(example: 'bounds.conf' | 'bounds-with-commands.conf' = 'bounds.conf') {
     const { own, isV2 } = memoryGroup();
     this.#isV2 = isV2;
     this.#group = join(own, `tagferry-test-${process.pid}-${++groups}`);
     try {
       if (isV2) writeFileSync(join(own, 'cgroup.subtree_control'), '+memory');
       mkdirSync(this.#group);
-      if (isV2) this.#write('memory.high', shipped('MemoryHigh'));
-      this.#write(isV2 ? 'memory.max' : 'memory.limit_in_bytes', shipped('MemoryMax'));
+      if (isV2) this.#write('memory.high', shipped(example, 'MemoryHigh'));
+      this.#write(isV2 ? 'memory.max' : 'memory.limit_in_bytes', shipped(example, 'MemoryMax'));
     } catch (cause) {
       throw new Error(
         `no control group with a memory bound can be made in ${own}: this test needs root's rights there`,
@@ -84,9 +84,9 @@ export class MemoryBounds {
   }
 }
 
-function shipped(name: 'MemoryHigh' | 'MemoryMax'): string {
-  const text = new RegExp(`^${name}=(\\d+M)$`, 'm').exec(readFileSync(BOUNDS, 'utf8'))?.[1];
-  if (text === undefined) throw new Error(`${BOUNDS} has no ${name}`);
+function shipped(example: string, name: 'MemoryHigh' | 'MemoryMax'): string {
+  const text = new RegExp(`^${name}=(\\d+M)$`, 'm').exec(readFileSync(join(EXAMPLES, example), 'utf8'))?.[1];
+  if (text === undefined) throw new Error(`${example} has no ${name}`);
   return text;
 }
 

@@ -4,6 +4,7 @@ import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { freePort } from '../broker/mosquitto.ts';
 import { compileDiskLayer } from '../faults/disk-fault.ts';
 import { SmallDisk } from '../faults/small-disk.ts';
+import { MemoryBounds } from '../process/memory-bounds.ts';
 import { EventsWay } from './events-way.ts';
 import { FarEnd } from './far-end.ts';
 import { MachineClock } from './machine-clock.ts';
@@ -103,7 +104,9 @@ export class World {
     this.farEnd = new FarEnd(sandbox, MAX_POST, CONCURRENCY);
     this.platform = new PlatformWay(sandbox.url, this.farEnd);
     this.disk = new SmallDisk(DISK_MB);
-    this.agent = new ProvenGateway('http://nobody.invalid');
+    // The program that reads OPC UA is some 70 MB of the service.
+    const bounds = new MemoryBounds(options.isWhole ? 'bounds-with-commands.conf' : 'bounds.conf');
+    this.agent = new ProvenGateway('http://nobody.invalid', {}, bounds);
     this.clock = new MachineClock(this.agent.folder);
     this.#env = {
       POST_INTERVAL: '200ms',

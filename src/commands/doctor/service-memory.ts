@@ -5,7 +5,10 @@ import { type CheckLine, ok, warning } from './finding.ts';
 const FOR_COMMANDS_BYTES = 300 * 2 ** 20;
 const MB = 2 ** 20;
 
-/** Commands of sources and reactions share the memory of the service: bounds that are meant for the agent alone are too small for both. */
+/**
+ * Commands of sources and reactions, and the program that reads OPC UA (some 70 MB), share the memory of the service: bounds that are meant for
+ * the agent alone are too small for both.
+ */
 export function checkServiceMemory(
   unit: Readonly<Record<string, string>>,
   configuration: Configuration | undefined,
@@ -20,14 +23,16 @@ export function checkServiceMemory(
   return [
     warning(
       'memory',
-      `${text}, which commands share: ${commands.slice(0, 3).join(', ')}${commands.length > 3 ? ' and others' : ''}`,
+      `${text}, which other programs share: ${commands.slice(0, 3).join(', ')}${commands.length > 3 ? ' and others' : ''}`,
       'Take bounds-with-commands.conf of /usr/share/doc/tagferry/examples in place of bounds.conf, with what they need.',
     ),
   ];
 }
 
 function commandsOf({ tags, reactions }: Configuration): string[] {
-  const sources = [...tags.sources.values()].filter(({ kind }) => kind === 'exec').map(({ name }) => `source ${name}`);
+  const sources = [...tags.sources.values()]
+    .filter(({ kind }) => kind === 'exec' || kind === 'opcua')
+    .map(({ name }) => `source ${name}`);
   const runs = reactions.filter(({ actions }) => actions.some(({ kind }) => kind === 'run'));
   return [...sources, ...runs.map(({ name }) => `reaction ${name}`)];
 }
