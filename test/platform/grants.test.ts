@@ -206,7 +206,12 @@ describe('the sign-in of a person', () => {
     const form = formOf(codeGrantRequest(WEB, web, signIn, 'c').request.body);
     expect(form.get('client_secret')).toBe('secret');
     expect(form.has('code_verifier')).toBe(false);
-    expect(formOf(personRefreshRequest(WEB, web, 'r').request.body).get('client_secret')).toBe('secret');
+    const renewal = formOf(personRefreshRequest(WEB, web, 'r').request.body);
+    expect(['grant_type', 'refresh_token', 'client_secret'].map((field) => renewal.get(field))).toEqual([
+      'refresh_token',
+      'r',
+      'secret',
+    ]);
   });
 
   it('takes the code only from a redirect with its own state', () => {

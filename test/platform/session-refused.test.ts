@@ -46,7 +46,7 @@ describe('a sign-in that is refused', () => {
     expect(said[0]).toMatchObject({ level: 50, code: 'platform.sign_in_refused' });
     expect(said[0]!.hint).toContain('TECHNICAL_PASSWORD');
     const summaries = bench.lines.filter((line) => line.event === 'session.still_failing');
-    expect(summaries.length).toBeGreaterThan(0);
+    expect(summaries[0]).toMatchObject({ attempts: 2, failingForMs: 5_000 });
     // Doubled six times at most, and each ten minutes of an hour.
     expect(summaries.length).toBeLessThanOrEqual(12);
   });

@@ -1,6 +1,7 @@
 import { readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { RetiredTokens } from '../../src/platform/session/retired-tokens.ts';
 import { SessionBench, until } from './session-bench.ts';
 
 let bench: SessionBench;
@@ -23,6 +24,12 @@ describe('a session', () => {
     await bench.pass(500_000, 10_000);
     expect(bench.renewals).toEqual(['password', 'refresh_token']);
     expect(bench.server.violations).toEqual([]);
+  });
+
+  it('says how old its token is', async () => {
+    await bench.start();
+    await bench.clock.advance(7_000);
+    expect(bench.session.snapshot().ageMs).toBe(7_000);
   });
 
   it('lets two hundred calls at the moment of expiry wait for one renewal', async () => {
@@ -69,6 +76,8 @@ describe('a session', () => {
     for (let call = 0; call < 20; call++) await get().catch(() => undefined);
     expect(bench.server.tokens.length).toBeLessThanOrEqual(3);
     expect(bench.session.snapshot().lastError?.code).toBe('platform.fresh_token_refused');
+    const refusals = bench.lines.filter(({ event }) => event === 'session.token_refused');
+    expect(refusals.map(({ unproven }) => unproven)).toEqual(refusals.map((_, at) => at + 1));
     await expect(get()).rejects.toMatchObject({ code: 'platform.no_session', retryable: true });
     bench.server.faults = [];
     await bench.pass(10_000, 1_000);
@@ -229,5 +238,24 @@ describe('a session', () => {
     await bench.session.revokeNow();
     await until(() => bench.server.story.includes('revoke:2'));
     expect(bench.server.tokens[2]!.grant).toBe('password');
+  });
+});
+
+describe('a token that waits to be revoked', () => {
+  it('is given up, and nobody asked, once it has ended by itself', async () => {
+    const gone = Promise.withResolvers<void>();
+    const asked: string[] = [];
+    const tokens = new RetiredTokens({
+      clock: bench.clock,
+      log: bench.log,
+      revoke: async (text) => void asked.push(text),
+      onGone: gone.resolve,
+    });
+    const expiresAtMs = bench.clock.monotonicMs();
+    const issued = { accessToken: 'a', refreshToken: 'r', expiresAtMs, lifeMs: 60_000, inUse: 0 };
+    tokens.add({ issued, texts: () => ['a'], expiresWallMs: 0 });
+    await gone.promise;
+    expect([asked, tokens.list()]).toEqual([[], []]);
+    expect(bench.lines.some(({ event }) => event === 'session.revoke_missed')).toBe(true);
   });
 });
