@@ -125,6 +125,11 @@ export class RequestBudget {
     return this.#paces.length > 0;
   }
 
+  /** From one request to the next, as it lets them go now; 0 without a limit. */
+  get intervalMs(): number {
+    return Math.max(0, ...this.#paces.map((pace) => pace.intervalMs));
+  }
+
   /** Takes a request where one is free now. */
   tryTake(kind: RequestKind): boolean {
     if (kind === 'paid') return true;
@@ -180,7 +185,7 @@ export class RequestBudget {
 
   /** The platform took a request. */
   accepted(): void {
-    this.#share?.accepted();
+    this.#share?.accepted(this.#clock.monotonicMs());
   }
 
   /**
@@ -188,14 +193,16 @@ export class RequestBudget {
    * request now.
    */
   refused(closedMs: number): number {
-    this.#share?.refused(this.#clock.monotonicMs(), closedMs);
+    const nowMs = this.#clock.monotonicMs();
+    const got = Math.max(0, this.#minuteCount.sum(nowMs, MINUTE_MS - closedMs) - 1);
+    this.#share?.refused(nowMs, closedMs, got);
     this.#followShare();
     return this.#minute?.intervalMs ?? 0;
   }
 
-  /** The platform is there again after an outage. */
-  outageOver(): void {
-    this.#share?.outageOver(this.#clock.monotonicMs());
+  /** The platform is there again after an outage of `awayMs`. */
+  outageOver(awayMs: number): void {
+    this.#share?.outageOver(this.#clock.monotonicMs(), awayMs);
     this.#followShare();
   }
 
@@ -249,7 +256,7 @@ export class RequestBudget {
     if (this.#minute) {
       // A rest is waited for like the pace: who comes right after it wanted to come before.
       const lateMs = nowMs - Math.max(this.#minute.nextAtMs, this.#restUntilMs);
-      this.#share?.used(kind === 'backlog', lateMs < Math.max(WAITED_MS, this.#minute.intervalMs / 4));
+      this.#share?.used(nowMs, kind === 'backlog', lateMs < Math.max(WAITED_MS, this.#minute.intervalMs / 4));
       if (this.#share?.look(nowMs)) this.#followShare();
     }
     for (const pace of this.#paces) pace.take(nowMs);
@@ -350,8 +357,8 @@ class RecentCount {
     }
   }
 
-  sum(nowMs: number): number {
-    const oldest = Math.floor(nowMs / this.#slotMs) - this.#counts.length;
+  sum(nowMs: number, lastMs = this.#slotMs * this.#counts.length): number {
+    const oldest = Math.floor((nowMs - Math.max(0, lastMs)) / this.#slotMs);
     return this.#counts.reduce((sum, count, at) => (this.#slots[at]! > oldest ? sum + count : sum), 0);
   }
 }

@@ -34,6 +34,7 @@ export class AssetSchedule {
         failures: 0,
         lastPostAtMs: Number.NEGATIVE_INFINITY,
         lastBacklogAtMs: Number.NEGATIVE_INFINITY,
+        isDraining: false,
       };
       this.map.set(asset, entry);
     }

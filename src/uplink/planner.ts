@@ -40,6 +40,8 @@ export interface ScheduledAssetView {
   lastPostAtMs: number;
   /** When something of its backlog last went, with a live post or alone. */
   lastBacklogAtMs: number;
+  /** Its last post was full, and left some of the backlog. */
+  isDraining: boolean;
 }
 
 export interface ProbeView {
@@ -68,6 +70,8 @@ export interface PlanInput {
   /** Monotonic; from the request budget. */
   freeAtMs: number;
   probeFreeAtMs: number;
+  /** From one request to the next, as the budget lets them go now; 0 without a limit. */
+  requestIntervalMs: number;
   /** Values of the backlog that may be taken now, and when so many could be. */
   backfill: { available: number; limited: boolean; atMs(values: number): number };
   /** While the platform is unavailable. */
@@ -95,6 +99,8 @@ export type PostDecision = Exclude<Decision, { do: 'wait' }>;
 
 /** A try after an outage is small: it shows as much as a large one. */
 const TRIAL_VALUES = 500;
+/** Requests are scarce where one for each asset that waits takes so much of POST_INTERVAL. */
+const SCARCE = 0.25;
 /** Of five posts that live and backlog both want, one is the backlog's. */
 const CREDIT_A_LIVE_POST = 0.25;
 /** Of ten posts that probes and others want, one is a probe. */
@@ -143,7 +149,9 @@ function planTrial(input: PlanInput, outage: NonNullable<PlanInput['outage']>): 
   const lane = servedLongestAgo(input);
   if (lane) {
     const which = lane.live > 0 && !(mustDrainFirst(input) && lane.backlog > 0) ? 'live' : 'backlog';
-    const take: TakeRequest = { asset: lane.asset, lane: which, maxValues: TRIAL_VALUES, maxBytes: 0 };
+    const maxValues = Math.min(TRIAL_VALUES, input.options.postMaxValues);
+    const along = which === 'live' ? { alongValues: Math.min(maxValues, input.backfill.available) } : {};
+    const take: TakeRequest = { asset: lane.asset, lane: which, maxValues, maxBytes: 0, ...along };
     return { do: 'post', kind: which, take, trial: true, competed: false };
   }
   const probe = chooseProbe(input, new WakeTime());
@@ -250,9 +258,19 @@ function chooseBacklog(input: PlanInput, wake: WakeTime): PostDecision | undefin
   const freshSinceMs = best ? (input.schedule.get(best.asset)?.lastPostAtMs ?? Number.NEGATIVE_INFINITY) : nowMs;
   if (slice && (!best || slice.sinceMs <= freshSinceMs)) return { do: 'slice', delivery: slice, competed: false };
   if (!best) return undefined;
-  const maxValues = Math.min(options.postMaxValues, backfill.available);
-  const take: TakeRequest = { asset: best.asset, lane: 'backlog', maxValues, maxBytes: 0 };
+  const { asset } = best;
+  const { postMaxValues } = options;
+  const backlog = Math.min(postMaxValues, backfill.available);
+  const take: TakeRequest =
+    best.live > 0 && !input.schedule.get(asset)?.live && !mustDrainFirst(input) && areRequestsScarce(input)
+      ? { asset, lane: 'live', maxValues: postMaxValues, maxBytes: 0, alongValues: backlog }
+      : { asset, lane: 'backlog', maxValues: backlog, maxBytes: 0 };
   return { do: 'post', kind: 'backlog', take, trial: false, competed: false };
+}
+
+/** A post of the backlog then takes along what is live, although that is not due yet: it would have to wait for its own request. */
+function areRequestsScarce({ requestIntervalMs, lanes, options }: PlanInput): boolean {
+  return requestIntervalMs * lanes.size >= options.postIntervalMs * SCARCE;
 }
 
 /** A request for a few values is dear: less than a full post waits for company, or for a live post that takes it along. */
@@ -260,6 +278,8 @@ function backlogDueAtMs(input: PlanInput, lane: AssetLanes, entry: ScheduledAsse
   const { nowMs, options, backfill } = input;
   const rateMs = backfill.limited ? backfill.atMs(Math.min(lane.backlog, options.postMaxValues)) : nowMs;
   if (lane.backlog >= options.postMaxValues || mustDrainFirst(input)) return rateMs;
+  // The end of a long backlog follows the rest of it.
+  if (entry?.isDraining) return rateMs;
   // Live posts that are full to the brim take nothing along: after a while the backlog goes by itself.
   if (lane.live > 0 && !backfill.limited) {
     return (entry?.lastBacklogAtMs ?? Number.NEGATIVE_INFINITY) + 2 * options.postIntervalMs;

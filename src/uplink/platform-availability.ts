@@ -42,7 +42,7 @@ export class PlatformAvailability {
   readonly #clock: Clock;
   #outage: Outage | undefined;
   #quotaPauses = 0;
-  readonly #backListeners = new Set<() => void>();
+  readonly #backListeners = new Set<(awayMs: number) => void>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -53,8 +53,8 @@ export class PlatformAvailability {
     return this.#outage;
   }
 
-  /** Called when an outage has ended. The function it returns takes the listener away. */
-  onBack(listener: () => void): () => void {
+  /** Called when an outage has ended, with how long it was. The function it returns takes the listener away. */
+  onBack(listener: (awayMs: number) => void): () => void {
     this.#backListeners.add(listener);
     return () => this.#backListeners.delete(listener);
   }
@@ -91,7 +91,9 @@ export class PlatformAvailability {
     const ended = this.#outage;
     this.#outage = undefined;
     this.#quotaPauses = 0;
-    if (ended) for (const listener of this.#backListeners) listener();
+    if (!ended) return undefined;
+    const awayMs = this.#clock.monotonicMs() - ended.sinceMs;
+    for (const listener of this.#backListeners) listener(awayMs);
     return ended;
   }
 

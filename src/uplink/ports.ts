@@ -74,6 +74,8 @@ export interface ValuesAnswer {
 /** The part of the request budget that posts need. */
 export interface PostBudget {
   readonly isLimited: boolean;
+  /** From one request to the next, as it lets them go now; 0 without a limit. */
+  readonly intervalMs: number;
   tryTake(kind: 'live' | 'backlog' | 'probe'): boolean;
   nextAtMs(kind: 'live' | 'backlog' | 'probe'): number;
   giveBack(): void;

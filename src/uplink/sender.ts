@@ -102,6 +102,8 @@ export class Sender {
     }
     backfill.spend((batch?.backlogValues ?? 0) - reserved);
     if (!batch) return undefined;
+    schedule.of(delivery.asset).isDraining =
+      batch.backlogValues > 0 && batch.values >= Math.max(take.maxValues, take.alongValues ?? 0);
     deliveryLog.taken(delivery, batch, delivery);
     if (batch.backlogValues > 0) {
       schedule.occupyBoth(delivery);

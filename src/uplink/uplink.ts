@@ -180,8 +180,8 @@ export class Uplink {
     this.#breakOff.abort(new Error('the uplink stops'));
   }
 
-  /** Called when an outage has ended. The function it returns takes the listener away. */
-  onBack(listener: () => void): () => void {
+  /** Called when an outage has ended, with how long it was. The function it returns takes the listener away. */
+  onBack(listener: (awayMs: number) => void): () => void {
     return this.#availability.onBack(listener);
   }
 
@@ -308,6 +308,7 @@ export class Uplink {
       unpaid: schedule.isPaying && budget.isLimited,
       freeAtMs: budget.nextAtMs('live'),
       probeFreeAtMs: budget.nextAtMs('probe'),
+      requestIntervalMs: budget.intervalMs,
       backfill: {
         available: this.#backfill.available(nowMs),
         limited: this.#backfill.isLimited,

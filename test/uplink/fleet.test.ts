@@ -5,6 +5,8 @@ import { drainedAfter, peak, run, SCENARIOS, type Scenario, staleFrom } from '..
 /** The simulation of scripts/bench/fleet with 200 agents: what holds for them, and that it does not for their control. */
 const AGENTS = 200;
 const POST_INTERVAL_S = 30;
+/** The backlog is looked at so often. */
+const SAMPLE_S = 5;
 
 const scenario = (name: string, minutes: Scenario['minutes']): Scenario => ({
   ...SCENARIOS.find((one) => one.name === name)!,
@@ -24,6 +26,19 @@ describe('200 agents of a fleet', { timeout: 900_000 }, () => {
     expect(drainedAfter(fleet, outage)).toBeLessThanOrEqual(90);
     // However long it lasts: each agent tries some few times a minute.
     expect(fleet.triedPerMinute).toBeLessThan(6);
+  });
+
+  it('of one user drain an hour in the time that its limit dictates, and a tenth, with live values all the while', async () => {
+    const outage = scenario('outage-one-user', { before: 3, trouble: 60, after: 6 });
+    const fleet = await run(outage, AGENTS);
+    // Each has 240 values and four new ones a minute, and sixty go in its six posts: 240 / 56 minutes.
+    expect(outage.limits(AGENTS)).toMatchObject({ perUser: 6 * AGENTS, users: 'one' });
+    expect(drainedAfter(fleet, outage)).toBeLessThanOrEqual(1.1 * 60 * (240 / 56) + SAMPLE_S);
+    expect(staleFrom(fleet, 120)).toBeLessThanOrEqual(3 * POST_INTERVAL_S);
+    expect(peak(fleet, 'logins', 5)).toBeLessThanOrEqual((2 * AGENTS * 5) / 30);
+    // Of each agent one 429 a minute at most, and none once the shares are found.
+    const refused = fleet.seconds.filter(({ at }) => at >= 0).map((second) => second.refused);
+    expect(refused.reduce((sum, one) => sum + one, 0)).toBeLessThan(4 * AGENTS);
   });
 
   it('are back after a rolling restart without a wave, each time', async () => {

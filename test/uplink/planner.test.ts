@@ -20,6 +20,7 @@ function scheduled(facts: Partial<ScheduledAssetView>): ScheduledAssetView {
     failures: 0,
     lastPostAtMs: Number.NEGATIVE_INFINITY,
     lastBacklogAtMs: Number.NEGATIVE_INFINITY,
+    isDraining: false,
     ...facts,
   };
 }
@@ -41,6 +42,7 @@ function input(
     unpaid: false,
     freeAtMs: Number.NEGATIVE_INFINITY,
     probeFreeAtMs: Number.NEGATIVE_INFINITY,
+    requestIntervalMs: 0,
     backfill: { available: NEVER, limited: false, atMs: () => NOW },
     outage: undefined,
     backlogCredit: 0,
@@ -127,6 +129,11 @@ describe('the planner', () => {
       'wait 6000',
     ],
     [
+      'lets the end of a long backlog follow the rest of it',
+      input([lane(1, 0, 0, 20, 1)], {}, [[1, { lastPostAtMs: NOW - 4_000, isDraining: true }]]),
+      'backlog 1',
+    ],
+    [
       'keeps live values back until the backlog is gone where the order is oldest-first',
       input([lane(1, 3, 10_000, 20, 1)], { options: { ...OPTIONS, drainOrder: 'oldest-first' } }),
       'backlog 1',
@@ -198,6 +205,31 @@ describe('the planner', () => {
 
   it.each(table)('%s', (_name, given, decision) => {
     expect(words(plan(given))).toBe(decision);
+  });
+
+  it('takes live values along with the backlog where requests are scarce, although they are not due yet', () => {
+    const lanes = [lane(1, 3, 1_000, 9_000, 1), lane(2, 0, 0, 9_000, 2)];
+    const take = (facts: Partial<PlanInput>) => {
+      const decision = plan(input(lanes, facts));
+      return decision.do === 'post' && [decision.kind, decision.take.lane, decision.take.alongValues];
+    };
+    // Once around both assets takes a quarter of the interval.
+    const scarce = OPTIONS.postIntervalMs / 8;
+    expect(take({ requestIntervalMs: scarce })).toEqual(['backlog', 'live', OPTIONS.postMaxValues]);
+    expect(take({ requestIntervalMs: scarce - 1 })).toEqual(['backlog', 'backlog', undefined]);
+    const oldestFirst = { ...OPTIONS, drainOrder: 'oldest-first' as const };
+    expect(take({ requestIntervalMs: scarce, options: oldestFirst })).toEqual(['backlog', 'backlog', undefined]);
+  });
+
+  it('fills a try after an outage with the backlog, as far as a post and a try may hold', () => {
+    const tried = (postMaxValues: number) => {
+      const options = { ...OPTIONS, postMaxValues };
+      const outage = { nextTryAtMs: NOW, trialUnderWay: false };
+      const decision = plan(input([lane(1, 3, 0, 9_000, 1)], { outage, options }));
+      return decision.do === 'post' && [decision.take.lane, decision.take.maxValues, decision.take.alongValues];
+    };
+    expect(tried(10)).toEqual(['live', 10, 10]);
+    expect(tried(5_000)).toEqual(['live', 500, 500]);
   });
 
   it('takes the backlog along with a live post, as far as the backfill rate allows', () => {

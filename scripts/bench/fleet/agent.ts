@@ -42,6 +42,20 @@ export interface AgentOptions {
 /** Remembers the newest value of each asset that was delivered. */
 class FleetBuffer extends MemoryBuffer {
   readonly newestMs = new Map<number, number>();
+  /** Asked for far more often than changed. */
+  #lanes: ReturnType<MemoryBuffer['lanes']> | undefined;
+
+  constructor() {
+    super();
+    this.onChange(() => {
+      this.#lanes = undefined;
+    });
+  }
+
+  override lanes(): ReturnType<MemoryBuffer['lanes']> {
+    this.#lanes ??= super.lanes();
+    return this.#lanes;
+  }
 
   override async settle(batch: number): Promise<void> {
     for (const { asset, acceptedMs } of this.underWay.get(batch)?.live ?? []) {
@@ -105,7 +119,7 @@ export class FleetAgent {
     this.session.onChange(() => {
       if (this.session.snapshot().state === 'valid') this.uplink.tryNow();
     });
-    this.uplink.onBack(() => this.#budget.outageOver());
+    this.uplink.onBack((awayMs) => this.#budget.outageOver(awayMs));
   }
 
   async start(): Promise<void> {
