@@ -18,6 +18,8 @@ type Context = SourceContext<NatsSpec, NatsValue>;
 const MS_OF_DAY = 86_400_000;
 /** Messages on disk of which the server has not said that it knows: more than may be under way. */
 const MAX_REMEMBERED = 10_000;
+/** Messages of which it has said so that are known all the same: more than it can have given anew before. */
+const MAX_CONFIRMED = 4_000;
 
 /**
  * Values that a stream of NATS brings. A message is acknowledged when its values are on disk. What is on disk and not acknowledged
@@ -30,7 +32,10 @@ export class NatsSource implements RunningSource {
   readonly #kept: KeptNotes;
   readonly #trouble: TroubleLog;
   readonly #taken = new UnconfirmedMessages();
-  readonly #remembered = new Set<number>();
+  /** Hashes of messages by their number. */
+  readonly #remembered = new Map<number, string>();
+  /** Those confirmed of late. Where the acknowledgement came after the consumer's wait, one of them is on its way once more. */
+  readonly #confirmed = new Map<number, string>();
   #pull: NatsPull | undefined;
   #router: TopicRouter;
   #subjects: readonly string[];
@@ -51,7 +56,7 @@ export class NatsSource implements RunningSource {
     this.#kept = new KeptNotes(source.name, notes);
     const { unconfirmed } = this.#kept.session('');
     this.#taken.restore(unconfirmed);
-    for (const [seq] of unconfirmed) this.#remembered.add(seq);
+    for (const [seq, hash] of unconfirmed) this.#remembered.set(seq, hash);
   }
 
   start(): void {
@@ -62,7 +67,7 @@ export class NatsSource implements RunningSource {
       ordered,
       subjects: () => this.#subjects,
       handler: (message) => this.#take(message),
-      acknowledged: (seq) => this.#forget(seq),
+      acknowledged: (seq) => this.#confirm(seq),
       stalled: () => this.#context.gate.hurry(),
     });
   }
@@ -116,7 +121,8 @@ export class NatsSource implements RunningSource {
     const points = this.#router.pointsOf(asTopic(subject));
     if (points.length === 0) return;
     const hash = hashOf({ topic: subject, payload });
-    const before = redelivered ? this.#taken.find({ messageId: seq, hash }) : undefined;
+    // Nothing is awaited for one that is not known: it may come once more before it is.
+    const before = this.#before(message, hash);
     if (
       before &&
       (await before.then(
@@ -142,10 +148,27 @@ export class NatsSource implements RunningSource {
 
   #remember(seq: number, hash: string, committed: Promise<void>): void {
     this.#taken.begin(seq, hash, committed);
-    this.#remembered.add(seq);
+    this.#remembered.set(seq, hash);
     if (this.#remembered.size <= MAX_REMEMBERED) return;
     // The oldest went to another agent long ago.
-    this.#forget(this.#remembered.values().next().value!);
+    this.#forget(this.#remembered.keys().next().value!);
+  }
+
+  /**
+   * How it fared before; `undefined` where it was not here, or longer ago than it can have been on its way. Servers of 2.9 may give a
+   * message anew and then once more as if for the first time, so one that is under way is known whatever they say. Of what was confirmed
+   * the word counts: a stream that was made anew has its numbers again.
+   */
+  #before({ seq, redelivered }: StreamMessage, hash: string): Promise<void> | undefined {
+    if (redelivered && this.#confirmed.get(seq) === hash) return Promise.resolve();
+    return this.#taken.find({ messageId: seq, hash });
+  }
+
+  #confirm(seq: number): void {
+    const hash = this.#remembered.get(seq);
+    if (hash !== undefined) this.#confirmed.set(seq, hash);
+    if (this.#confirmed.size > MAX_CONFIRMED) this.#confirmed.delete(this.#confirmed.keys().next().value!);
+    this.#forget(seq);
   }
 
   #forget(seq: number): void {

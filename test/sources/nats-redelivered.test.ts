@@ -1,0 +1,77 @@
+import { describe, expect, it } from 'vitest';
+import { silentLogger } from '../../src/base/logger.ts';
+import type { PullOptions, StreamMessage } from '../../src/broker/nats/nats-pull.ts';
+import { AS_IT_COMES } from '../../src/config/tags.ts';
+import { NatsSource } from '../../src/sources/nats/nats-source.ts';
+import { makeIntakeBench, until } from './sink-double.ts';
+
+/** The source over a store in memory, and what it asked the broker for. */
+function makeBench() {
+  const bench = makeIntakeBench();
+  let asked: PullOptions | undefined;
+  const broker = {
+    pull: (options: PullOptions) => {
+      asked = options;
+      return {};
+    },
+    state: () => ({ connected: true, failures: 0 }),
+  };
+  const spec = { topic: 'site/a', template: 'site/a', subject: 'site.a' };
+  const series = bench.catalogue.idOf(881, 'flow', undefined, undefined);
+  const source = new NatsSource(
+    {
+      source: { name: 'line', timeFrom: 'arrival', spec: { stream: 'PLANT', durable: 'gateways', ordered: false } },
+      points: [{ name: 'FT-101 flow', series, everyMs: 0, shaping: AS_IT_COMES, spec }],
+      brokers: { nats: () => broker },
+      gate: bench.gateOf('line', 'arrival'),
+      clock: bench.clock,
+      log: silentLogger(),
+    } as unknown as ConstructorParameters<typeof NatsSource>[0],
+    new Map(),
+  );
+  source.start();
+  return { source, sink: bench.sink, pull: asked! };
+}
+
+const message = (seq: number, text: string, redelivered: boolean): StreamMessage => ({
+  subject: 'site.a',
+  payload: Buffer.from(text),
+  header: () => undefined,
+  seq,
+  redelivered,
+});
+
+describe('a message of a stream that comes again', () => {
+  it('is not stored twice though the server has confirmed its acknowledgement: it had given it anew just before', async () => {
+    const { source, sink, pull } = makeBench();
+    await pull.handler(message(42, '12.5', false));
+    pull.acknowledged?.(42);
+    await pull.handler(message(42, '12.5', true));
+    expect(sink.stored.map(({ value }) => value)).toEqual([12.5]);
+    expect(source.state().redelivered).toEqual({ known: 1, taken: 0 });
+  });
+
+  it('is not stored twice though it comes a third time while it waits for the disk, as if it had not come before', async () => {
+    const { source, sink, pull } = makeBench();
+    sink.holds = true;
+    const both = Promise.all([pull.handler(message(42, '12.5', true)), pull.handler(message(42, '12.5', false))]);
+    await until(() => sink.waiting > 0);
+    sink.holds = false;
+    sink.commit();
+    await both;
+    expect(sink.stored.map(({ value }) => value)).toEqual([12.5]);
+    expect(source.state().redelivered).toEqual({ known: 1, taken: 1 });
+  });
+
+  it('is another one where the stream was made anew and counts from the beginning', async () => {
+    const { source, sink, pull } = makeBench();
+    await pull.handler(message(42, '12.5', false));
+    pull.acknowledged?.(42);
+    await pull.handler(message(42, '13.5', true));
+    await pull.handler(message(43, '12.5', false));
+    pull.acknowledged?.(43);
+    await pull.handler(message(43, '12.5', false));
+    expect(sink.stored.map(({ value }) => value)).toEqual([12.5, 13.5, 12.5, 12.5]);
+    expect(source.state().redelivered).toEqual({ known: 0, taken: 1 });
+  });
+});
