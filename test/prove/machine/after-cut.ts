@@ -1,6 +1,6 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -35,16 +35,20 @@ export async function mounted<Found>(image: DiskImage, look: (root: string) => P
   const folder = mkdtempSync(join(tmpdir(), 'tagferry-cut-'));
   const [file, root] = [join(folder, 'disk'), join(folder, 'root')];
   mkdirSync(root);
+  const there: string[] = [];
+  const mount = async (at: string, ...given: readonly string[]) => {
+    await run('mount', [...given, at]);
+    there.push(at);
+  };
   try {
     await writeImage(image, file);
-    await run('mount', ['-t', 'ext4', '-o', 'loop', file, root]);
-    try {
-      for (const part of ['proc', 'dev']) await run('mount', ['--bind', `/${part}`, join(root, part)]);
-      return await look(root);
-    } finally {
-      for (const part of ['proc', 'dev', '']) await run('umount', ['-l', join(root, part)]).catch(() => {});
-    }
+    await mount(root, '-t', 'ext4', '-o', 'loop', file);
+    for (const part of ['proc', 'dev']) await mount(join(root, part), '--bind', `/${part}`);
+    return await look(root);
   } finally {
+    for (const at of there.reverse()) await run('umount', ['-l', at]);
+    // Fails where anything is mounted there still: nothing of this machine may go with it.
+    rmdirSync(root);
     rmSync(folder, { recursive: true, force: true });
   }
 }
