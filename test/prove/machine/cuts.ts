@@ -17,6 +17,8 @@ import { debianKernel, makeImage } from './image.ts';
 import { type Cut, type Forward, forwards, type Mounts, type Plug, QemuMachine } from './qemu-machine.ts';
 
 const PER_SECOND = 160;
+/** Of a program that pushes: an emulated machine answers late where much else runs. */
+const PATIENCE_MS = 40_000;
 const DRAINED_WITHIN_MS = 600_000;
 const EVENT_EVERY_MS = 500;
 /** What is purged so that pages fall free: more than a megabyte. */
@@ -237,13 +239,15 @@ class Cuts {
 
   #pushWays(post: (path: string, type: string, body: string) => Promise<number>): PushWay[] {
     const context = { oracle: this.#oracle, readings: this.#readings, folder: this.#folder };
-    return (['http', 'line'] as const).map((name, i) => new PushWay(name, 881 + i, context, this.#farEnd, post));
+    return (['http', 'line'] as const).map(
+      (name, i) => new PushWay(name, 881 + i, context, this.#farEnd, post, PATIENCE_MS),
+    );
   }
 
   async #post(path: string, type: string, body: string): Promise<number> {
     const headers = { 'content-type': type, authorization: `Bearer ${TOKEN}` };
     const url = `http://127.0.0.1:${this.#forwards.ingest.port}${path}`;
-    const answer = await fetch(url, { method: 'POST', headers, body, signal: AbortSignal.timeout(10_000) });
+    const answer = await fetch(url, { method: 'POST', headers, body, signal: AbortSignal.timeout(PATIENCE_MS) });
     await answer.arrayBuffer();
     return answer.status;
   }
@@ -334,12 +338,12 @@ class Cuts {
   #plug(moment: Moment): Plug {
     const within = WITHIN[moment];
     const draw = this.#random();
-    const count =
-      1 + Math.floor(this.#random() * (moment === 'start' ? STARTING_WRITES : within === undefined ? 20 : 4));
     // What the store does rarely is waited for longer.
     const withinMs = within === undefined ? 60_000 : 120_000;
     const isAnswer = moment === 'ingest' && (draw < 0.4 || this.#options.isNormal === true);
     const before = isAnswer ? 'an acknowledgement' : draw < 0.7 ? 'a flush' : 'a write';
+    const most = moment === 'start' ? STARTING_WRITES : within !== undefined || isAnswer ? 4 : 20;
+    const count = 1 + Math.floor(this.#random() * most);
     return { before, count, withinMs, ...(within === undefined ? {} : { within }) };
   }
 

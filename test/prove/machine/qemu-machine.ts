@@ -292,7 +292,9 @@ export async function collect(
     writeFileSync(tar, '');
     truncateSync(tar, TAR_BYTES);
     try {
-      await promisify(execFile)('qemu-system-x86_64', [...MACHINE, ...boot, ...drives], { timeout: COLLECTED_WITHIN_MS });
+      await promisify(execFile)('qemu-system-x86_64', [...MACHINE, ...boot, ...drives], {
+        timeout: COLLECTED_WITHIN_MS,
+      });
       break;
     } catch (error) {
       if (tries === COLLECT_TRIES) throw error;

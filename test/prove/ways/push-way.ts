@@ -66,6 +66,7 @@ export class PushWay implements Way {
   readonly #spelling: Spelling;
   readonly #post: (path: string, type: string, body: string) => Promise<number>;
   readonly #farEnd: FarEnd;
+  readonly #patienceMs: number;
   #loops: Loop[] = [];
 
   constructor(
@@ -74,12 +75,14 @@ export class PushWay implements Way {
     context: WayContext,
     farEnd: FarEnd,
     post: (path: string, type: string, body: string) => Promise<number>,
+    patienceMs = PATIENCE_MS,
   ) {
     this.name = name;
     this.#spelling = SPELLINGS[name];
     this.#asset = asset;
     this.#context = context;
     this.#farEnd = farEnd;
+    this.#patienceMs = patienceMs;
     this.#post = post;
     this.tags = `  T-${asset}: { asset: ${asset}, values: { ${KEYS.map((key) => `${key}: { unit: 12 }`).join(', ')} } }\n`;
   }
@@ -145,7 +148,7 @@ export class PushWay implements Way {
       this.lastWords = String(error);
       return 0;
     });
-    const status = await Promise.race([answer, pause(PATIENCE_MS).then(() => 0)]);
+    const status = await Promise.race([answer, pause(this.#patienceMs).then(() => 0)]);
     if (status !== 204) {
       this.refused.set(status, (this.refused.get(status) ?? 0) + 1);
       return false;
