@@ -14,6 +14,7 @@ export class Shell {
   #text = '';
   #wake = () => {};
   #isOver = false;
+  #last: Promise<unknown> = Promise.resolve();
 
   private constructor(socket: Socket) {
     this.#socket = socket;
@@ -42,8 +43,14 @@ export class Shell {
     }
   }
 
-  /** What it printed; `failing` gives that too where it failed. One command after the other. */
+  /** What it printed; `failing` gives that too where it failed. One command after the other, whoever asks. */
   async run(command: string, withinMs = 300_000, failing: 'throw' | 'give' = 'throw'): Promise<string> {
+    const answer = this.#last.then(() => this.#run(command, withinMs, failing));
+    this.#last = answer.catch(() => {});
+    return await answer;
+  }
+
+  async #run(command: string, withinMs: number, failing: 'throw' | 'give'): Promise<string> {
     this.#text = '';
     this.#socket.write(`{ ${command}\n} </dev/null 2>&1; echo "${END}$?"\n`);
     const timer = setTimeout(() => this.#socket.destroy(), withinMs);
