@@ -10,7 +10,7 @@ import { debianTree } from '../../system/debian-tree.ts';
 import { FarEnd } from '../far-end.ts';
 import { Oracle, summed, type Verdict } from '../oracle.ts';
 import { PushWay } from '../ways/push-way.ts';
-import { pause, Readings } from '../ways/way.ts';
+import { numberText, pause, Readings } from '../ways/way.ts';
 import { type AfterCut, goOn, type Owed } from './after-cut.ts';
 import { BULK_ASSET, TOKEN, writeGateway } from './gateway-files.ts';
 import { debianKernel, makeImage } from './image.ts';
@@ -353,7 +353,7 @@ class Cuts {
     for (let post = 0; post < BULK.posts; post++) {
       const claims = Array.from({ length: BULK.values }, () => this.#readings.next('bulk', BULK_ASSET, 'a', false));
       for (const claim of claims) this.#oracle.offer(claim);
-      const lines = claims.map(({ value, timestampMs }) => `T-${BULK_ASSET} a=${value} ${timestampMs}\n`);
+      const lines = claims.map(({ value, timestampMs }) => `T-${BULK_ASSET} a=${numberText(value)} ${timestampMs}\n`);
       await this.#post('/write?precision=ms', 'text/plain', lines.join('')).catch(() => 0);
     }
     await this.#machine.sh(`tagferry buffer purge --asset ${BULK_ASSET} --yes`);
