@@ -142,7 +142,7 @@ export class World {
   async #openWays(isWhole: boolean): Promise<void> {
     const { agent, oracle, farEnd } = this;
     const context = { oracle, readings: new Readings(Date.now() - 3_600_000, this.chance), folder: agent.folder };
-    this.mqtt = await MqttWay.open(ASSETS.mqtt, context);
+    this.mqtt = await MqttWay.open(ASSETS.mqtt, context, farEnd);
     this.modbus = await ModbusWay.open(agent, ASSETS.modbus, context);
     const push = (name: 'http' | 'ndjson' | 'line') => PushWay.to(agent, name, ASSETS[name], context, farEnd);
     // Another way in is a line here, its share above, and a file in ways/.

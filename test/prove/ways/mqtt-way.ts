@@ -1,11 +1,16 @@
 import { connect, type MqttClient } from 'mqtt';
 import { Mosquitto } from '../../broker/mosquitto.ts';
 import { WatchedWay } from '../../broker/watched-way.ts';
+import type { FarEnd } from '../far-end.ts';
 import type { Claim } from '../oracle.ts';
 import { Loop, numberText, pause, type Way, type WayContext } from './way.ts';
 
 const KEYS = ['a', 'b', 'c'];
+/** More than a soak gives within that time. */
+const MAX_REMEMBERED = 500;
 const PERSISTENCE = 'persistence true\nautosave_on_changes true\nautosave_interval 1';
+/** A broker that is killed has written down by then what it heard before; a second and a busy machine. */
+const WRITTEN_WITHIN_MS = 3_000;
 /** For what the broker still has when producing ends. */
 const LAST_WORD_MS = 90_000;
 
@@ -23,10 +28,21 @@ export class MqttWay implements Way {
   readonly #asset: number;
   readonly #given = new Map<string, Claim>();
   readonly #loop = new Loop(() => this.#give());
+  readonly #farEnd: FarEnd;
+  /** When the latest were given to the broker. */
+  #givenMs: number[] = [];
   #plant: MqttClient | undefined;
   #turn = 0;
 
-  private constructor(broker: Mosquitto, watched: WatchedWay, port: number, asset: number, context: WayContext) {
+  private constructor(
+    broker: Mosquitto,
+    watched: WatchedWay,
+    port: number,
+    asset: number,
+    context: WayContext,
+    farEnd: FarEnd,
+  ) {
+    this.#farEnd = farEnd;
     this.broker = broker;
     this.#watched = watched;
     this.#context = context;
@@ -38,15 +54,19 @@ export class MqttWay implements Way {
     this.tags = `  T-${asset}: { asset: ${asset}, values: { ${values.join(', ')} } }\n`;
   }
 
-  static async open(asset: number, context: WayContext): Promise<MqttWay> {
+  static async open(asset: number, context: WayContext, farEnd: FarEnd): Promise<MqttWay> {
     const broker = await Mosquitto.make();
     const watched = new WatchedWay(broker.port);
-    const way = new MqttWay(broker, watched, await watched.start(), asset, context);
+    const way = new MqttWay(broker, watched, await watched.start(), asset, context, farEnd);
     await way.startBroker();
     return way;
   }
 
+  /** What it had heard confirmed, and not written down yet when it was killed, it gives again. */
   async startBroker(): Promise<void> {
+    const lastMs = this.#givenMs.at(-1) ?? 0;
+    this.#farEnd.givenAgain(this.#givenMs.filter((atMs) => lastMs - atMs < WRITTEN_WITHIN_MS).length);
+    this.#givenMs = [];
     await this.broker.start(`${PERSISTENCE}\npersistence_location ${this.broker.folder}/`);
     this.#plant?.end(true);
     this.#plant = connect(`mqtt://127.0.0.1:${this.broker.port}`, { reconnectPeriod: 200 });
@@ -99,6 +119,7 @@ export class MqttWay implements Way {
     this.#given.set(text, claim);
     const plant = this.#plant;
     if (plant?.connected) {
+      this.#givenMs = [...this.#givenMs.slice(-MAX_REMEMBERED), performance.now()];
       await Promise.race([plant.publishAsync(`site/${key}`, text, { qos: 1 }).catch(() => {}), pause(1_000)]);
     }
     return text;
