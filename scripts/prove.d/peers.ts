@@ -23,7 +23,7 @@ export function peersText(runs: readonly Extract<Result, { part: 'peers' }>[]): 
     cuts.length,
     cuts.reduce((sum, { taken }) => sum + taken, 0),
     cuts.reduce((sum, { missing }) => sum + missing, 0),
-    missingAfterStop,
+    missingAfterStop ?? 'did not end in time',
   ]);
   return table(
     [

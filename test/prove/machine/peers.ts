@@ -84,8 +84,8 @@ export interface PeerReport {
   speaks: Peer['speaks'];
   seed: number;
   cuts: PeerCut[];
-  /** The control: of all that it had taken, when it was asked to stop and not cut off. */
-  missingAfterStop: number;
+  /** The control: of all that it had taken, when it was asked to stop and not cut off; where it did within a minute. */
+  missingAfterStop?: number;
 }
 
 /**
@@ -132,13 +132,25 @@ export async function pullPlugOfPeer(
     await sender.rest();
     await pause(TAKEN_AFTER_MS + 1_000);
     const taken = sender.taken();
-    await machine.sh(`systemctl stop ${peer.unit}; sync`);
+    const isStopped = await machine.sh(`timeout 60 systemctl stop ${peer.unit} && sync`).then(
+      () => true,
+      () => false,
+    );
     const [image] = machine.images();
     const arrived = await mounted(image!, (root) => arrivals(root, peer));
-    const missingAfterStop = taken.filter((number) => !arrived.has(number)).length;
-    options.say(`${name}, after an orderly stop: ${taken.length} taken, ${missingAfterStop} missing`);
-    if (missingAfterStop === taken.length) throw new Error('nothing is heard of what was kept: this proves nothing');
-    return { peer: name, missingAfterStop, version, speaks: peer.speaks, seed: options.seed, cuts };
+    const missingAfterStop = isStopped ? taken.filter((number) => !arrived.has(number)).length : undefined;
+    options.say(
+      `${name}, after an orderly stop: ${taken.length} taken, ${missingAfterStop ?? 'not known how many'} missing`,
+    );
+    if (arrived.size === 0) throw new Error('nothing is heard of what was kept: this proves nothing');
+    return {
+      peer: name,
+      ...(missingAfterStop === undefined ? {} : { missingAfterStop }),
+      version,
+      speaks: peer.speaks,
+      seed: options.seed,
+      cuts,
+    };
   } finally {
     await sender.close();
     await machine.close();
