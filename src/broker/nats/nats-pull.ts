@@ -22,6 +22,8 @@ export interface StreamMessage {
   header(name: string): string | undefined;
   /** Its number in the stream. */
   seq: number;
+  /** When the stream stored it, on the server's clock: tells it from the one of that number before the stream was made anew. */
+  storedNs: bigint;
   /** The server gave it to somebody before. */
   redelivered: boolean;
 }
@@ -208,7 +210,7 @@ export class NatsPull {
   async #take(message: JsMsg): Promise<void> {
     if (this.#stopping.signal.aborted) return giveBack(message);
     this.received++;
-    const { subject, data, headers, seq, redelivered } = message;
+    const { subject, data, headers, seq, redelivered, timestampNanos: storedNs } = message;
     const header = (name: string) => {
       const spelt = headers?.keys().find((one) => one.toLowerCase() === name.toLowerCase());
       return spelt === undefined ? undefined : headers?.get(spelt);
@@ -218,7 +220,7 @@ export class NatsPull {
     this.#atWork.bytes += length;
     if (this.#atWork.messages % this.#hurryFrom === 0) this.#options.stalled?.();
     try {
-      await this.#options.handler({ subject, payload: data, header, seq, redelivered });
+      await this.#options.handler({ subject, payload: data, header, seq, storedNs, redelivered });
       // An acknowledgement that nobody confirms may be lost: then it comes again, and is known.
       if (await message.ackAck().catch(() => false)) this.#options.acknowledged?.(seq);
     } catch (error) {

@@ -116,13 +116,13 @@ export class NatsSource implements RunningSource {
   /** Rejects with what is to be tried again, here or elsewhere. */
   async #take(message: StreamMessage): Promise<void> {
     const { gate } = this.#context;
-    const { subject, payload, seq, redelivered } = message;
+    const { subject, payload, seq, storedNs, redelivered } = message;
     if (this.#isStopped) throw new TagferryError('the source has stopped', { code: 'source.stopped', retryable: true });
     const points = this.#router.pointsOf(asTopic(subject));
     if (points.length === 0) return;
-    const hash = hashOf({ topic: subject, payload });
+    const hash = hashOf({ topic: `${subject} ${storedNs}`, payload });
     // Nothing is awaited for one that is not known: it may come once more before it is.
-    const before = this.#before(message, hash);
+    const before = this.#before(seq, hash);
     if (
       before &&
       (await before.then(
@@ -155,13 +155,11 @@ export class NatsSource implements RunningSource {
   }
 
   /**
-   * How it fared before; `undefined` where it was not here, or longer ago than it can have been on its way. Servers of 2.9 may give a
-   * message anew and then once more as if for the first time, so one that is under way is known whatever they say. Of what was confirmed
-   * the word counts: a stream that was made anew has its numbers again.
+   * How it fared before; `undefined` where it was not here, or longer ago than it can have been on its way. The server's word is not asked:
+   * 2.9 may give a message anew and then once more as if for the first time.
    */
-  #before({ seq, redelivered }: StreamMessage, hash: string): Promise<void> | undefined {
-    if (redelivered && this.#confirmed.get(seq) === hash) return Promise.resolve();
-    return this.#taken.find({ messageId: seq, hash });
+  #before(seq: number, hash: string): Promise<void> | undefined {
+    return this.#confirmed.get(seq) === hash ? Promise.resolve() : this.#taken.find({ messageId: seq, hash });
   }
 
   #confirm(seq: number): void {
