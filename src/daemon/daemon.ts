@@ -68,6 +68,7 @@ export class Daemon {
   #login: Promise<void> | undefined;
   #cancelStatus: () => void = () => {};
   #stopped: Promise<void> | undefined;
+  readonly #over = Promise.withResolvers<void>();
 
   constructor(options: DaemonOptions) {
     const { configuration, clock, log, version, environment } = options;
@@ -117,11 +118,22 @@ export class Daemon {
     return buffer;
   }
 
+  /** Rejects with what no other attempt mends. A stop takes from a start what it stands on: then it is over with the stop, and not failed. */
   async start(): Promise<void> {
+    try {
+      await Promise.race([this.#start(), this.#over.promise]);
+    } catch (error) {
+      if (!this.#stopped) throw error;
+      await this.#stopped;
+    }
+  }
+
+  async #start(): Promise<void> {
     const { clock, configuration, directory, environment, log, onDecommissioned, recentLines, version } = this.#options;
     const buffer = await this.#openStores();
     if (!buffer) return;
     await this.#files.started(configuration);
+    if (this.#stopped) return;
     const { session } = this.#platform;
     const agent = new RunningAgent({
       version,
@@ -144,6 +156,7 @@ export class Daemon {
     this.#running = agent;
     // The login is under way while everything else starts.
     await this.#startSession();
+    if (this.#stopped) return;
     await agent.start(this.#stopping.signal);
     await firstLoginTried(session, clock);
     // With it the program is whole: what comes can be served though no file may be opened any more.
@@ -211,7 +224,7 @@ export class Daemon {
 
   /** Stops in order; every failure on the way is reported, none ends it. */
   stop(): Promise<void> {
-    this.#stopped ??= this.#stop();
+    this.#stopped ??= this.#stop().finally(this.#over.resolve);
     return this.#stopped;
   }
 

@@ -157,7 +157,7 @@ export class StoreClient<Api extends StoreApi<object>> {
     return this.#waiting.size;
   }
 
-  /** Closes the stores and ends the thread. */
+  /** Closes the stores and ends the thread. What is asked meanwhile rejects as what is asked later. */
   async stop(): Promise<void> {
     if (this.#ended || !this.#worker) return;
     try {
@@ -165,12 +165,13 @@ export class StoreClient<Api extends StoreApi<object>> {
     } finally {
       this.#ended = true;
       await this.#worker.terminate();
+      this.#rejectAll(closed());
     }
   }
 
   #call(service: string, method: string, args: unknown[]): Promise<unknown> {
     if (this.#ended || !this.#worker) {
-      return Promise.reject(new StoreError('the store is closed', { code: 'store.closed' }));
+      return Promise.reject(closed());
     }
     const id = this.#nextId++;
     const answer = this.#answerTo(id);
@@ -194,11 +195,17 @@ export class StoreClient<Api extends StoreApi<object>> {
     if (this.#ended) return;
     this.#ended = true;
     const failure = new StoreError('the store thread ended', { code: 'store.dead', cause: error });
-    for (const waiting of this.#waiting.values()) waiting.reject(failure);
-    this.#waiting.clear();
+    this.#rejectAll(failure);
     this.#onDeath(error);
   }
+
+  #rejectAll(failure: StoreError): void {
+    for (const waiting of this.#waiting.values()) waiting.reject(failure);
+    this.#waiting.clear();
+  }
 }
+
+const closed = () => new StoreError('the store is closed', { code: 'store.closed' });
 
 /** The columns of a commit move to the other thread instead of being copied. */
 function transferOf(method: string, args: unknown[]): ArrayBuffer[] {

@@ -58,7 +58,7 @@ function runs(pid: number): boolean {
 describe('tagferry demo', () => {
   it('tells the main job from login to a clean stop, counts nothing missing, and exits 0', async () => {
     // What the caller exported must not reach the agent: this address would take its values elsewhere.
-    const demo = startDemo(['--seconds', '30'], { PLATFORM_URL: 'http://127.0.0.1:1', TAGFERRY_CONFIG: '/nowhere' });
+    const demo = startDemo(['--seconds', '45'], { PLATFORM_URL: 'http://127.0.0.1:1', TAGFERRY_CONFIG: '/nowhere' });
     const status = await demo.ended;
     const story = demo.output();
     expect(`${status}\n${story}`).toMatch(/^0\n/);
