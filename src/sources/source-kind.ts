@@ -20,6 +20,8 @@ export interface SourceKind<SourceSpec = unknown, ValueSpec = unknown> extends S
   readonly tellsChanges?: true;
   /** What is written with values tells how far all was taken: nothing may be on disk before what came before it. */
   readonly inOrder?: true;
+  /** It is read by a program that the agent starts, which shares the memory of the service. */
+  readonly runsProgram?: true;
   /** What has to be installed before such a source can be read; `undefined` where all is there. */
   missing?(): { problem: string; hint: string } | undefined;
   /** What a source is connected to, for who looks whether it is there. Left out: to nothing. */

@@ -1,14 +1,13 @@
 import type { Configuration } from '../../config/configuration.ts';
+import { SOURCE_KINDS } from '../../sources/kinds.ts';
 import { type CheckLine, ok, warning } from './finding.ts';
 
 /** What the agent alone needs beside its cache: `systemd/examples/bounds.conf` is for it. */
 const FOR_COMMANDS_BYTES = 300 * 2 ** 20;
 const MB = 2 ** 20;
+const WITH_PROGRAM = new Set(SOURCE_KINDS.filter(({ runsProgram }) => runsProgram).map(({ kind }) => kind));
 
-/**
- * Commands of sources and reactions, and the program that reads OPC UA (some 70 MB), share the memory of the service: bounds that are meant for
- * the agent alone are too small for both.
- */
+/** Programs of sources and commands of reactions share the memory of the service: bounds meant for the agent alone are too small for both. */
 export function checkServiceMemory(
   unit: Readonly<Record<string, string>>,
   configuration: Configuration | undefined,
@@ -31,7 +30,7 @@ export function checkServiceMemory(
 
 function commandsOf({ tags, reactions }: Configuration): string[] {
   const sources = [...tags.sources.values()]
-    .filter(({ kind }) => kind === 'exec' || kind === 'opcua')
+    .filter(({ kind }) => WITH_PROGRAM.has(kind))
     .map(({ name }) => `source ${name}`);
   const runs = reactions.filter(({ actions }) => actions.some(({ kind }) => kind === 'run'));
   return [...sources, ...runs.map(({ name }) => `reaction ${name}`)];

@@ -11,6 +11,7 @@ const INSTEAD = 'write for example [/opt/site/read-probe, "--all"]';
 export const EXEC: SourceKind<ExecSpec, ExecValue> = {
   kind: 'exec',
   example: 'exec: [/opt/site/read-probe]',
+  runsProgram: true,
   sourceMembers: {
     exec: {
       type: 'array',

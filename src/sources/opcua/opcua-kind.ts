@@ -24,6 +24,7 @@ export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
   example: 'opcua: opc.tcp://…',
   everyMs: 1_000,
   tellsChanges: true,
+  runsProgram: true,
   inOrder: true,
   sourceMembers: {
     opcua: {
