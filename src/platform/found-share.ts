@@ -9,9 +9,9 @@
  * - A 429 counts for all that the share would have sent until the limit opens again, which nobody asks for. So a large share loses more
  *   than a small one by the same closed minute, which makes them even, and chance (who came just before it closed, and who just after)
  *   has little part in it.
- * - Where the limit closed early in its minute, all shares together were too large by just that: none falls to less than fits.
- * - The step is a part of what the last 429 left: it suits few who share as well as a thousand. It doubles with every minute without one,
- *   so that what others leave is taken up while there is still a backlog to post.
+ * - The step is a part of what the last 429 left: it suits few who share as well as a thousand. It doubles every five minutes without one;
+ *   for a while after an outage, while there is still a backlog to post, it is larger and doubles each minute.
+ * - In that while, where the limit closed early in its minute, all shares together were too large by just that: none falls to less than fits.
  * - All that is a rate goes by time, not by minutes that are full: agents with few requests would grow by the luck of their rhythm.
  * - Refused time after time with nothing taken between, the share is too large by far: it falls faster each time.
  * - Who posts a backlog yields more than who posts what is live, so that the fleet's live values go first.
@@ -25,8 +25,8 @@ const MINUTE_MS = 60_000;
 /** Requests a minute: one in ten minutes tells soon enough that there is more. */
 const MIN_SHARE = 0.1;
 /** What each request that is lost to a closed limit leaves of it: to who posts a backlog, and to who does not. */
-const LEFT_TO_BACKLOG = 0.83;
-const LEFT_TO_LIVE = 0.88;
+const LEFT_TO_BACKLOG = 0.86;
+const LEFT_TO_LIVE = 0.91;
 /** Of the requests that would have followed the one refused, on average so much of one stood before it: it may have come late. */
 const OF_THE_REFUSED = 0.5;
 /** However much was lost, by one 429 it falls to this part at most. */
@@ -42,11 +42,14 @@ const MAX_STREAK = 5;
 const STREAK_WEIGHT = 1.5;
 const STREAK_MS = 2.5 * MINUTE_MS;
 /** What a minute adds, of what the last 429 left; a share below `FEW` grows by a little less. Measured with 2 to 400 agents (docs/sites.md). */
-const STEP = 0.2;
+const STEP = 0.05;
 const FEW = 2;
 /** The step doubles after so long without a 429, at most so many times. */
-const DOUBLED_EVERY_MS = MINUTE_MS;
+const DOUBLED_EVERY_MS = 5 * MINUTE_MS;
 const MAX_DOUBLINGS = 5;
+/** For so long after an outage shares are found anew: what others leave is taken up faster, while there is still a backlog to post. */
+const ANEW_MS = 10 * MINUTE_MS;
+const ANEW = { step: 0.2, doubledMs: MINUTE_MS };
 /** Who asks less often than once in ten minutes does not grow for all of them at once. */
 const MAX_MINUTES = 10;
 /** A look more often than this changes nothing that can be seen. */
@@ -74,6 +77,7 @@ export class FoundShare {
   #lookedMs: number;
   #lastRefusedMs = Number.NEGATIVE_INFINITY;
   #closedUntilMs = Number.NEGATIVE_INFINITY;
+  #anewUntilMs = Number.NEGATIVE_INFINITY;
   #isWanted = false;
 
   /** `max`: requests a minute that are configured. */
@@ -116,7 +120,7 @@ export class FoundShare {
     this.#streak = sinceMs < STREAK_MS && !this.#hadOne ? Math.min(MAX_STREAK, this.#streak + 1) : 1;
     const next = this.#start ? this.#leftOfStart(got) : this.#share * this.#left(nowMs, closedMs);
     this.#share = Math.min(this.#share, Math.max(Math.min(MIN_SHARE, this.#max), next));
-    this.#step = STEP * this.#share * Math.min(1, (this.#share / FEW) ** 0.25);
+    this.#step = (this.#isAnew(nowMs) ? ANEW.step : STEP) * this.#share * Math.min(1, (this.#share / FEW) ** 0.25);
     this.#hadOne = false;
     this.#reason = 'refused';
     this.#start = undefined;
@@ -135,7 +139,7 @@ export class FoundShare {
     // Where in its minute the limit closed lies between the last request that was taken and this one.
     const openedMs = nowMs + closedMs - MINUTE_MS;
     const open = ((Math.max(this.#takenMs, openedMs) + nowMs) / 2 - openedMs) / MINUTE_MS;
-    return Math.max(LEFT_AT_LEAST, leftOfEach ** (lost * weight), open < EARLY ? open : 0);
+    return Math.max(LEFT_AT_LEAST, leftOfEach ** (lost * weight), this.#isAnew(nowMs) && open < EARLY ? open : 0);
   }
 
   /** The platform is back after `awayMs`, and everybody who shares comes with a backlog. */
@@ -144,6 +148,7 @@ export class FoundShare {
     const isClosed = nowMs < this.#closedUntilMs;
     const { perMinute, doubledMs } = isClosed ? START_REFUSED : START;
     this.#start = { target: this.#share, doubledMs };
+    this.#anewUntilMs = nowMs + ANEW_MS;
     this.#share = Math.min(this.#share, perMinute);
     this.#reason = 'slow-start';
     this.#lookedMs = Math.max(nowMs, this.#closedUntilMs);
@@ -165,7 +170,11 @@ export class FoundShare {
   }
 
   #stepNow(nowMs: number): number {
-    const doublings = Math.min(MAX_DOUBLINGS, Math.floor((nowMs - this.#lastRefusedMs) / DOUBLED_EVERY_MS));
-    return this.#step * 2 ** doublings;
+    const doubledMs = this.#isAnew(nowMs) ? ANEW.doubledMs : DOUBLED_EVERY_MS;
+    return this.#step * 2 ** Math.min(MAX_DOUBLINGS, Math.floor((nowMs - this.#lastRefusedMs) / doubledMs));
+  }
+
+  #isAnew(nowMs: number): boolean {
+    return nowMs < this.#anewUntilMs;
   }
 }
