@@ -1,3 +1,5 @@
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { examineReceiver, Sandbox } from '../../src/sandbox/index.ts';
 import { Account, signInOnPage } from '../commands/person-browser.ts';
@@ -70,6 +72,32 @@ it('gives the client a full mark after a drill of all that happens in the field,
   // What was replaced is revoked, or its time to be is over: the daemon's lives, and the person's.
   await agent.until(() => sandbox.tokens.counts().alive === 2, 'two tokens live');
 }, 300_000);
+
+it('tells every step of a drill, those too that were over before anybody looked', async () => {
+  const views = [
+    { over: false, steps: [] },
+    { over: false, steps: ['one', 'two'] },
+    { over: true, steps: ['one', 'two', 'three'] },
+  ];
+  const platform = createServer((request, response) => {
+    request.resume();
+    if (request.method !== 'GET') return void response.writeHead(204).end();
+    const drill = { ...views[0], missed: [] };
+    if (views.length > 1) views.shift();
+    response
+      .writeHead(200, { 'Content-Type': 'application/json' })
+      .end(JSON.stringify({ running: true, drill, marks: [] }));
+  });
+  await new Promise<void>((resolve) => platform.listen(0, '127.0.0.1', resolve));
+  try {
+    const url = `http://127.0.0.1:${(platform.address() as AddressInfo).port}`;
+    const { stderr } = await runVerb(['sandbox', 'exam', '--client', '--provoke', '--url', url]);
+    expect(stderr).toBe('exam: one\nexam: two\nexam: three\n');
+  } finally {
+    platform.closeAllConnections();
+    platform.close();
+  }
+});
 
 /** `tagferry login`, and a browser that the drill sends back wrongly the first time. */
 async function personSignsIn(): Promise<{ foreign: number; own: number; ended: number | null }> {

@@ -8,7 +8,7 @@ import type { Stage } from './stage.ts';
 export function addExamEndpoints(router: Router, stage: Stage): void {
   const add = (method: string, path: string, handle: (call: Call) => Answer) =>
     router.add(method, `/sandbox/${path}`, handle, { auth: 'none' });
-  let drill: { over: boolean; step: string; missed: string[] } | undefined;
+  let drill: { over: boolean; steps: string[]; missed: string[] } | undefined;
 
   add('POST', 'exam', (call) => {
     const { provoke: field = false, sign_in: signIn = false } = adminBody(call, 'exam');
@@ -18,11 +18,11 @@ export function addExamEndpoints(router: Router, stage: Stage): void {
     stage.clientExam.begin();
     drill = undefined;
     if (field || signIn) {
-      const taken = { over: false, step: '', missed: [] as string[] };
+      const taken = { over: false, steps: [] as string[], missed: [] as string[] };
       drill = taken;
       stage.later(0, async () => {
         taken.missed = await stage.provokeClient({ field, signIn }, (what) => {
-          taken.step = what;
+          taken.steps.push(what);
         });
         taken.over = true;
       });

@@ -71,17 +71,19 @@ async function examineClient(
   await client.send('POST', 'exam', { provoke, sign_in: signIn });
   const endMs = systemClock.monotonicMs() + forMs;
   let state = await client.get<ClientExamView>('exam');
-  let step = '';
+  let told = 0;
+  // A step may be over before anybody looks; what a person is to do stands there too.
+  const tellSteps = () => {
+    const steps = state.drill?.steps ?? [];
+    for (const step of steps.slice(told)) process.stderr.write(`exam: ${step}\n`);
+    told = steps.length;
+  };
   while (provoke || signIn ? state.drill?.over !== true : systemClock.monotonicMs() < endMs) {
-    const { drill } = state;
-    if (drill !== undefined && drill.step !== step) {
-      step = drill.step;
-      // What a person is to do stands there too.
-      process.stderr.write(`exam: ${step}\n`);
-    }
+    tellSteps();
     await systemClock.sleep(500);
     state = await client.get<ClientExamView>('exam');
   }
+  tellSteps();
   await client.send('DELETE', 'exam');
   const { marks, drill } = state;
   const missed = drill?.missed ?? [];
@@ -94,7 +96,8 @@ async function examineClient(
 
 interface ClientExamView {
   marks: Mark[];
-  drill?: { over: boolean; step: string; missed: string[] };
+  /** `steps`: begun so far. */
+  drill?: { over: boolean; steps: string[]; missed: string[] };
 }
 
 const STATES = { held: 'yes', broken: 'NO', unseen: '-' } as const;
