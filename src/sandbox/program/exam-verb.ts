@@ -71,19 +71,19 @@ async function examineClient(
   await client.send('POST', 'exam', { provoke, sign_in: signIn });
   const endMs = systemClock.monotonicMs() + forMs;
   let state = await client.get<ClientExamView>('exam');
-  let told = 0;
+  let printed = 0;
   // A step may be over before anybody looks; what a person is to do stands there too.
-  const tellSteps = () => {
+  const printSteps = () => {
     const steps = state.drill?.steps ?? [];
-    for (const step of steps.slice(told)) process.stderr.write(`exam: ${step}\n`);
-    told = steps.length;
+    for (const step of steps.slice(printed)) process.stderr.write(`exam: ${step}\n`);
+    printed = steps.length;
   };
   while (provoke || signIn ? state.drill?.over !== true : systemClock.monotonicMs() < endMs) {
-    tellSteps();
+    printSteps();
     await systemClock.sleep(500);
     state = await client.get<ClientExamView>('exam');
   }
-  tellSteps();
+  printSteps();
   await client.send('DELETE', 'exam');
   const { marks, drill } = state;
   const missed = drill?.missed ?? [];
