@@ -53,6 +53,19 @@ describe('what scripts/fuzz found', () => {
     expect(() => unpackRanges(bytes)).toThrow(expect.objectContaining({ code: 'store.damaged' }));
   });
 
+  it('settled ranges with an edge beyond 2^53, of an odd number of edges, or out of order are damage', () => {
+    const edges = (...all: number[]) =>
+      sealed((writer) => {
+        writer.varint(all.length);
+        for (const edge of all) writer.varint(edge);
+      });
+    const damage = expect.objectContaining({ code: 'store.damaged' });
+    expect(unpackRanges(edges(0, 5, 7, 2 ** 53))).toEqual([0, 5, 7, 2 ** 53]);
+    for (const row of [edges(0, 2 ** 53 + 2), edges(0, 2 ** 55), edges(0, 5, 7), edges(5, 5), edges(0, 7, 5, 9)]) {
+      expect(() => unpackRanges(row)).toThrow(damage);
+    }
+  });
+
   it('digits that no value of the log has are damage, and no value that is no number', () => {
     const row = (form: number) =>
       sealed((writer) => {

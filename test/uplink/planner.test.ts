@@ -174,6 +174,11 @@ describe('the planner', () => {
       'live 2',
     ],
     [
+      'wakes for a probe when the pause of its asset ends',
+      input([lane(1, 3, 0)], { ...held(1), probes: probesOf(1) }, [[1, { pausedUntilMs: NOW + 700, failures: 1 }]]),
+      'wait 700',
+    ],
+    [
       'probes out of turn where nobody else wants the post',
       input([lane(1, 3, 0), lane(2, 3, 1_000)], { ...held(1), probes: probesOf(1), postsSinceProbe: 0 }),
       'probe 1',

@@ -230,6 +230,9 @@ describe('the journal and the cooldowns', () => {
     expect(journal).toHaveLength(200);
     expect(journal.at(-1)).toMatchObject({ outcome: 'o249', durationMs: 1, atMs: 2 });
     expect(journal[0]!.detail!.length).toBe(4_000);
+    const short = { reaction: 'r', action: 'run', outcome: 'ok', durationMs: 1, atMs: 3 };
+    inbox.record(1, undefined, short);
+    expect(inbox.show(1)!.journal.at(-1)).toStrictEqual(short);
   });
 
   it('outlive a restart', () => {

@@ -5,6 +5,9 @@
 import { crc32 } from 'node:zlib';
 import { StoreError } from '../../base/errors.ts';
 
+/** What the largest whole number of either sign comes to. */
+const MAX_VARINT = 2 ** 53;
+
 const scratch = new DataView(new ArrayBuffer(8));
 
 /** Writes into a buffer that grows by itself. `bytes()` is a view, good until the next write. */
@@ -145,6 +148,8 @@ export class ByteReader {
       value += (byte & 0x7f) * factor;
       factor *= 128;
       if (byte < 0x80) {
+        // Eight bytes hold more than a number here is ever: what is beyond could not be written again as it was.
+        if (value > MAX_VARINT) break;
         this.at = at;
         return value;
       }

@@ -58,5 +58,8 @@ export function unpackRanges(bytes: Uint8Array): SettledRanges {
   const length = reader.varint();
   // Each takes a byte at the least: a count that cannot be true is not an allocation.
   if (length > reader.left) throw damaged('the progress of a segment');
-  return Array.from({ length }, () => reader.varint());
+  const ranges = Array.from({ length }, () => reader.varint());
+  const inOrder = ranges.every((edge, at) => at === 0 || edge > ranges[at - 1]!);
+  if (length % 2 === 1 || !inOrder) throw damaged('the progress of a segment');
+  return ranges;
 }
