@@ -65,7 +65,14 @@ export function readResults(): Kept[] {
 
 export function keepResult(result: Kept): void {
   mkdirSync(FOLDER, { recursive: true });
-  writeFileSync(FILE, JSON.stringify(withOne(readResults(), result)));
+  writeFileSync(FILE, JSON.stringify(withOne(readResults(), result, isSameRun)));
+}
+
+/** Of what is kept, all of the parts of these tasks; of a soak, of which the page shows one, that which is meant. */
+export function resultsOf(tasks: readonly Task[], kept: readonly Kept[]): Kept[] {
+  const parts = new Set(tasks.map(({ part }) => part));
+  const isMeant = (one: Kept) => one.part !== 'soak' || tasks.some((task) => isSameRun(one, task));
+  return kept.filter((one) => parts.has(one.part) && isMeant(one));
 }
 
 /** What the page shows, of all parts, from the folder beside it. */
@@ -84,22 +91,24 @@ export function readShown(folder: string): Kept[] {
 export function showResults(folder: string, results: readonly Kept[]): void {
   mkdirSync(folder, { recursive: true });
   const there = readShown(folder);
-  const isNew = (result: Kept) => !there.some((one) => isSame(one, result) && one.at >= result.at);
+  const isNew = (result: Kept) => !there.some((one) => isSameShown(one, result) && one.at >= result.at);
   const newer = results.filter(isNew);
-  const all = newer.map(shown).reduce(withOne, there);
+  const all = newer.map(shown).reduce((so, result) => withOne(so, result, isSameShown), there);
   for (const part of new Set(newer.map((one) => one.part))) {
     const lines = all.filter((one) => one.part === part).map((one) => `${JSON.stringify(one)}\n`);
     writeFileSync(join(folder, `${part}.jsonl`), lines.join(''));
   }
 }
 
-/** Of a soak there is one. */
-function isSame(one: Kept, other: Kept): boolean {
-  return one.part === other.part && (one.part === 'soak' || one.name === other.name);
-}
+type Named = Pick<Kept, 'part' | 'name'>;
 
-/** In the place of what was there under its name. */
-function withOne(all: readonly Kept[], result: Kept): Kept[] {
+const isSameRun = (one: Named, other: Named) => one.part === other.part && one.name === other.name;
+/** Of a soak the page shows one. */
+const isSameShown = (one: Named, other: Named) =>
+  one.part === other.part && (one.part === 'soak' || one.name === other.name);
+
+/** In the place of what was there for it. */
+function withOne(all: readonly Kept[], result: Kept, isSame: (one: Kept, other: Kept) => boolean): Kept[] {
   const at = all.findIndex((one) => isSame(one, result));
   return at === -1 ? [...all, result] : all.with(at, result);
 }
