@@ -10,9 +10,9 @@ import { debianTree } from '../../system/debian-tree.ts';
 import { FarEnd } from '../far-end.ts';
 import { Oracle, summed, type Verdict } from '../oracle.ts';
 import { PushWay } from '../ways/push-way.ts';
-import { numberText, pause, Readings } from '../ways/way.ts';
+import { Loop, pause, Readings } from '../ways/way.ts';
 import { type AfterCut, goOn, type Owed } from './after-cut.ts';
-import { BULK_ASSET, TOKEN, writeGateway } from './gateway-files.ts';
+import { TOKEN, writeGateway } from './gateway-files.ts';
 import { debianKernel, makeImage } from './image.ts';
 import { type Cut, type Forward, forwards, type Mounts, type Plug, QemuMachine } from './qemu-machine.ts';
 
@@ -20,9 +20,16 @@ const PER_SECOND = 160;
 /** Of a program that pushes: an emulated machine answers late where much else runs. */
 const PATIENCE_MS = 40_000;
 const DRAINED_WITHIN_MS = 600_000;
-const EVENT_EVERY_MS = 500;
-/** What is purged so that pages fall free: more than a megabyte. */
-const BULK = { posts: 40, values: 4_000 };
+const EVENT_EVERY_MS = 1_500;
+/** Nothing more comes of events that are open. */
+const SILENT_MS = 120_000;
+/** To the asset that goes on alone while another one's values stay: what is left of a flush is small, and compacted after some of them. */
+const STUCK_ASSET = 882;
+/** So that the file is larger than it may be once what waits in it has gone: its free pages are given back at once. */
+const SMALL_BYTES = 49_152;
+const BOUND_BYTES = 2 * 2 ** 30;
+/** Between an outage and its end while free pages are to be given back. */
+const TURN_MS = 15_000;
 /** Of an upgrade that runs, and of a start. */
 const UPGRADE_MS = 40_000;
 const STARTING_WRITES = 60;
@@ -123,6 +130,7 @@ class Cuts {
   #forwards!: Record<'ingest' | 'webhook' | 'ops', Forward>;
   #ways: PushWay[] = [];
   #events: NodeJS.Timeout | undefined;
+  #endLead = async () => {};
   readonly #said = new Map<string, number>();
 
   constructor(options: CutsOptions, folder: string) {
@@ -169,15 +177,18 @@ class Cuts {
         say(`  ${record.cameUp}`);
       } else record.bootMs = await machine.boot(() => this.#answers());
       say(`  up again after ${seconds(record.bootMs)}`);
+      await this.#endLead();
       await this.#listen();
       cuts.push(record);
     }
+    this.#sandbox.faults.clear();
     await this.#sandbox.goOnline();
     await Promise.all(this.#ways.map((way) => way.rest()));
     clearInterval(this.#events);
     const isEmpty = async () => (await this.#metric('tagferry_buffer_values')) === 0;
     await machine.until(isEmpty, 'the buffer is empty', DRAINED_WITHIN_MS);
     const events = await this.#judgeEvents();
+    if (events.missing > 0) say(await machine.sh('journalctl -u tagferry --no-pager -o cat | tail -n 60', 'give'));
     const values = summed(this.#oracle.judge(this.#sandbox).values());
     const fileSystem = machine.console.match(/(EXT4-fs error|F2FS-fs.*(error|corrupt)|Kernel panic).*/gi) ?? [];
     const said = [...this.#said].map(([event, times]) => `${times} ${event}`);
@@ -277,7 +288,7 @@ class Cuts {
     let looking = Promise.resolve();
     for (const moment of this.#options.glimpses) {
       const chance = this.#fate();
-      await this.#lead(moment);
+      const endLead = await this.#lead(moment);
       let owed: Owed = { values: [], events: [] };
       const note = () => {
         owed = { values: this.#oracle.owed(this.#sandbox), events: this.#owedEvents() };
@@ -285,6 +296,7 @@ class Cuts {
       const glimpse = this.#machine.glimpse(this.#plug(moment), note, chance);
       if (moment === 'salvage') await this.#machine.sh('systemctl start --no-block tagferry');
       const { images, ...cut } = await glimpse;
+      await endLead();
       await looking;
       looking = goOn(images, this.#options.mounts, owed, this.#oracle).then((after) => {
         const record = { moment, ...cut, ...after };
@@ -307,7 +319,7 @@ class Cuts {
   async #cut(moment: Moment): Promise<Cut> {
     const machine = this.#machine;
     const chance = this.#fate();
-    await this.#lead(moment);
+    this.#endLead = await this.#lead(moment);
     if (moment === 'start') {
       await machine.off(chance);
       machine.start();
@@ -322,41 +334,49 @@ class Cuts {
     return await pulled;
   }
 
-  /** So that it will be at it soon. */
-  async #lead(moment: Moment): Promise<void> {
+  /** So that it will be at it soon, again and again. Gives what ends that. */
+  async #lead(moment: Moment): Promise<() => Promise<void>> {
     const machine = this.#machine;
-    if (moment === 'settlement' || moment === 'event') await this.#sandbox.goOnline();
-    else await this.#sandbox.goOffline('refuse');
-    if (moment === 'vacuum') await this.#freePages();
+    const sandbox = this.#sandbox;
+    sandbox.faults.clear();
+    const isOnline = moment === 'settlement' || moment === 'event' || moment === 'compaction';
+    if (isOnline) await sandbox.goOnline();
+    else await sandbox.goOffline('refuse');
+    if (moment === 'compaction') sandbox.faults.add({ method: 'POST', asset: STUCK_ASSET, status: 500 });
     if (moment === 'salvage') {
       // Its header goes bad while the daemon is away: nothing that was acknowledged stands there.
       await machine.sh(
         'systemctl stop tagferry; dd if=/dev/zero of=/var/lib/tagferry/buffer.db bs=16 count=1 conv=notrunc status=none; sync',
       );
     }
+    if (moment !== 'vacuum') return async () => {};
+    await this.#bound(SMALL_BYTES);
+    let turn = 0;
+    const turns = new Loop(async () => await (turn++ % 2 === 0 ? sandbox.goOffline('refuse') : sandbox.goOnline()));
+    turns.start(TURN_MS);
+    return async () => {
+      await turns.end();
+      await this.#bound(BOUND_BYTES);
+    };
+  }
+
+  /** Of the buffer, from now on. Beyond it new values are refused, and nothing is dropped. */
+  async #bound(bytes: number): Promise<void> {
+    const edit = `sed -i 's/^BUFFER_MAX_BYTES=.*/BUFFER_MAX_BYTES=${bytes}/' /etc/tagferry/agent.env; sync`;
+    await this.#machine.sh(`${edit}; systemctl kill --signal=HUP --kill-who=main tagferry`);
   }
 
   #plug(moment: Moment): Plug {
     const within = WITHIN[moment];
     const draw = this.#random();
     // What the store does rarely is waited for longer.
-    const withinMs = within === undefined ? 60_000 : 120_000;
+    const withinMs = within === undefined ? 60_000 : 240_000;
     const isAnswer = moment === 'ingest' && (draw < 0.4 || this.#options.isNormal === true);
     const before = isAnswer ? 'an acknowledgement' : draw < 0.7 ? 'a flush' : 'a write';
-    const most = moment === 'start' ? STARTING_WRITES : within !== undefined || isAnswer ? 4 : 20;
+    const isRare = moment === 'compaction' || moment === 'vacuum';
+    const most = isRare ? 1 : moment === 'start' ? STARTING_WRITES : within !== undefined || isAnswer ? 4 : 20;
     const count = 1 + Math.floor(this.#random() * most);
     return { before, count, withinMs, ...(within === undefined ? {} : { within }) };
-  }
-
-  /** More than a megabyte of the database holds nothing any more: given back in quiet moments. Nobody is owed these values. */
-  async #freePages(): Promise<void> {
-    for (let post = 0; post < BULK.posts; post++) {
-      const claims = Array.from({ length: BULK.values }, () => this.#readings.next('bulk', BULK_ASSET, 'a', false));
-      for (const claim of claims) this.#oracle.offer(claim);
-      const lines = claims.map(({ value, timestampMs }) => `T-${BULK_ASSET} a=${numberText(value)} ${timestampMs}\n`);
-      await this.#post('/write?precision=ms', 'text/plain', lines.join('')).catch(() => 0);
-    }
-    await this.#machine.sh(`tagferry buffer purge --asset ${BULK_ASSET} --yes`);
   }
 
   async #version(): Promise<string> {
@@ -411,10 +431,15 @@ class Cuts {
       const missing = this.#owedEvents().length;
       return { acknowledged: taken.size, missing, repeated: this.#ran.length - new Set(this.#ran).size };
     };
-    for (const end = performance.now() + 120_000; performance.now() < end; await pause(200)) {
-      this.#sandbox.clock.advance(5_000);
+    // A reaction takes its time in an emulated machine: it is waited for as long as any comes.
+    let [progress, sinceMs] = [0, performance.now()];
+    for (; performance.now() - sinceMs < SILENT_MS; await pause(200)) {
       const { acknowledged, missing } = count();
       if (missing === 0 && acknowledged === this.#sent.size) break;
+      if (this.#ran.length + acknowledged > progress)
+        [progress, sinceMs] = [this.#ran.length + acknowledged, performance.now()];
+      // So that it tries again what it had no answer for.
+      if (acknowledged < this.#sent.size) this.#sandbox.clock.advance(5_000);
     }
     return count();
   }

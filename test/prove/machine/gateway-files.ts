@@ -4,8 +4,6 @@ import { SANDBOX_CREDENTIALS } from '../../../src/sandbox/sandbox.ts';
 import { enable } from './image.ts';
 
 export const TOKEN = 'the-token-of-those-who-push';
-/** Values come to it that nobody is owed. */
-export const BULK_ASSET = 890;
 /** Of qemu's network: the machine on which it runs. */
 export const HOST = '10.0.2.2';
 
@@ -32,6 +30,8 @@ export function writeGateway(root: string, files: GatewayFiles): void {
     COMMIT_INTERVAL: '200ms',
     POST_MAX_VALUES: '500',
     REQUESTS_PER_MINUTE: '0',
+    BUFFER_FULL: 'refuse-new',
+    BUFFER_MAX_BYTES: '2GiB',
     INGEST_LISTEN: '0.0.0.0:8470',
     INGEST_TOKEN: TOKEN,
     OPS_LISTEN: '0.0.0.0:8472',
@@ -44,8 +44,7 @@ export function writeGateway(root: string, files: GatewayFiles): void {
   const text = Object.entries(env).map(([key, value]) => `${key}=${value}\n`);
   writeFileSync(join(etc, 'agent.env'), text.join(''));
   const { gid } = statSync(join(etc, 'agent.env'));
-  const bulk = `  T-${BULK_ASSET}: { asset: ${BULK_ASSET}, values: { a: { unit: 12 } } }\n`;
-  writeFileSync(join(etc, 'tags.yaml'), `tags:\n${files.tags.join('')}${bulk}`);
+  writeFileSync(join(etc, 'tags.yaml'), `tags:\n${files.tags.join('')}`);
   const reaction = `{ name: tell, on: threshold_reached, max_age: 30d, do: [{ post: "${host(files.journalUrl)}" }] }`;
   writeFileSync(join(etc, 'reactions.yaml'), `reactions:\n  - ${reaction}\n`);
   for (const name of ['tags.yaml', 'reactions.yaml']) chownSync(join(etc, name), 0, gid);

@@ -1,6 +1,15 @@
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
@@ -10,13 +19,13 @@ const run = promisify(execFile);
 const env = { ...process.env, PATH: `${process.env.PATH}:/usr/sbin:/sbin`, DEBIAN_FRONTEND: 'noninteractive' };
 const ROOT_MB = 1_200;
 const STATE_MB = 256;
-/** In the order in which they can be loaded: disks, network, file systems. */
+/** In the order in which they can be loaded: disks, network, file systems; and the one that few have. */
 const MODULES = [
   ...['virtio_ring', 'virtio', 'virtio_pci_legacy_dev', 'virtio_pci_modern_dev', 'virtio_pci'],
   ...['failover', 'net_failover', 'virtio_net', 'virtio_blk'],
   ...['crc16', 'crc32c_generic', 'crc32_generic', 'libcrc32c', 'mbcache', 'jbd2', 'ext4'],
-  ...['xxhash', 'zstd_compress', 'lz4_compress', 'lz4hc_compress', 'f2fs'],
 ];
+const F2FS_MODULES = ['xxhash', 'zstd_compress', 'lz4_compress', 'lz4hc_compress', 'f2fs'];
 
 export interface Kernel {
   kernel: string;
@@ -32,8 +41,11 @@ export interface Image {
 /** Debian's kernel and a start of our own, without installing either on this machine; kept in `.cache/`. */
 export async function debianKernel(): Promise<Kernel> {
   // By what it is made from.
-  const cache = join(CHECKOUT, `.cache/kernel-${createHash('sha256').update(INIT).digest('hex').slice(0, 8)}`);
-  const found = { kernel: join(cache, 'vmlinuz'), initrd: join(cache, 'initrd') };
+  const cache = join(
+    CHECKOUT,
+    `.cache/kernel-${createHash('sha256').update(`vmlinux ${INIT}`).digest('hex').slice(0, 8)}`,
+  );
+  const found = { kernel: join(cache, 'vmlinux'), initrd: join(cache, 'initrd') };
   if (existsSync(found.initrd) && existsSync(found.kernel)) return found;
   const work = mkdtempSync(join(tmpdir(), 'tagferry-kernel-'));
   try {
@@ -44,15 +56,20 @@ export async function debianKernel(): Promise<Kernel> {
     for (const deb of readdirSync(work)) await run('dpkg-deb', ['-x', deb, 'all'], { cwd: work, env });
     await makeInitrd(join(work, 'all'), join(work, 'initrd'));
     mkdirSync(cache, { recursive: true });
-    await run('cp', [
-      join(work, 'all/boot', readdirSync(join(work, 'all/boot')).find((name) => name.startsWith('vmlinuz'))!),
-      found.kernel,
-    ]);
+    const boot = join(work, 'all/boot');
+    await unpackKernel(join(boot, readdirSync(boot).find((name) => name.startsWith('vmlinuz'))!), found.kernel);
     await run('cp', [join(work, 'initrd'), found.initrd]);
   } finally {
     rmSync(work, { recursive: true, force: true });
   }
   return found;
+}
+
+/** As it is once it has unpacked itself: that would take an emulated machine seconds at each boot. */
+async function unpackKernel(packed: string, to: string): Promise<void> {
+  const at = readFileSync(packed).indexOf(Buffer.from([0xfd, 0x37, 0x7a, 0x58, 0x5a, 0x00]));
+  if (at === -1) throw new Error(`${packed} is not packed by xz`);
+  await run('sh', ['-c', `tail -c +${at + 1} "$0" | xz -dc --single-stream >"$1"`, packed, to]);
 }
 
 /** Mounts what the command line says; then copies all files of that to its other disk, or gives the network its address, and hands over to systemd. */
@@ -61,8 +78,10 @@ const INIT = `#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sys /sys
 /bin/busybox mount -t devtmpfs dev /dev
-for module in ${MODULES.join(' ')}; do [ ! -e /modules/$module.ko ] || /bin/busybox insmod /modules/$module.ko; done
 for word in $(/bin/busybox cat /proc/cmdline); do case $word in rootopts=*|statefs=*|stateopts=*|collect=*) export "$word";; esac; done
+modules="${MODULES.join(' ')}"
+[ -z "$statefs$collect" ] || modules="$modules ${F2FS_MODULES.join(' ')}"
+for module in $modules; do [ ! -e /modules/$module.ko ] || /bin/busybox insmod /modules/$module.ko; done
 while [ ! -e /dev/vda ]; do /bin/busybox usleep 20000; done
 if [ -n "$collect" ]; then
   /bin/busybox mount -t "$collect" -o "\${stateopts:-rw}" /dev/vda /root && /bin/busybox tar -c -C /root . >/dev/vdb && /bin/busybox sync
@@ -89,7 +108,8 @@ async function makeInitrd(from: string, to: string): Promise<void> {
     await run('cp', [join(from, 'bin/busybox'), join(tree, 'bin/busybox')]);
     const { stdout } = await run('find', [join(from, 'lib/modules'), '-name', '*.ko']);
     for (const module of stdout.trim().split('\n')) {
-      if (MODULES.includes(basename(module, '.ko'))) await run('cp', [module, join(tree, 'modules')]);
+      if ([...MODULES, ...F2FS_MODULES].includes(basename(module, '.ko')))
+        await run('cp', [module, join(tree, 'modules')]);
     }
     writeFileSync(join(tree, 'init'), INIT, { mode: 0o755 });
     await run('sh', ['-c', `find . | /usr/bin/env cpio -o -H newc --quiet >"$0" 2>/dev/null || ${BUSYBOX_CPIO}`, to], {
