@@ -172,7 +172,7 @@ export class Effects {
         const pauseMs = Math.round(schedule.pause(asset, effect.minMs));
         return void deliveryLog.assetPauses(delivery, effect.verdict, pauseMs);
       }
-      case 'rest': {
+      case 'log rest': {
         const untilMs = budget.restingUntilMs ?? nowMs;
         return void deliveryLog.rest(delivery, Math.round(untilMs - nowMs));
       }

@@ -91,7 +91,8 @@ export type Effect =
   | { do: 'hold series'; series: number; refusal: Refusal; why: WaitsWhy }
   | { do: 'deny access'; status: 403 | 404; series: readonly number[] | undefined; instrumentation: number | undefined }
   | { do: 'pause asset'; verdict: Verdict; minMs: number }
-  | { do: 'rest' }
+  /** The client has made the request budget rest already, as after every 429. */
+  | { do: 'log rest' }
   | { do: 'refund request' }
   | { do: 'unavailable'; failure: Failure; why: UnavailableWhy; posted: Posted | undefined; minMs: number }
   | { do: 'available' }
@@ -248,7 +249,7 @@ function failed(delivery: BatchDelivery, answer: Answered, known: Known): Effect
     case 'quota':
       return [unavailable('quota'), ...probeAgain];
     case 'rest':
-      return [...shown, { do: 'rest' }, ...probeAgain];
+      return [...shown, { do: 'log rest' }, ...probeAgain];
     case 'no-access': {
       const denied = denial(delivery, answer, known);
       return known.isEveryones('no-access')

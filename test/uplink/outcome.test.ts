@@ -108,7 +108,7 @@ const TABLE: Record<DeliveryState['kind'], Record<string, string>> = {
     'no-access': 'returning: deny access, release 1+2, end',
     session: 'returning: unavailable (signed-out), release 1+2, end',
     quota: 'returning: unavailable (quota), release 1+2, end',
-    rest: 'returning: rest, release 1+2, end',
+    rest: 'returning: log rest, release 1+2, end',
     'not-understood': 'returning: pause asset, release 1+2, end',
     later: 'returning: pause asset, release 1+2, end',
     unreachable: 'returning: refund request, unavailable (away), release 1+2, end',
@@ -194,8 +194,8 @@ describe('what is known beside an answer', () => {
       { trial: true },
       'deny access, available',
     ],
-    ['a rest after a try does so too', 'rest', {}, { trial: true }, 'available, rest'],
-    ['a rest leaves a probe due', 'rest', {}, PROBE, 'rest, probe is due again'],
+    ['a rest after a try does so too', 'rest', {}, { trial: true }, 'available, log rest'],
+    ['a rest leaves a probe due', 'rest', {}, PROBE, 'log rest, probe is due again'],
     ['so does a spent quota', 'quota', {}, PROBE, 'unavailable (quota), probe is due again'],
     ['so does a refused token', 'session', {}, PROBE, 'unavailable (signed-out), probe is due again'],
     ['so does an outage', 'later', everyones, PROBE, 'unavailable (away), probe is due again'],
@@ -219,9 +219,9 @@ describe('what is known beside an answer', () => {
   it('a rest lets the slices of a divided batch wait where they are, in their order', () => {
     const divided = { ...posting, slices: SLICES };
     const step = stepOf(divided, answer('rest'));
-    expect(words(step)).toBe('deciding: rest');
+    expect(words(step)).toBe('deciding: log rest');
     expect(step.state).toMatchObject({ slices: { waiting: [{ id: 1 }, { id: 2 }] } });
-    expect(words(stepOf({ ...divided, after: 'return' }, answer('rest')))).toBe('deciding, then return: rest');
+    expect(words(stepOf({ ...divided, after: 'return' }, answer('rest')))).toBe('deciding, then return: log rest');
   });
 
   it('a hold is lifted by what is delivered of it', () => {
