@@ -27,7 +27,7 @@ const warningsFor = (on: string, condition: string) =>
 const NEVER = 'DIR/reactions.yaml:4: warning: the rule can never match: ';
 
 describe('reactions.yaml', () => {
-  it('of INTERFACE.md is read as it says', () => {
+  it('of docs/interface.md is read as it says', () => {
     const reactions = reactionsOf(`reactions:
   - name: close-inlet-valve
     on: threshold_reached            # an event type, a list of them, or "*"

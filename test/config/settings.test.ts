@@ -15,7 +15,7 @@ const settingsOf = (lines: string, environment: Record<string, string> = {}) => 
 };
 
 describe('settings', () => {
-  it('have the defaults of INTERFACE.md where only what is required is given', () => {
+  it('have the defaults of docs/interface.md where only what is required is given', () => {
     expect(settingsOf('', { STATE_DIRECTORY: '/srv/state' })).toEqual({
       platformUrl: 'https://api.example.com',
       identityUrl: 'https://api.example.com',

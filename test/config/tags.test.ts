@@ -52,7 +52,7 @@ const tagsOf = (text: string) => {
 };
 
 describe('tags.yaml', () => {
-  it('of INTERFACE.md is read as it says', () => {
+  it('of docs/interface.md is read as it says', () => {
     const { sources, tags } = tagsOf(EXAMPLE);
     expect([...sources.values()]).toEqual([
       sourceOf('modbus', 'plc1', 1000, modbusOf('192.168.0.5')),

@@ -356,7 +356,7 @@ describe('listing', () => {
     expect(inbox.list({ eventType: 'asset_updated' })).toEqual([]);
   });
 
-  it('prints what INTERFACE.md names', () => {
+  it('prints what docs/interface.md names', () => {
     inbox.insertMany([threshold(), readEvent(new TextEncoder().encode('no'), clock.wallMs())]);
     expect(inbox.list().map(describeEvent)).toMatchObject([
       { event_type: '', occurred_at: null, unrecognised: true },
