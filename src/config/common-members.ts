@@ -2,20 +2,22 @@ import type { SchemaObject } from 'ajv';
 import { readDuration } from '../base/quantity.ts';
 import type { Reading } from '../base/reading.ts';
 import { DURATION_SCHEMA } from './duration-schema.ts';
-
-import type { MemberReport, Members, SourceReading } from './source-kinds.ts';
+import type { MemberReport, Members, SourceKinds, SourceReading } from './source-kinds.ts';
 import { AS_IT_COMES, type Shaping } from './tags.ts';
 
 /** Members that sources and values of every kind have (docs/interface.md, tags.yaml): their shapes and their meaning. */
 
-export const COMMON_SOURCE_MEMBERS: Readonly<Record<string, SchemaObject>> = {
-  every: { ...DURATION_SCHEMA, description: 'How often it is read. Modbus and simulate 1s unless told, host 10s.' },
-  time_from: {
-    enum: ['arrival', 'source'],
-    default: 'source',
-    description: 'Whose time counts where a value comes with one: its own (source), or that of its arrival.',
-  },
-};
+export function commonSourceMembers(kinds: SourceKinds): Readonly<Record<string, SchemaObject>> {
+  const periods = kinds.flatMap(({ kind, everyMs }) => (everyMs === undefined ? [] : [`${kind} ${everyMs / 1000}s`]));
+  return {
+    every: { ...DURATION_SCHEMA, description: `How often it is read; unless told ${periods.join(', ')}.` },
+    time_from: {
+      enum: ['arrival', 'source'],
+      default: 'source',
+      description: 'Whose time counts where a value comes with one: its own (source), or that of its arrival.',
+    },
+  };
+}
 
 const NUMBER = { type: 'number', title: 'a number' };
 

@@ -1,5 +1,5 @@
 import type { SchemaObject } from 'ajv';
-import { COMMON_SOURCE_MEMBERS, COMMON_VALUE_MEMBERS } from './common-members.ts';
+import { COMMON_VALUE_MEMBERS, commonSourceMembers } from './common-members.ts';
 import type { SourceKinds } from './source-kinds.ts';
 
 /**
@@ -77,7 +77,7 @@ function compose(kinds: SourceKinds): SchemaObject {
     properties: joined([
       ...kinds.map(({ kind, sourceMembers }) => ({ [kind]: sourceMembers[kind]! })),
       ...kinds.map(({ sourceMembers }) => sourceMembers),
-      COMMON_SOURCE_MEMBERS,
+      commonSourceMembers(kinds),
     ]),
   };
   const value: SchemaObject = {

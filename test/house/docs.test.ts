@@ -2,6 +2,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { VERBS } from '../../src/commands/command-line.ts';
+import { SOURCE_KINDS } from '../../src/sources/kinds.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 
@@ -29,6 +30,38 @@ describe('docs/interface.md', () => {
   it('names every verb', () => {
     const page = readFileSync(join(ROOT, 'docs/interface.md'), 'utf8');
     for (const { name } of VERBS) expect(page, name).toMatch(new RegExp(`^\\| [^|]*\`${name}[ \`]`, 'm'));
+  });
+
+  it('has a row for every kind of source, and names what may stand in one', () => {
+    const chapter = /^### tags.yaml\n([\s\S]*?)^### /m.exec(readFileSync(join(ROOT, 'docs/interface.md'), 'utf8'))![1]!;
+    for (const { kind, sourceMembers, valueMembers } of SOURCE_KINDS) {
+      expect(chapter, kind).toMatch(new RegExp(`^\\| \`${kind}\` \\|`, 'm'));
+      const members = [...Object.keys(sourceMembers), ...Object.keys(valueMembers)];
+      expect(members.filter((member) => !new RegExp(`\\b${member}\\b`).test(chapter))).toEqual([]);
+    }
+  });
+});
+
+describe('docs/architecture.md', () => {
+  it('links the folder of every kind of source', () => {
+    const page = readFileSync(join(ROOT, 'docs/architecture.md'), 'utf8');
+    for (const { kind } of SOURCE_KINDS) expect(page).toContain(`](../src/sources/${kind}/)`);
+  });
+});
+
+describe('the recipes of CONTRIBUTING.md', () => {
+  const text = readFileSync(join(ROOT, 'CONTRIBUTING.md'), 'utf8');
+  // What a walk made and took away again is not there.
+  const paragraphs = text.slice(text.indexOf('\n## Recipes')).split('\n\n');
+  const recipes = paragraphs.filter((paragraph) => !paragraph.startsWith('Walked ')).join('\n\n');
+  /** Paths in code, `<kind>` and the like filled in by one that there is. */
+  const named = [...recipes.matchAll(/`((?:src|test|docs|config|scripts)\/[^`\s]*|[A-Z]+\.md)`/g)].map(([, path]) =>
+    path!.replaceAll('<kind>', 'host').replaceAll('<verb>', 'session').replaceAll('<type>', 'node_appeared'),
+  );
+
+  it('name files and folders that are there', () => {
+    expect(named.length).toBeGreaterThan(20);
+    expect(named.filter((path) => !existsSync(join(ROOT, path)))).toEqual([]);
   });
 });
 
