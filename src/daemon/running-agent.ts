@@ -163,7 +163,7 @@ export class RunningAgent {
       const tls = certificateFiles(settings, 'ops');
       this.#ops = new OpsServer(sources, { address: settings.opsListen, tls, access: settings, clock, log });
       await this.#ops.start();
-      log.info({ event: 'ops.listening', address: this.#ops.address }, 'Listening for operators');
+      log.info({ event: 'ops.listening', address: this.#ops.address }, 'listening for operators');
     }
     const routes = operatorRoutes({
       settings,

@@ -298,14 +298,14 @@ export class Gate {
         // What waited for its turn when the source stopped is the last that comes.
         if (signal.aborted) sink.hurry?.();
         await written;
-        this.#trouble.over('source.store_refused', { source }, 'The store takes the values of a source again');
+        this.#trouble.over('source.store_refused', { source }, 'the store takes the values of a source again');
         return;
       } catch (error) {
         const retryAfterMs = retryAfterOf(error);
         const fields = { source, code: codeOf(error), error: messageOf(error) };
         this.#trouble.again(
           { event: 'source.store_refused', ...fields },
-          'The store does not take the values of a source',
+          'the store does not take the values of a source',
         );
         if (retryAfterMs === undefined) throw error;
         await clock.sleep(Math.max(MIN_RETRY_MS, retryAfterMs), signal).catch((reason: unknown) => {

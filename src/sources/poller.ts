@@ -108,7 +108,7 @@ export class Poller<Spec> {
   #tellLate(polls: number): void {
     this.#stats.late += polls;
     const fields = { source: this.#options.source, late: this.#stats.late };
-    this.#trouble.again({ event: 'source.polls_late', ...fields }, 'Polls were not made when they were due');
+    this.#trouble.again({ event: 'source.polls_late', ...fields }, 'polls were not made when they were due');
   }
 
   async #poll(due: readonly Turn<Spec>[], signal: AbortSignal): Promise<void> {
@@ -117,14 +117,14 @@ export class Poller<Spec> {
     try {
       await this.#options.read(points, signal);
       this.#problem = undefined;
-      this.#trouble.over('source.unreadable', { source }, 'A source can be read again');
+      this.#trouble.over('source.unreadable', { source }, 'a source can be read again');
     } catch (error) {
       if (signal.aborted) return;
       this.#stats.failed++;
       this.#problem = codeOf(error) ?? messageOf(error);
       for (const point of points) gate.fail(point);
       const fields = { source, code: codeOf(error), error: messageOf(error) };
-      this.#trouble.again({ event: 'source.unreadable', ...fields }, 'A source could not be read');
+      this.#trouble.again({ event: 'source.unreadable', ...fields }, 'a source could not be read');
       return;
     }
     gate.settled().then(

@@ -238,7 +238,7 @@ function newest(before: number | undefined, events: readonly ArrivedEvent[]): nu
 }
 
 function notRegistered(): TagferryError {
-  return new TagferryError('No webhook is registered yet: there are no deliveries to read', {
+  return new TagferryError('no webhook is registered yet: there are no deliveries to read', {
     code: 'webhook.not_registered',
     retryable: true,
     hint: 'Set WEBHOOK_URL; `tagferry webhook ls` shows what the platform has.',

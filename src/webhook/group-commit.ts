@@ -33,7 +33,7 @@ export class GroupCommit {
   insert(event: ArrivedEvent): Promise<'new' | 'seen'> {
     if (this.#waiting.length >= this.#maxWaiting) {
       return Promise.reject(
-        new StoreError('Too many events wait for the disk', { code: 'inbox.busy', retryable: true }),
+        new StoreError('too many events wait for the disk', { code: 'inbox.busy', retryable: true }),
       );
     }
     const done = new Promise<'new' | 'seen'>((resolve, reject) => this.#waiting.push({ event, resolve, reject }));

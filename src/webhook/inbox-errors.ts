@@ -4,7 +4,7 @@ import { codeOf, StoreError } from '../base/errors.ts';
 /** What the inbox throws, by a code that outlives the change of the driver: the listener answers 503 to each of them. */
 
 export function inboxFull(maxBytes: number): StoreError {
-  return new StoreError(`The inbox holds ${maxBytes} bytes of events that have not run`, {
+  return new StoreError(`the inbox holds ${maxBytes} bytes of events that have not run`, {
     code: 'inbox.full',
     retryable: true,
     hint: 'Look with `tagferry events ls` which events wait, and why their reactions do not end.',
@@ -14,7 +14,7 @@ export function inboxFull(maxBytes: number): StoreError {
 function translateStoreError(error: unknown): StoreError {
   const cause = codeOf(error) ?? '';
   if (cause.startsWith('SQLITE_FULL')) {
-    return new StoreError('The disk is full: the inbox cannot be written', {
+    return new StoreError('the disk is full: the inbox cannot be written', {
       code: 'inbox.disk_full',
       retryable: true,
       hint: 'Free space on the file system of STATE_DIR.',
@@ -22,16 +22,16 @@ function translateStoreError(error: unknown): StoreError {
     });
   }
   if (cause.startsWith('SQLITE_CORRUPT') || cause === 'SQLITE_NOTADB') {
-    return new StoreError('The inbox is damaged', { code: 'inbox.corrupt', cause: error });
+    return new StoreError('the inbox is damaged', { code: 'inbox.corrupt', cause: error });
   }
   if (saysUnreadable(error)) {
-    return new StoreError('The disk does not read a part of the inbox', {
+    return new StoreError('the disk does not read a part of the inbox', {
       code: 'inbox.unreadable',
       retryable: true,
       cause: error,
     });
   }
-  return new StoreError('The inbox cannot be used', { code: 'inbox.unavailable', retryable: true, cause: error });
+  return new StoreError('the inbox cannot be used', { code: 'inbox.unavailable', retryable: true, cause: error });
 }
 
 /** What SQLite throws arrives as a `StoreError`. */

@@ -181,7 +181,7 @@ export class WebhookListener {
     const event = this.#options.keepsSignatures ? { ...read, signatures } : read;
     const giveUp = Promise.withResolvers<never>();
     const cancel = this.#parts.clock.after(this.#limits.commitMs, () =>
-      giveUp.reject(new StoreError('The disk takes too long', { code: 'inbox.slow', retryable: true })),
+      giveUp.reject(new StoreError('the disk takes too long', { code: 'inbox.slow', retryable: true })),
     );
     // Counted when it is on disk, even where the answer was 503 by then.
     const inserted = this.#commit.insert(event).then((outcome) => {

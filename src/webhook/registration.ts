@@ -393,7 +393,7 @@ function isRefused(error: unknown): boolean {
 }
 
 function notRegistered(): PlatformError {
-  return new PlatformError('The platform has no webhook with the address of WEBHOOK_URL', {
+  return new PlatformError('the platform has no webhook with the address of WEBHOOK_URL', {
     code: 'webhook.not_registered',
     hint: 'Register it on the platform with this address, or leave WEBHOOK_SECRET empty and let `tagferry webhook register` do it.',
   });

@@ -14,6 +14,8 @@ export interface FoundEvents {
   unreadable: string[];
   /** `file:line: what`: members of a line that are written otherwise than STYLE asks: camelCase, `error` and `code`. */
   misnamed: string[];
+  /** `file:line: message`: messages that begin with a capital, or end as a sentence does. */
+  misworded: string[];
 }
 
 const SRC = join(import.meta.dirname, '../../src');
@@ -43,7 +45,7 @@ interface Node {
 }
 
 export function findLogEvents(): FoundEvents {
-  const found: FoundEvents = { events: new Map(), unreadable: [], misnamed: [] };
+  const found: FoundEvents = { events: new Map(), unreadable: [], misnamed: [], misworded: [] };
   for (const entry of readdirSync(SRC, { recursive: true, withFileTypes: true })) {
     if (!entry.isFile() || !entry.name.endsWith('.ts')) continue;
     const path = join(entry.parentPath, entry.name);
@@ -101,15 +103,29 @@ class Collector {
     this.#found.misnamed.push(`${this.#file}:${line}: ${name}${name === wanted ? '' : `, not ${wanted}`}`);
   }
 
+  /** A message of a line, or what may be one: a word of plain text, in each branch of a choice. */
+  #message(message: Node | undefined, call: Node): void {
+    if (message?.type === 'ConditionalExpression') {
+      this.#message(message.consequent as Node, call);
+      this.#message(message.alternate as Node, call);
+    }
+    const text = message?.type === 'Literal' && typeof message.value === 'string' ? message.value : '';
+    if (!/^(?:[A-Z][a-z]+|A) |[^.]\.$/.test(text)) return;
+    const line = this.#text.slice(0, call.start).split('\n').length;
+    this.#found.misworded.push(`${this.#file}:${line}: ${text}`);
+  }
+
   #call(node: Node): void {
     const callee = node.callee as Node;
     if (callee.type !== 'MemberExpression') return;
     const property = callee.property as Node;
     const name = property.type === 'PrivateIdentifier' ? `#${property.name}` : String(property.name);
-    const [first] = node.arguments as Node[];
+    const [first, second, third] = node.arguments as Node[];
+    if (name === 'again' || name === 'over') this.#message(name === 'over' ? third : second, node);
     if (!callee.computed && TELLERS.includes(name)) this.#told(name, node.arguments as Node[]);
     const isLevel = callee.computed === true || LEVELS.includes(name);
     if (!isLevel || !/\b#?log(ger)?$/.test(this.#textOf(callee.object as Node)) || !first) return;
+    this.#message(second, node);
     if (first.type === 'ObjectExpression') {
       const member = memberOf(first, 'event');
       if (!member && !hasSpread(first)) this.#report(node, 'a line of the log without an event');

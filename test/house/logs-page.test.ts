@@ -7,7 +7,7 @@ const PAGE = readFileSync(join(import.meta.dirname, '../../docs/logs.md'), 'utf8
 const rows = [...PAGE.matchAll(/^\| `([a-z_]+\.[a-z0-9_]+)` \| ([^|]+) \| ([^|]+) \|(.*)\|$/gm)].map(
   ([, event, level, meaning, action]) => ({ event: event!, level: level!, meaning: meaning!, action: action!.trim() }),
 );
-const { events, unreadable, misnamed } = findLogEvents();
+const { events, unreadable, misnamed, misworded } = findLogEvents();
 
 describe('docs/logs.md', () => {
   it('lists every event that the source can log, once, and none that it cannot', () => {
@@ -34,6 +34,10 @@ describe('docs/logs.md', () => {
 
   it('rests on lines whose fields are camelCase, the text of an error always `error`, its code `code`', () => {
     expect(misnamed).toEqual([]);
+  });
+
+  it('rests on messages in one style: no capital at the beginning, no full stop', () => {
+    expect(misworded).toEqual([]);
   });
 
   it('names the hints that it points to', () => {

@@ -70,7 +70,7 @@ export class CsvSource implements RunningSource {
       sayCut: (name, { line }) => {
         log.warn(
           { event: 'csv.cut', source: source.name, file: plain(name), line },
-          'A file that grows was written anew; it is read from its beginning',
+          'a file that grows was written anew; it is read from its beginning',
         );
       },
     };
@@ -228,7 +228,7 @@ export class CsvSource implements RunningSource {
     let movedTo: string;
     try {
       movedTo = await moveFinished(folder, name, to, reportText(name, progress, failure, time.zone));
-      this.#trouble.over('csv.not_moved', { source: source.name }, 'Files that were read can be moved again');
+      this.#trouble.over('csv.not_moved', { source: source.name }, 'files that were read can be moved again');
     } catch (moving) {
       // Its values are safe; it stays known as read until somebody moves it.
       progress.isRead = true;
@@ -240,16 +240,16 @@ export class CsvSource implements RunningSource {
         ...this.#problem,
         error: messageOf(moving),
       };
-      this.#trouble.again(trouble, 'A file that was read cannot be moved');
+      this.#trouble.again(trouble, 'a file that was read cannot be moved');
       return;
     }
     this.#errors += refused + (failure === undefined ? 0 : 1);
     this.#known.delete(name);
     this.#seen.delete(name);
     const says = { ...fields, moved_to: plain(movedTo) };
-    if (to === 'failed') log.warn({ event: 'csv.failed', ...says, error }, 'A file could not be taken');
-    else if (refused > 0) log.warn({ event: 'csv.taken', ...says, error }, 'A file was taken, but for some of it');
-    else log.info({ event: 'csv.taken', ...says }, 'A file was taken');
+    if (to === 'failed') log.warn({ event: 'csv.failed', ...says, error }, 'a file could not be taken');
+    else if (refused > 0) log.warn({ event: 'csv.taken', ...says, error }, 'a file was taken, but for some of it');
+    else log.info({ event: 'csv.taken', ...says }, 'a file was taken');
     gate.note(this.#reading.noteOf(name));
     await committed(this.#reading);
   }
@@ -283,7 +283,7 @@ export class CsvSource implements RunningSource {
     const rotated = await rotatedSince(this.#spec.folder, name, known, identity);
     if (rotated === undefined) {
       const fields = { source: source.name, file: plain(name), line: known.line };
-      log.warn({ event: 'csv.rotated_away', ...fields }, 'A rotated file is gone; what stood behind this line is lost');
+      log.warn({ event: 'csv.rotated_away', ...fields }, 'a rotated file is gone; what stood behind this line is lost');
     }
     for (const old of rotated ?? []) {
       const file = await FollowedFile.open(this.#reading, { ...old, name }, known, old.name);
@@ -301,13 +301,13 @@ export class CsvSource implements RunningSource {
     const fields = { source: source.name, file: plain(name) };
     try {
       await followed.read(isOver);
-      this.#trouble.over('csv.unreadable', fields, 'A file can be read on', name);
+      this.#trouble.over('csv.unreadable', fields, 'a file can be read on', name);
     } catch (error) {
       if (!(error instanceof UnreadableValues)) throw error;
       this.#errors++;
       this.#trouble.again(
         { event: 'csv.unreadable', ...fields, error: plain(error.message) },
-        'A file cannot be read on',
+        'a file cannot be read on',
         name,
       );
     }
@@ -326,7 +326,7 @@ export class CsvSource implements RunningSource {
       refused,
       error: plain(problems.at(-1) ?? ''),
     };
-    this.#trouble.again({ event: 'csv.refused', ...fields }, 'Rows of a file cannot be taken', name);
+    this.#trouble.again({ event: 'csv.refused', ...fields }, 'rows of a file cannot be taken', name);
   }
 
   #sayFolder(error: unknown): void {
@@ -337,7 +337,7 @@ export class CsvSource implements RunningSource {
     this.#errors++;
     this.#trouble.again(
       { event: 'csv.folder', ...fields, error: messageOf(error) },
-      'The folder of a source cannot be used',
+      'the folder of a source cannot be used',
     );
   }
 
@@ -347,7 +347,7 @@ export class CsvSource implements RunningSource {
       this.#trouble.over(
         'csv.folder',
         { source: this.#context.source.name },
-        'The folder of a source can be used again',
+        'the folder of a source can be used again',
       );
     }
     if (connected === this.#connected) return;

@@ -102,7 +102,7 @@ export class ExecSource implements RunningSource {
     try {
       await stream.read(output[Symbol.asyncIterator]() as AsyncIterator<Buffer>);
     } finally {
-      this.#trouble.over('exec.refused', { source: source.name }, 'A program prints what can be taken again');
+      this.#trouble.over('exec.refused', { source: source.name }, 'a program prints what can be taken again');
     }
   }
 
@@ -129,7 +129,7 @@ export class ExecSource implements RunningSource {
     if (count > 0) {
       const { field = '', problem = '' } = listed[0] ?? {};
       const fields = { source: source.name, refused: count, field, error: plain(problem) };
-      this.#trouble.again({ event: 'exec.refused', ...fields }, 'Some of what a program prints cannot be taken');
+      this.#trouble.again({ event: 'exec.refused', ...fields }, 'some of what a program prints cannot be taken');
     }
     await gate.committed();
     return draft.taken;
@@ -152,7 +152,7 @@ export class ExecSource implements RunningSource {
     this.#problem = how;
     this.#changedMs = clock.monotonicMs();
     const fields = { source: source.name, program: source.spec.command[0], error: how, again_in_ms: againInMs };
-    log.warn({ event: 'exec.ended', ...fields }, 'The program of a source has ended and is started again');
+    log.warn({ event: 'exec.ended', ...fields }, 'the program of a source has ended and is started again');
   }
 }
 

@@ -33,6 +33,6 @@ export class SaidLines {
     this.#lines++;
     const unsaid = this.#unsaid > 0 ? { unsaid: this.#unsaid } : {};
     this.#unsaid = 0;
-    this.#log.info({ event: 'exec.said', source: this.#source, line: plain(line), ...unsaid }, 'A program said');
+    this.#log.info({ event: 'exec.said', source: this.#source, line: plain(line), ...unsaid }, 'a program said');
   }
 }

@@ -54,13 +54,13 @@ export class HostSource implements RunningSource {
       const fields = { value: point.name, reading: point.spec.reading };
       try {
         const value = await readOne(point.spec.reading, look, this.#last.get(point.everyMs));
-        this.#trouble.over('host.unreadable', fields, 'A reading is back', point.name);
+        this.#trouble.over('host.unreadable', fields, 'a reading is back', point.name);
         if (value !== undefined) gate.take(point, value);
       } catch (error) {
         this.#errors++;
         gate.fail(point);
         const trouble = { event: 'host.unreadable', ...fields, error: messageOf(error) };
-        this.#trouble.again(trouble, 'A reading of the machine is not to be had', point.name);
+        this.#trouble.again(trouble, 'a reading of the machine is not to be had', point.name);
       }
     }
     for (const everyMs of new Set(points.map((point) => point.everyMs))) this.#last.set(everyMs, look);

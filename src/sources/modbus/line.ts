@@ -233,8 +233,8 @@ export class ModbusLine {
     slot.unanswered = 0;
     this.#rest.answered();
     this.#unit(unit).rest.answered();
-    this.#trouble.over('modbus.disconnected', { line: this.name }, 'A Modbus line carries answers again');
-    this.#trouble.over('modbus.silent', this.#fieldsOf(unit), 'A Modbus device answers again', String(unit));
+    this.#trouble.over('modbus.disconnected', { line: this.name }, 'a Modbus line carries answers again');
+    this.#trouble.over('modbus.silent', this.#fieldsOf(unit), 'a Modbus device answers again', String(unit));
   }
 
   #take(error: ModbusError, slot: Slot, { unit, timeoutMs }: Job): void {
@@ -249,7 +249,7 @@ export class ModbusLine {
         const floorMs = address.transport === 'rtu' ? Math.max(REST_FLOOR_MS, timeoutMs) : REST_FLOOR_MS;
         this.#unit(unit).rest.failed(error, nowMs, () => clock.random(), floorMs);
         const fields = { ...this.#fieldsOf(unit), error: error.message };
-        this.#trouble.again({ event: 'modbus.silent', ...fields }, 'A Modbus device does not answer', String(unit));
+        this.#trouble.again({ event: 'modbus.silent', ...fields }, 'a Modbus device does not answer', String(unit));
         // Its gateway answered for it.
         if (error.exception !== undefined) slot.unanswered = 0;
         else if (++slot.unanswered >= Math.min(this.#units.size, MAX_UNANSWERED)) this.#drop(slot);
@@ -281,7 +281,7 @@ export class ModbusLine {
     this.#say(false);
     this.#rest.failed(error, clock.monotonicMs(), () => clock.random(), REST_FLOOR_MS);
     const fields = { line: this.name, error: error.message, hint: error.hint };
-    this.#trouble.again({ event: 'modbus.disconnected', ...fields }, 'A Modbus line cannot be used');
+    this.#trouble.again({ event: 'modbus.disconnected', ...fields }, 'a Modbus line cannot be used');
     return error;
   }
 

@@ -158,7 +158,7 @@ export class ModbusSource implements RunningSource {
     this.#unreadable.delete(point);
     if (this.#unreadableFor(error) > 0) return;
     const fields = { source: this.#context.source.name, value: point.name };
-    this.#trouble.over('modbus.unreadable', fields, 'A register can be read again', error.message);
+    this.#trouble.over('modbus.unreadable', fields, 'a register can be read again', error.message);
   }
 
   #cannotRead(point: ModbusPoint, error: ModbusError): void {
@@ -176,7 +176,7 @@ export class ModbusSource implements RunningSource {
       const register = registerText(point.spec.register);
       const of = { source: this.#context.source.name, value: point.name, register, error: error.message };
       const trouble = { event: 'modbus.unreadable', ...of, values: this.#unreadableFor(error) };
-      this.#trouble.again(trouble, 'A register could not be read', error.message);
+      this.#trouble.again(trouble, 'a register could not be read', error.message);
     }
   }
 

@@ -151,7 +151,7 @@ export class MqttSource implements RunningSource {
   #read(topic: string, payload: Uint8Array, points: readonly Point<MqttValue>[]): boolean {
     const { isTaken, problem } = readMessage(this.#context.gate, payload, points);
     if (problem !== undefined) this.#sayUnreadable(topic, problem);
-    else this.#trouble.over('mqtt.unreadable', { topic }, 'Messages of a topic can be read again', topic);
+    else this.#trouble.over('mqtt.unreadable', { topic }, 'messages of a topic can be read again', topic);
     return isTaken;
   }
 
@@ -162,6 +162,6 @@ export class MqttSource implements RunningSource {
   #sayUnreadable(topic: string, error: string): void {
     this.#errors++;
     const fields = { source: this.#context.source.name, topic, error };
-    this.#trouble.again({ event: 'mqtt.unreadable', ...fields }, 'A message holds no value', topic);
+    this.#trouble.again({ event: 'mqtt.unreadable', ...fields }, 'a message holds no value', topic);
   }
 }

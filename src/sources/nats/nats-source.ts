@@ -138,7 +138,7 @@ export class NatsSource implements RunningSource {
     if (payload.length > MAX_PAYLOAD_BYTES) return this.#sayUnreadable(subject, 'it is larger than 1 MiB');
     const { isTaken, problem } = readMessage(gate, payload, points);
     if (problem !== undefined) this.#sayUnreadable(subject, problem);
-    else this.#trouble.over('mqtt.unreadable', { topic: subject }, 'Messages of a topic can be read again', subject);
+    else this.#trouble.over('mqtt.unreadable', { topic: subject }, 'messages of a topic can be read again', subject);
     if (redelivered && isTaken) this.#redelivered.taken++;
     if (isTaken) gate.note(...this.#kept.forget(this.#taken.takeForgotten()), ...this.#kept.record(seq, hash));
     const committed = gate.committed();
@@ -177,7 +177,7 @@ export class NatsSource implements RunningSource {
   #sayUnreadable(topic: string, error: string): void {
     this.#errors++;
     const fields = { source: this.#context.source.name, topic, error };
-    this.#trouble.again({ event: 'mqtt.unreadable', ...fields }, 'A message holds no value', topic);
+    this.#trouble.again({ event: 'mqtt.unreadable', ...fields }, 'a message holds no value', topic);
   }
 }
 

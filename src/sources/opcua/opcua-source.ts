@@ -165,7 +165,7 @@ export class OpcuaSource implements RunningSource {
     else if ('lost' in line) {
       this.#errors += line.lost;
       const fields = { source: this.#context.source.name, messages: line.lost };
-      this.#trouble.again({ event: 'opcua.lost', ...fields }, 'A server no longer has messages that were not taken');
+      this.#trouble.again({ event: 'opcua.lost', ...fields }, 'a server no longer has messages that were not taken');
     }
   }
 
@@ -174,7 +174,7 @@ export class OpcuaSource implements RunningSource {
     if (overflows > 0) {
       this.#errors += overflows;
       const fields = { source: source.name, values: overflows };
-      this.#trouble.again({ event: 'opcua.overflow', ...fields }, 'The queue of a server was too small for what came');
+      this.#trouble.again({ event: 'opcua.overflow', ...fields }, 'the queue of a server was too small for what came');
     }
     for (const value of values) this.#takeValue(value);
     gate.note({ name: noteOf(source.name, MESSAGE), text: `${subscription} ${sequence}` });
@@ -205,7 +205,7 @@ export class OpcuaSource implements RunningSource {
     if (status !== 0) return;
     this.#unreadable++;
     const fields = { source: this.#context.source.name, value: point.name };
-    this.#trouble.again({ event: 'opcua.unreadable', ...fields }, 'A value of a server is no number', point.name);
+    this.#trouble.again({ event: 'opcua.unreadable', ...fields }, 'a value of a server is no number', point.name);
   }
 
   #keep(subscription: Omit<KeptSubscription, 'stored'>, isNew: boolean): void {
@@ -230,14 +230,14 @@ export class OpcuaSource implements RunningSource {
     if (state.connected) {
       this.#problem = this.#hint = undefined;
       this.#certificateEndsMs = state.certificateEndsMs;
-      this.#trouble.over('opcua.away', { source: source.name }, 'A server of OPC UA is there again');
+      this.#trouble.over('opcua.away', { source: source.name }, 'a server of OPC UA is there again');
       return;
     }
     this.#errors++;
     this.#problem = state.problem;
     this.#hint = state.hint;
     const error = plain(state.problem);
-    this.#trouble.again({ event: 'opcua.away', source: source.name, error }, 'A server of OPC UA is away');
+    this.#trouble.again({ event: 'opcua.away', source: source.name, error }, 'a server of OPC UA is away');
     for (const point of this.#context.points) this.#context.gate.fail(point);
   }
 
@@ -250,7 +250,7 @@ export class OpcuaSource implements RunningSource {
       this.#errors++;
       gate.fail(point);
       const fields = { source: source.name, value: point.name, node: point.spec.node, error: why };
-      this.#trouble.again({ event: 'opcua.refused', ...fields }, 'A server does not give a value', point.name);
+      this.#trouble.again({ event: 'opcua.refused', ...fields }, 'a server does not give a value', point.name);
     }
   }
 
@@ -263,7 +263,7 @@ export class OpcuaSource implements RunningSource {
     this.#problem = how;
     for (const point of points) gate.fail(point);
     const fields = { source: source.name, error: messageOf(how), again_in_ms: againInMs };
-    log.warn({ event: 'opcua.ended', ...fields }, 'The program that reads OPC UA has ended and is started again');
+    log.warn({ event: 'opcua.ended', ...fields }, 'the program that reads OPC UA has ended and is started again');
   }
 }
 

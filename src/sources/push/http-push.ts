@@ -130,7 +130,7 @@ export class HttpPush {
     signal?.addEventListener('abort', () => void this.stop(), { once: true });
     const { port } = this.#server.socketAddress as AddressInfo;
     const at = 'path' in address ? address : { host: address.host, port };
-    log.info({ event: 'ingest.listening', ...at }, 'Listening for values');
+    log.info({ event: 'ingest.listening', ...at }, 'listening for values');
     return at;
   }
 
@@ -229,7 +229,7 @@ export class HttpPush {
     }
     memory.set(BYTES_OF_REQUEST + draft.count * BYTES_OF_VALUE);
     const accepted = await intake.submit(draft, endpoint.source);
-    this.#trouble.over('ingest.store_refused', {}, 'Pushed values are taken again');
+    this.#trouble.over('ingest.store_refused', {}, 'pushed values are taken again');
     return { accepted, refused: draft.problems.count, problems: draft.problems.listed };
   }
 
@@ -277,7 +277,7 @@ export class HttpPush {
       const first = problems[0]?.problem;
       this.#trouble.again(
         { event: 'ingest.taken_in_part', accepted, refused, first },
-        'Some pushed values were refused',
+        'some pushed values were refused',
       );
     }
     // Telegraf gives up on values of InfluxDB 1 only at these words, and repeats the batch otherwise.
@@ -339,15 +339,15 @@ export class HttpPush {
     if (status === 500) {
       this.#options.log.error(
         { ...fields, event: 'ingest.failed', error: messageOf(error) },
-        'A request failed for no reason that was foreseen',
+        'a request failed for no reason that was foreseen',
       );
     } else if (status === 503) {
       this.#trouble.again(
         { event: 'ingest.store_refused', ...fields },
-        'Pushed values were refused: nothing can be stored now',
+        'pushed values were refused: nothing can be stored now',
       );
     } else {
-      this.#trouble.again({ event: 'ingest.refused', ...fields }, 'Pushed values were refused', String(status));
+      this.#trouble.again({ event: 'ingest.refused', ...fields }, 'pushed values were refused', String(status));
     }
   }
 }

@@ -163,12 +163,12 @@ export class SparkplugSource implements RunningSource {
     try {
       if (payload.length > MAX_PAYLOAD_BYTES) throw new RangeError('it is larger than 1 MiB');
       this.#carryOut(known, known.node.take({ ...said, payload: decodePayload(payload) }), payload);
-      this.#trouble.over('sparkplug.unreadable', { topic }, 'Messages of a topic can be read again', topic);
+      this.#trouble.over('sparkplug.unreadable', { topic }, 'messages of a topic can be read again', topic);
     } catch (error) {
       this.#errors++;
       known.node.miss();
       const fields = { source: this.#context.source.name, topic: plain(topic), error: messageOf(error) };
-      this.#trouble.again({ event: 'sparkplug.unreadable', ...fields }, 'A message cannot be read', topic);
+      this.#trouble.again({ event: 'sparkplug.unreadable', ...fields }, 'a message cannot be read', topic);
       this.#askForBirth(known, 'a message could not be read');
     }
     return gate.committed();
@@ -212,13 +212,13 @@ export class SparkplugSource implements RunningSource {
     if (nowMs - known.askedMs < REBIRTH_MS) return;
     known.askedMs = nowMs;
     const fields = { source: source.name, node: plain(known.name), reason };
-    log.info({ event: 'sparkplug.rebirth', ...fields }, 'A node is asked for its birth certificate');
+    log.info({ event: 'sparkplug.rebirth', ...fields }, 'a node is asked for its birth certificate');
     this.#broker
       .publish(commandTopic(known.group, known.name), rebirthCommand(Math.round(clock.wallMs())))
       .catch((error: unknown) => {
         // It is asked for with the next message, or the next connection.
         known.askedMs = Number.NEGATIVE_INFINITY;
-        log.debug({ event: 'sparkplug.rebirth_failed', ...fields, code: codeOf(error) }, 'A node could not be asked');
+        log.debug({ event: 'sparkplug.rebirth_failed', ...fields, code: codeOf(error) }, 'a node could not be asked');
       });
   }
 }
