@@ -16,7 +16,7 @@ export const ROOMS: readonly Room[] = [
     sources: ['src/uplink/*.ts'],
     // Without those that go through hours of a fleet: each change would wait for them.
     tests: [
-      'test/uplink/{answer-time,compression,log-words,model,outcome,planner,post-size,probes,sender,uplink,verdict}.test.ts',
+      'test/uplink/{answer-time,compression,log-words,model,outcome,planner,post-size,probe-turns,probes,recovery,sender,uplink,verdict}.test.ts',
     ],
   },
   {

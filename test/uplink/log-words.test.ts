@@ -1,15 +1,15 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { ManualClock } from '../doubles/manual-clock.ts';
-import { type Answering, DirectPlatform, Plant, refusal, TAKEN } from './plant.ts';
+import { type Answering, DirectPlatform, OPTIONS, Plant, refusal, TAKEN } from './plant.ts';
 
 /** What the night shift reads of the uplink: the right words, and one line for one cause. */
 describe('the log of the uplink', () => {
   let clock: ManualClock;
   let plant: Plant;
 
-  const begin = async (answering: Answering, level?: 'debug', seed = 1) => {
+  const begin = async (answering: Answering, level?: 'debug', seed = 1, perMinute = 0) => {
     clock = new ManualClock(Date.UTC(2026, 10, 21), seed);
-    plant = new Plant(clock, new DirectPlatform(clock, answering), {}, 0, undefined, undefined, level);
+    plant = new Plant(clock, new DirectPlatform(clock, answering), {}, perMinute, undefined, undefined, level);
     await plant.uplink.start();
   };
   const logged = (event: string) => plant.logged.filter((line) => line.event === event);
@@ -62,6 +62,25 @@ describe('the log of the uplink', () => {
     plant.uplink.tryNowOnRequest();
     await clock.advance(240_000);
     expect(logged('uplink.back').length).toBe(1);
+  });
+
+  it('says once that assets wait longer than configured, and once that they do no more', async () => {
+    await begin(() => TAKEN, undefined, 1, 30);
+    const flow = async (seconds: number, assets: number) => {
+      for (let second = 0; second < seconds; second++) {
+        for (let asset = 1; asset <= assets; asset++) plant.accept(asset, asset);
+        await clock.advance(1_000);
+      }
+    };
+    await flow(120, 2);
+    expect(logged('uplink.interval_lengthened')).toEqual([]);
+    await flow(300, 60);
+    expect(logged('uplink.interval_lengthened')).toMatchObject([{ level: 40, configuredMs: OPTIONS.postIntervalMs }]);
+    expect(logged('uplink.interval_lengthened')[0]!.intervalMs).toBeGreaterThan(OPTIONS.postIntervalMs);
+    expect(logged('uplink.interval_normal')).toEqual([]);
+    await flow(600, 2);
+    expect(logged('uplink.interval_normal')).toMatchObject([{ level: 30, configuredMs: OPTIONS.postIntervalMs }]);
+    expect(logged('uplink.interval_lengthened')).toHaveLength(1);
   });
 
   // Each seed draws other waits: of the four answers any may be the longest.
