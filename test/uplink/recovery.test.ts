@@ -104,3 +104,26 @@ describe('after a rest, a spent quota, or bodies that were too large, the uplink
     expect(plant.uplink.snapshot().maxBytes).toBe(400_000);
   });
 });
+
+describe('a start that is given up', () => {
+  it.each([
+    ['while it begins', 0],
+    ['after it began', 60_000],
+  ])('posts nothing any more, %s', async (_name, afterMs) => {
+    const clock = new ManualClock(Date.UTC(2026, 10, 23), 1);
+    const platform = new DirectPlatform(clock, () => TAKEN);
+    const plant = new Plant(clock, platform, {}, 400);
+    const giveUp = new AbortController();
+    plant.accept(1, 1);
+    const starting = plant.uplink.start(giveUp.signal);
+    if (afterMs > 0) await clock.advance(afterMs);
+    const before = platform.ledger.posts.length;
+    expect(before > 0).toBe(afterMs > 0);
+    giveUp.abort();
+    await starting;
+    plant.accept(1, 1);
+    await clock.advance(600_000);
+    expect(platform.ledger.posts).toHaveLength(before);
+    expect(plant.buffer.underWay.size).toBe(0);
+  });
+});
