@@ -19,6 +19,20 @@ export function brokerClosed(name: string): BrokerError {
   return new BrokerError(`the connection to the broker ${name} is closed`, { code: 'broker.closed', retryable: true });
 }
 
+/** Waiting makes it no smaller. */
+export function brokerTooLarge(name: string, cause?: unknown): BrokerError {
+  return new BrokerError(`the broker ${name} takes no message of this size`, { code: 'broker.too_large', cause });
+}
+
+export function noStream(subject: string, cause: unknown): BrokerError {
+  return new BrokerError(`no stream keeps ${subject}`, {
+    code: 'broker.stream',
+    retryable: true,
+    cause,
+    hint: 'Make one with nats stream add, or name it in stream:.',
+  });
+}
+
 export function brokerUnknown(name: string): BrokerError {
   return new BrokerError(`there is no broker ${name}`, {
     code: 'broker.unknown',

@@ -3,7 +3,7 @@ import { codeOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 import { type BrokerAddress, readBrokerAddress } from './broker-address.ts';
-import { BrokerError, brokerBusy, brokerClosed } from './broker-error.ts';
+import { BrokerError, brokerBusy, brokerClosed, brokerTooLarge } from './broker-error.ts';
 import type { BrokerSpec } from './broker-spec.ts';
 import { Connection } from './connection.ts';
 import { ConnectionLoop } from './connection-loop.ts';
@@ -183,6 +183,7 @@ export class Broker {
         await connection.publish(topic, payload, options.retain ?? false, options.signal, options.headers);
       } catch (error) {
         options.signal?.throwIfAborted();
+        if (codeOf(error) === 'broker.too_large') throw brokerTooLarge(this.name, error);
         throw new BrokerError(`the broker ${this.name} did not confirm a message`, {
           code: 'broker.publish',
           retryable: true,
@@ -241,7 +242,10 @@ export class Broker {
   async #hold(connection: Connection): Promise<unknown> {
     if (this.#loop.signal.aborted) void connection.close();
     // A session that the broker has forgotten holds nothing; of one that was made by others nothing is known.
-    if (!connection.sessionPresent) this.#granted = new Map();
+    if (!connection.sessionPresent) {
+      this.#tellForgotten();
+      this.#granted = new Map();
+    }
     void this.#settle().then(() => this.#tellPresence(connection, true));
     const reason = await connection.closed;
     this.#incoming.ended();
@@ -301,6 +305,21 @@ export class Broker {
       }
     }
     return taken.includes(true);
+  }
+
+  /** What came while this client was away is lost: retained messages and later ones alone come. */
+  #tellForgotten(): void {
+    const { clock, logger, spec } = this.#options;
+    const isKept = spec.sessionExpiryMs > 0 && [...(this.#granted?.values() ?? [])].some((qos) => qos > 0);
+    if (!isKept) return;
+    const count = this.#repeats.note('session_forgotten', clock.monotonicMs());
+    const hint =
+      'Look at persistence and at the expiry of sessions in the broker, and at session_expiry of the source.';
+    const fields = { event: 'broker.session_forgotten', broker: this.name, hint, count };
+    logger[count === undefined ? 'debug' : 'warn'](
+      fields,
+      'a broker has forgotten this client: what it kept for it is lost',
+    );
   }
 
   #tellRefused(filter: string): void {

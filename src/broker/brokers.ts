@@ -99,5 +99,7 @@ interface Publishing {
   headers?: Readonly<Record<string, string>>;
   /** The same for the same message: a stream of NATS keeps one of them. */
   id?: string;
+  /** Of NATS: fails where no stream keeps the subject. */
+  mustKeep?: boolean;
   signal?: AbortSignal;
 }

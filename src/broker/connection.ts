@@ -69,6 +69,8 @@ const MAX_AT_WORK = 4_000;
 const MAX_BYTES_AT_WORK = 16 * 1024 * 1024;
 const MAX_PACKET_BYTES = 4 * 1024 * 1024;
 const MAX_HEADERS = 50;
+/** Topic and headers of a message are smaller. */
+const HEAD_BYTES = 256 * 1024;
 /** Reasons by which a broker says that it does not speak the version: MQTT 5, and 3.1.1's. */
 const WRONG_VERSION = new Set([0x84, 0x01]);
 
@@ -88,6 +90,8 @@ export class Connection {
   readonly #exchanges = new Exchanges((packet) => this.#send(packet));
   readonly #atWork = { messages: 0, bytes: 0 };
   #together: Safe | undefined;
+  /** What the broker takes: by a larger one it ends the connection. */
+  #maxPacketBytes = Number.POSITIVE_INFINITY;
   #isPaused = false;
   #isClosed = false;
   #error: unknown;
@@ -151,6 +155,7 @@ export class Connection {
         this.sessionPresent = packet.sessionPresent === true;
         this.#options.incoming.greeted(this.sessionPresent);
         this.#exchanges.allow(packet.properties?.receiveMaximum);
+        this.#maxPacketBytes = packet.properties?.maximumPacketSize ?? Number.POSITIVE_INFINITY;
         const keepaliveS = (packet.properties as { serverKeepAlive?: number } | undefined)?.serverKeepAlive;
         // Not a tick later: stored messages follow CONNACK in the same segment.
         parser.on('packet', (next) => this.#hear(next));
@@ -207,7 +212,14 @@ export class Connection {
       });
     }
     const properties = headers ? { properties: { userProperties: { ...headers } } } : {};
-    await this.#exchanges.publish({ topic, payload: Buffer.from(payload), retain, ...properties }, signal);
+    const message = { topic, payload: Buffer.from(payload), retain, ...properties };
+    if (message.payload.length > this.#maxPacketBytes - HEAD_BYTES) {
+      const bytes = this.#encode({ cmd: 'publish', messageId: 1, qos: 1, dup: false, ...message }).length;
+      if (bytes > this.#maxPacketBytes) {
+        throw new BrokerError(`the broker takes ${this.#maxPacketBytes} bytes`, { code: 'broker.too_large' });
+      }
+    }
+    await this.#exchanges.publish(message, signal);
   }
 
   /** Ends the connection, not the session. What was sent is on its way when it resolves. */

@@ -4,6 +4,7 @@ import { BrokerError } from './broker-error.ts';
 
 const ANSWER_TIMEOUT_MS = 10_000;
 const MAX_IDS = 65_535;
+const TOO_LARGE = 0x95;
 
 interface Waiting {
   resolve(codes: number[]): void;
@@ -46,8 +47,10 @@ export class Exchanges {
       const packet = (messageId: number) => ({ cmd: 'publish', messageId, qos: 1, dup: false, ...message }) as Packet;
       const [code = 0] = await this.#ask(packet, signal);
       // 0x10 is: taken, and nobody listens.
-      if (code >= 0x80)
-        throw new BrokerError(`the broker refuses the message (reason ${code})`, { code: 'broker.publish' });
+      if (code >= 0x80) {
+        const why = code === TOO_LARGE ? 'broker.too_large' : 'broker.publish';
+        throw new BrokerError(`the broker refuses the message (reason ${code})`, { code: why });
+      }
     } finally {
       this.#places++;
       this.#queue.shift()?.();

@@ -49,7 +49,8 @@ export class RelayFlow {
       const { broker, topic } = webhookTo;
       this.#relay = new Relay({
         inbox,
-        publish: (body, headers, id, signal) => brokers.publish(broker, topic, body, { headers, id, signal }),
+        publish: (body, headers, id, signal) =>
+          brokers.publish(broker, topic, body, { headers, id, mustKeep: true, signal }),
         secrets,
         clock,
         log,

@@ -90,30 +90,37 @@ export class Relay {
     }
   }
 
-  /** Gives how many there were. The cursor moves once all of them are with the broker. */
+  /** Gives how many there were. The cursor moves up to the first that is not with the broker. */
   async #publishSome(): Promise<number> {
-    const { inbox, publish, secrets, relayed } = this.#parts;
+    const { inbox, secrets, relayed } = this.#parts;
     const inForce = secrets();
     if (inForce.length === 0) return 0;
     const page = await inbox.toRelay(PAGE, this.#after);
-    const last = page.at(-1);
-    if (last === undefined) return 0;
-    const published = await Promise.allSettled(
-      page.map((event) =>
-        publish(
-          event.payload,
-          signaturesOf(event, inForce),
-          Buffer.from(event.identity).toString('hex'),
-          this.#stopping.signal,
-        ),
-      ),
-    );
-    const failed = published.find((one) => one.status === 'rejected');
-    if (failed) throw failed.reason;
-    await inbox.setNote(RELAYED_NOTE, String(last.id));
-    this.#after = last.id;
-    relayed(page.length);
+    if (page.length === 0) return 0;
+    const published = await Promise.allSettled(page.map((event) => this.#publish(event, inForce)));
+    const failed = published.findIndex((one) => one.status === 'rejected');
+    const done = failed < 0 ? page : page.slice(0, failed);
+    if (done.length > 0) {
+      const { id } = done.at(-1)!;
+      await inbox.setNote(RELAYED_NOTE, String(id));
+      this.#after = id;
+      relayed(done.length);
+    }
+    if (failed >= 0) throw (published[failed] as PromiseRejectedResult).reason;
     return page.length;
+  }
+
+  /** One that the broker takes at no time holds up no other. */
+  async #publish(event: RelayedEvent, secrets: readonly string[]): Promise<void> {
+    const { publish, log } = this.#parts;
+    const id = Buffer.from(event.identity).toString('hex');
+    try {
+      await publish(event.payload, signaturesOf(event, secrets), id, this.#stopping.signal);
+    } catch (error) {
+      if (codeOf(error) !== 'broker.too_large') throw error;
+      const fields = { event: 'webhook.relay_too_large', id: event.id, bytes: event.payload.length };
+      log.error({ ...fields, error: messageOf(error) }, 'an event is too large for the broker, and no gateway gets it');
+    }
   }
 
   #say(error: unknown): void {

@@ -247,6 +247,21 @@ describe('publishing', () => {
     await expect(one.publish('a/#', 'x')).rejects.toMatchObject({ code: 'broker.topic', retryable: false });
   });
 
+  it('says at once what is larger than the broker takes, and keeps the connection', async () => {
+    await server.stop();
+    await server.start('max_packet_size 2000');
+    const one = broker();
+    one.start();
+    await connected(one);
+    await one.publish('t', Buffer.alloc(1_900));
+    await expect(one.publish('t', Buffer.alloc(2_000))).rejects.toMatchObject({
+      code: 'broker.too_large',
+      retryable: false,
+    });
+    await one.publish('t', Buffer.alloc(1_900));
+    expect(one.state()).toMatchObject({ connected: true, failures: 0, published: 2 });
+  });
+
   it('carries the events of a reaction, with its topic filled in', async () => {
     const all = new Brokers({
       clientId: (name) => `tagferry-${name}`,

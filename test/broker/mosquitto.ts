@@ -1,9 +1,10 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { compileLayer } from '../faults/disk-fault.ts';
 
 const PROGRAM = '/usr/sbin/mosquitto';
 
@@ -32,6 +33,7 @@ export class Mosquitto {
   readonly folder = mkdtempSync(join(tmpdir(), 'tagferry-mosquitto-'));
   readonly port: number;
   #child: ChildProcess | undefined;
+  #environment: NodeJS.ProcessEnv = process.env;
 
   private constructor(port: number) {
     this.port = port;
@@ -49,7 +51,7 @@ export class Mosquitto {
     // Before the listener, because what stands behind one may be its own.
     const first = configuration.includes('listener ') ? '' : listener;
     writeFileSync(file, `user root\nmax_queued_messages 0\n${first}${configuration}\n`);
-    const child = spawn(PROGRAM, ['-c', file], { stdio: 'ignore' });
+    const child = spawn(PROGRAM, ['-c', file], { stdio: 'ignore', env: this.#environment });
     this.#child = child;
     let failure: unknown;
     child.once('error', (error) => {
@@ -60,6 +62,16 @@ export class Mosquitto {
       if (child.exitCode !== null) throw new Error(`Mosquitto ended with ${child.exitCode}`);
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
+  }
+
+  /** Moves its wall clock from what the machine's says; before the first start, so that it can be moved later. */
+  moveTime(seconds: number): void {
+    const file = join(this.folder, 'moved-time');
+    // By another file and a name: it is read at every look at the clock.
+    writeFileSync(`${file}.new`, String(seconds));
+    renameSync(`${file}.new`, file);
+    const layer = compileLayer(join(import.meta.dirname, 'moved-time.c'));
+    this.#environment = { ...process.env, LD_PRELOAD: layer, MOVED_TIME: file };
   }
 
   /** SIGSTOP and SIGCONT, for one that hangs. */

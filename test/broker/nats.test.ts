@@ -111,6 +111,19 @@ describe('a broker of NATS', () => {
     expect(heard).toEqual(['alarms.FT_1____']);
   });
 
+  it('says at once what is larger than the server takes, and that no stream keeps what must be kept', async () => {
+    const large = broker.publish('site.a', Buffer.alloc(1024 * 1024));
+    await expect(large).resolves.toBeUndefined();
+    const larger = broker.publish('site.a', Buffer.alloc(1024 * 1024 + 1));
+    await expect(larger).rejects.toMatchObject({ code: 'broker.too_large', retryable: false });
+    const unkept = broker.publish('alarms.a', '{}', { mustKeep: true });
+    await expect(unkept).rejects.toMatchObject({ code: 'broker.stream', retryable: true });
+    await broker.publish('site.a', '{}', { mustKeep: true });
+    const manager = await servers.manager();
+    expect((await manager.streams.info('PLANT')).state.messages).toBe(2);
+    expect(broker.state()).toMatchObject({ connected: true, failures: 0 });
+  });
+
   it('refuses subjects that are none, and says so', async () => {
     for (const subject of ['', 'a..b', 'a.*', 'a b', 'a.>']) {
       await expect(broker.publish(subject, '')).rejects.toMatchObject({ code: 'broker.topic' });
@@ -184,5 +197,46 @@ describe('a broker of NATS', () => {
 
   it.each(['site.*.flow', 'a/b.c', '>', 'plant.{tag}.>'])('%s is told as a topic and back', (subject) => {
     expect(asSubject(asTopic(subject))).toBe(subject);
+  });
+});
+
+describe('a cluster of NATS that is cut into parts without a leader', () => {
+  it('confirms nothing that no stream has taken, and all of it once it has a leader again', async () => {
+    servers = await NatsServers.make(3);
+    try {
+      await servers.start();
+      const manager = await servers.manager();
+      await manager.streams.add({ name: 'PLANT', subjects: ['site.>'], num_replicas: 3 });
+      const stays = `nats://127.0.0.1:${servers.ports[2]}`;
+      broker = new NatsBroker({
+        name: 'line',
+        spec: specOf({ servers: [stays] }),
+        clientId: 'gw-1',
+        clock,
+        logger: silentLogger(),
+      });
+      broker.start();
+      await until(() => broker.state().connected, 'it is connected');
+      // Nobody has asked yet which stream keeps the subject.
+      for (const at of [0, 1]) await servers.stop(at, 'SIGKILL');
+      const alone = broker.publish('site.a', 'alone');
+      await expect(alone).rejects.toMatchObject({ code: 'broker.publish', retryable: true });
+      for (const at of [0, 1]) servers.startOne(at);
+      await until(
+        () =>
+          broker.publish('site.a', 'together', { id: 'together' }).then(
+            () => true,
+            () => false,
+          ),
+        'it is taken',
+      );
+      await until(async () => {
+        const info = await manager.streams.info('PLANT').catch(() => undefined);
+        return info?.state.messages === 1;
+      }, 'it is in the stream, once');
+    } finally {
+      await broker.stop(0);
+      await servers.dispose();
+    }
   });
 });

@@ -8,14 +8,16 @@ import { ValueStore } from '../../src/buffer/value-store.ts';
 import { COMPILED_CODE } from '../compiled-code.ts';
 import type { Round } from './take-in-process.ts';
 
+/** The layer between a program and its disk. */
+export const compileDiskLayer = () => compileLayer(join(import.meta.dirname, 'disk-layer.c'));
+
 /**
- * The layer between a program and its disk, compiled once for all tests: its name says of what. Fails with what to install where
- * there is no C compiler.
+ * What stands between a program and the system (LD_PRELOAD), compiled once for all tests: its name says of what. Fails with what to install
+ * where there is no C compiler.
  */
-export function compileDiskLayer(): string {
-  const source = join(import.meta.dirname, 'disk-layer.c');
+export function compileLayer(source: string): string {
   const key = createHash('sha256').update(readFileSync(source)).digest('hex').slice(0, 16);
-  const library = join(CACHE, `disk-layer-${key}.so`);
+  const library = join(CACHE, `${basename(source, '.c')}-${key}.so`);
   if (existsSync(library)) return library;
   mkdirSync(CACHE, { recursive: true });
   // Whoever else makes it meanwhile makes the same; it is there as a whole or not at all.

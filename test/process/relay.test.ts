@@ -1,77 +1,19 @@
-import { join } from 'node:path';
 import { connect, type MqttClient } from 'mqtt';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { readStoppedInbox } from '../../src/control/stopped-inbox.ts';
-import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { sign } from '../../src/webhook/signature.ts';
-import { Mosquitto } from '../broker/mosquitto.ts';
-import { NatsServers } from '../broker/nats-servers.ts';
-import { wholeLines } from '../whole-lines.ts';
-import { AgentProcess } from './agent-process.ts';
+import { bodyOf, deliver, RelayPlant, ranAt, relayedBy, SECRET, SIGNATURE, unfinishedAt } from './relay-plant.ts';
 
-/**
- * An agent that the platform reaches, a broker, and gateways that take the events from it. Bodies are signed here as the platform signs
- * them; what ran is counted at the gateways.
- */
-const SECRET = 'only-platform-and-agents-know-it';
-const HEADER = 'X-Hub-Signature-Sha256';
-
-let sandbox: Sandbox;
-let mosquitto: Mosquitto | undefined;
-let nats: NatsServers | undefined;
-let agents: AgentProcess[];
+let plant: RelayPlant;
 let clients: MqttClient[];
 
 beforeEach(async () => {
-  sandbox = new Sandbox();
-  await sandbox.start();
-  agents = [];
+  plant = await RelayPlant.start();
   clients = [];
-  mosquitto = undefined;
-  nats = undefined;
 });
 afterEach(async () => {
   for (const client of clients) client.end(true);
-  await Promise.allSettled(agents.map((agent) => agent.dispose()));
-  await mosquitto?.dispose();
-  await nats?.dispose();
-  await sandbox.stop();
+  await plant.dispose();
 });
-
-/** What of an agent is told apart: whether it publishes or takes, and whose events it wants. */
-async function agentOf(source: string, env: Record<string, string>, asset: number): Promise<AgentProcess> {
-  const agent = new AgentProcess(sandbox.url);
-  agents.push(agent);
-  const ran = join(agent.folder, 'ran');
-  agent.write(sandbox.url, {
-    env: { WEBHOOK_SECRET: SECRET, ...env },
-    tags: `sources: { broker: ${source} }\ntags:\n  T: { asset: ${asset}, values: { flow: {} } }\n`,
-    reactions: `reactions:\n  - name: note\n    on: threshold_reached\n    do: [{ run: [/bin/sh, -c, 'echo "$TAGFERRY_VALUE" >> ${ran}'] }]\n`,
-  });
-  await agent.start();
-  await agent.until(() => agent.logged('broker.connected').length > 0, 'the broker is connected');
-  return agent;
-}
-
-function bodyOf(asset: number, value: number): string {
-  const occurred_at = new Date().toISOString();
-  const content = { asset: { id: asset }, threshold: { id: 1, type: 'high' }, data: { key: 'flow', value } };
-  return JSON.stringify({ event_type: 'threshold_reached', occurred_at, content });
-}
-
-async function deliver(relay: AgentProcess, body: string, signature = sign(Buffer.from(body), SECRET)): Promise<void> {
-  const headers = { 'Content-Type': 'application/json', [HEADER]: signature };
-  const { status } = await relay.call(relay.webhook, '/webhook', { method: 'POST', headers, body });
-  expect(status).toBe(204);
-}
-
-const ranAt = (agent: AgentProcess): number[] => wholeLines(join(agent.folder, 'ran')).map(Number);
-
-/** The numbers of events whose reaction is not over, as the inbox of a gateway that does not run has them. */
-async function unfinishedAt(agent: AgentProcess): Promise<number[]> {
-  const events = await readStoppedInbox(agent.state, async (inbox) => inbox.list({ limit: 1_000 }));
-  return events.filter(({ state }) => state !== 'done').map(({ payload }) => JSON.parse(payload).content.data.value);
-}
 
 async function mqttClient(port: number): Promise<MqttClient> {
   const client = connect(`mqtt://127.0.0.1:${port}`, { protocolVersion: 5, reconnectPeriod: 0 });
@@ -81,32 +23,16 @@ async function mqttClient(port: number): Promise<MqttClient> {
   return client;
 }
 
-async function brokerOf(kind: 'mqtt' | 'nats'): Promise<{ source: string; topic: string }> {
-  if (kind === 'mqtt') {
-    mosquitto = await Mosquitto.make();
-    await mosquitto.start();
-    return { source: `{ mqtt: "mqtt://127.0.0.1:${mosquitto.port}" }`, topic: 'platform/events' };
-  }
-  nats = await NatsServers.make();
-  await nats.start();
-  await (await nats.manager()).streams.add({ name: 'EVENTS', subjects: ['platform.events'] });
-  return { source: `{ nats: "${nats.url}", ack_wait: 1s }`, topic: 'platform.events' };
-}
-
 describe('events over a broker', () => {
   it.each(['mqtt', 'nats'] as const)(
     'by %s come to the gateway that they concern, once each but for what a kill -9 met, and to one that was off',
     async (kind) => {
-      const { source, topic } = await brokerOf(kind);
+      const { source, topic } = await plant.broker(kind);
       const from = { WEBHOOK_FROM: `broker ${topic}` };
-      const meant = await agentOf(source, from, 881);
-      const other = await agentOf(source, from, 902);
-      const relay = await agentOf(source, { WEBHOOK_TO: `broker ${topic}` }, 1);
-      // By MQTT a subscription counts from its beginning on.
-      await meant.until(async () => {
-        await deliver(relay, bodyOf(881, 0));
-        return ranAt(meant).length > 0;
-      }, 'the way is open');
+      const meant = await plant.agent(source, { env: from, asset: 881 });
+      const other = await plant.agent(source, { env: from, asset: 902 });
+      const relay = await plant.agent(source, { env: { WEBHOOK_TO: `broker ${topic}` }, asset: 1 });
+      await plant.openWay(relay, [meant]);
       const sent: number[] = [];
       let unfinished: number[] = [];
       for (const signal of ['SIGKILL', 'SIGTERM'] as const) {
@@ -120,10 +46,7 @@ describe('events over a broker', () => {
           sent.push(sent.length + 1);
           await deliver(relay, bodyOf(881, sent.length));
         }
-        await relay.until(
-          async () => (await relay.metric('tagferry_events_relayed_total')) > sent.length,
-          'the broker has them',
-        );
+        await relay.until(async () => (await relayedBy(relay)) > sent.length, 'the broker has them');
         await meant.start();
       }
       await meant.until(() => sent.every((number) => ranAt(meant).includes(number)), 'every event');
@@ -142,10 +65,10 @@ describe('events over a broker', () => {
   );
 
   it('that a broker changes on their way are refused, and one that comes twice is known', async () => {
-    const { source } = await brokerOf('mqtt');
-    const { port } = mosquitto!;
-    const gateway = await agentOf(source, { WEBHOOK_FROM: 'broker tampered/events' }, 881);
-    const relay = await agentOf(source, { WEBHOOK_TO: 'broker platform/events' }, 1);
+    const { source } = await plant.broker('mqtt');
+    const { port } = plant.mosquitto!;
+    const gateway = await plant.agent(source, { env: { WEBHOOK_FROM: 'broker tampered/events' }, asset: 881 });
+    const relay = await plant.agent(source, { env: { WEBHOOK_TO: 'broker platform/events' }, asset: 1 });
     const tamperer = await mqttClient(port);
     const passOn = (payload: Buffer | string, userProperties?: Record<string, string>) =>
       tamperer.publishAsync('tampered/events', payload, {
@@ -156,13 +79,13 @@ describe('events over a broker', () => {
     const relayed: { body: string; signature: string | undefined }[] = [];
     tamperer.on('message', (_, payload, packet) => {
       const signed = { ...packet.properties?.userProperties } as Record<string, string>;
-      relayed.push({ body: payload.toString(), signature: signed[HEADER.toLowerCase()] });
+      relayed.push({ body: payload.toString(), signature: signed[SIGNATURE.toLowerCase()] });
       const changed = payload.toString().replace('"id":881', '"id":881,"more":1').replace('"value":1', '"value":1000');
       works.push(
         (async () => {
           await passOn(changed, signed);
           await passOn(payload);
-          await passOn(payload, { ...signed, [HEADER.toLowerCase()]: sign(payload, 'another secret') });
+          await passOn(payload, { ...signed, [SIGNATURE.toLowerCase()]: sign(payload, 'another secret') });
           // Twice as it was: once it counts.
           await passOn(payload, signed);
           await passOn(payload, signed);
@@ -193,17 +116,12 @@ describe('events over a broker', () => {
   });
 
   it('of access change what is held only where they tell of this gateway’s user', async () => {
-    const { source, topic } = await brokerOf('mqtt');
+    const { source, topic } = await plant.broker('mqtt');
     const from = { WEBHOOK_FROM: `broker ${topic}` };
-    const known = await agentOf(source, { ...from, TECHNICAL_USER_ID: '5' }, 881);
-    const unknown = await agentOf(source, from, 881);
-    const relay = await agentOf(source, { WEBHOOK_TO: `broker ${topic}` }, 1);
-    for (const agent of [known, unknown]) {
-      await agent.until(async () => {
-        await deliver(relay, bodyOf(881, 0));
-        return ranAt(agent).length > 0;
-      }, 'the way is open');
-    }
+    const known = await plant.agent(source, { env: { ...from, TECHNICAL_USER_ID: '5' }, asset: 881 });
+    const unknown = await plant.agent(source, { env: from, asset: 881 });
+    const relay = await plant.agent(source, { env: { WEBHOOK_TO: `broker ${topic}` }, asset: 1 });
+    await plant.openWay(relay, [known, unknown]);
     const gone = (user: number) =>
       JSON.stringify({
         event_type: 'asset_disappeared',

@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/base/clock.ts';
+import { brokerAway, brokerTooLarge } from '../../src/broker/broker-error.ts';
 import { Inbox } from '../../src/webhook/inbox.ts';
 import { readEvent } from '../../src/webhook/received-event.ts';
 import { Relay } from '../../src/webhook/relay.ts';
@@ -13,11 +14,14 @@ const SHA256 = 'x-hub-signature-sha256';
 let listening: Listening;
 let relay: Relay;
 let secrets: string[];
+/** What the broker says to a body. */
+let refusal: (body: string) => Error | undefined;
 let published: { body: string; headers: Readonly<Record<string, string>> }[];
 
 beforeEach(async () => {
   secrets = [NEW_SECRET, SECRET];
   published = [];
+  refusal = () => undefined;
   listening = new Listening();
   listening.secrets = secrets;
   await listening.start({ keepsSignatures: true, acceptSha1: true });
@@ -29,6 +33,8 @@ beforeEach(async () => {
       highestId: async () => inbox.highestId(),
     },
     publish: async (body, headers) => {
+      const error = refusal(Buffer.from(body).toString());
+      if (error) throw error;
       published.push({ body: Buffer.from(body).toString(), headers });
     },
     secrets: () => secrets,
@@ -70,6 +76,33 @@ describe('the relay', () => {
     expect(published).toEqual(
       [listed, old].map((body) => ({ body, headers: { [SHA256]: sign(Buffer.from(body), NEW_SECRET) } })),
     );
+  });
+
+  it('is not held up by an event that is larger than the broker takes: it says which, and the others go', async () => {
+    await relay.start();
+    const [first, large, last] = [anEvent(), anEvent(), anEvent()];
+    refusal = (body) => (body === large ? brokerTooLarge('broker') : undefined);
+    for (const body of [first, large, last]) expect((await listening.post(body)).status).toBe(204);
+    await relayed(2);
+    expect(published.map(({ body }) => body).toSorted()).toEqual([first, last].toSorted());
+    await until(() => listening.logged.text.includes('"event":"webhook.relay_too_large","id":2,'));
+    const next = anEvent();
+    expect((await listening.post(next)).status).toBe(204);
+    await relayed(3);
+    expect(published.at(-1)?.body).toBe(next);
+  });
+
+  it('publishes again, after one that was not confirmed, what came after it, and nothing that came before', async () => {
+    const bodies = Array.from({ length: 10 }, () => anEvent());
+    await relay.start();
+    let tries = 0;
+    refusal = (body) => (body === bodies[6] && tries++ < 3 ? brokerAway('broker') : undefined);
+    listening.inbox.insertMany(bodies.map((body) => readEvent(new TextEncoder().encode(body), 0)));
+    await relayed(1);
+    await until(() => published.some(({ body }) => body === bodies[6]));
+    const times = (at: number) => published.filter(({ body }) => body === bodies[at]).length;
+    await until(() => times(9) === 4);
+    expect(bodies.map((_, at) => times(at))).toEqual([1, 1, 1, 1, 1, 1, 1, 4, 4, 4]);
   });
 
   it('leaves no signature behind when its event falls away', async () => {

@@ -4,8 +4,9 @@
  */
 import type { NatsConnection } from '@nats-io/transport-node';
 import type { Clock } from '../../base/clock.ts';
+import { messageOf } from '../../base/errors.ts';
 import type { Logger } from '../../base/logger.ts';
-import { BrokerError, brokerBusy, brokerClosed } from '../broker-error.ts';
+import { BrokerError, brokerBusy, brokerClosed, brokerTooLarge, noStream } from '../broker-error.ts';
 import { ConnectionLoop } from '../connection-loop.ts';
 import { openNats } from './nats-connection.ts';
 import { NatsPull, type PullOptions } from './nats-pull.ts';
@@ -38,6 +39,8 @@ export interface PublishedMessage {
   headers?: Readonly<Record<string, string>>;
   /** The same for the same message: a stream keeps one of them. */
   id?: string;
+  /** Fails where no stream keeps the subject: what nobody keeps is lost to who is away. */
+  mustKeep?: boolean;
   signal?: AbortSignal;
 }
 
@@ -46,6 +49,8 @@ const CLOSE_MS = 1_000;
 /** How long it is taken for granted that a stream keeps a subject, or none does. */
 const STREAM_KNOWN_MS = 60_000;
 const MAX_KNOWN = 1_000;
+/** What the client calls the answers by which no stream is there, or none may be looked for. */
+const NOT_KEPT = new Set(['StreamNotFoundError', 'JetStreamNotEnabled', 'PermissionViolationError']);
 
 export class NatsBroker {
   readonly name: string;
@@ -129,6 +134,8 @@ export class NatsBroker {
       } catch (error) {
         options.signal?.throwIfAborted();
         this.#isKept.delete(subject);
+        if (/max_payload/.test(messageOf(error))) throw brokerTooLarge(this.name, error);
+        if (options.mustKeep && NOT_KEPT.has((error as Error).name)) throw noStream(subject, error);
         throw new BrokerError(`the broker ${this.name} did not confirm a message`, {
           code: 'broker.publish',
           retryable: true,
@@ -144,7 +151,7 @@ export class NatsBroker {
     connection: NatsConnection,
     subject: string,
     payload: string | Uint8Array,
-    { headers: given, id, signal }: PublishedMessage,
+    { headers: given, id, mustKeep, signal }: PublishedMessage,
   ): Promise<void> {
     const [{ headers }, { jetstream }] = await Promise.all([
       import('@nats-io/transport-node'),
@@ -152,7 +159,7 @@ export class NatsBroker {
     ]);
     const own = headers();
     for (const [name, value] of Object.entries(given ?? {})) own.set(name, value);
-    const isKept = await this.#isKeptByStream(connection, subject);
+    const isKept = mustKeep || (await this.#isKeptByStream(connection, subject));
     signal?.throwIfAborted();
     if (isKept) {
       await jetstream(connection).publish(subject, payload, {
@@ -174,7 +181,11 @@ export class NatsBroker {
     const manager = await jetstreamManager(connection, { checkAPI: false });
     const kept = await manager.streams.find(subject).then(
       () => true,
-      () => false,
+      (error: Error) => {
+        // Any other answer, or none, says nothing: a cluster that finds its leader would let the message fall.
+        if (NOT_KEPT.has(error.name)) return false;
+        throw error;
+      },
     );
     if (this.#isKept.size >= MAX_KNOWN) this.#isKept.clear();
     this.#isKept.set(subject, { kept, untilMs: nowMs + STREAM_KNOWN_MS });

@@ -11,7 +11,7 @@ import type { Clock } from '../../base/clock.ts';
 import { codeOf, messageOf } from '../../base/errors.ts';
 import type { Logger } from '../../base/logger.ts';
 import { Repeats } from '../../base/repeats.ts';
-import { BrokerError } from '../broker-error.ts';
+import { BrokerError, noStream } from '../broker-error.ts';
 import { commonSubject, subjectCovers } from './subject.ts';
 
 /** A message of a stream as it came. */
@@ -316,12 +316,7 @@ async function streamOf(manager: JetStreamManager, subject: string): Promise<str
   try {
     return await manager.streams.find(subject);
   } catch (error) {
-    throw new BrokerError(`no stream keeps ${subject}`, {
-      code: 'broker.stream',
-      retryable: true,
-      cause: error,
-      hint: 'Make one with nats stream add, or name it in stream:.',
-    });
+    throw noStream(subject, error);
   }
 }
 

@@ -1,0 +1,126 @@
+import { join } from 'node:path';
+import { readStoppedInbox } from '../../src/control/stopped-inbox.ts';
+import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { sign } from '../../src/webhook/signature.ts';
+import { Mosquitto } from '../broker/mosquitto.ts';
+import { NatsServers } from '../broker/nats-servers.ts';
+import { wholeLines } from '../whole-lines.ts';
+import { AgentProcess } from './agent-process.ts';
+
+export const SECRET = 'only-platform-and-agents-know-it';
+export const SIGNATURE = 'X-Hub-Signature-Sha256';
+
+/** What of an agent is told apart: whether it publishes or takes, whose events it wants, and how it is started. */
+export interface RelayAgent {
+  env: Record<string, string>;
+  asset: number;
+  platform?: Sandbox;
+  /** Of a reaction to thresholds that writes down their values. */
+  reactions?: string;
+  environment?(agent: AgentProcess): NodeJS.ProcessEnv;
+}
+
+/**
+ * An agent that the platform reaches, a broker, and gateways that take the events from it. Bodies are signed here as the platform signs
+ * them; what ran is counted at the gateways.
+ */
+export class RelayPlant {
+  readonly sandbox: Sandbox;
+  readonly #sandboxes: Sandbox[] = [];
+  readonly #agents: AgentProcess[] = [];
+  mosquitto: Mosquitto | undefined;
+  nats: NatsServers | undefined;
+
+  private constructor(sandbox: Sandbox) {
+    this.sandbox = sandbox;
+    this.#sandboxes.push(sandbox);
+  }
+
+  static async start(): Promise<RelayPlant> {
+    const sandbox = new Sandbox();
+    await sandbox.start();
+    return new RelayPlant(sandbox);
+  }
+
+  async dispose(): Promise<void> {
+    await Promise.allSettled(this.#agents.map((agent) => agent.dispose()));
+    await this.mosquitto?.dispose();
+    await this.nats?.dispose();
+    await Promise.allSettled(this.#sandboxes.map((sandbox) => sandbox.stop()));
+  }
+
+  /** A platform of its own, so that it is seen who asks what. */
+  async platform(): Promise<Sandbox> {
+    const sandbox = new Sandbox();
+    this.#sandboxes.push(sandbox);
+    await sandbox.start();
+    return sandbox;
+  }
+
+  /** Mosquitto's configuration, or nothing for NATS; gives how its source stands in tags.yaml, and the topic. */
+  async broker(kind: 'mqtt' | 'nats', configuration = ''): Promise<{ source: string; topic: string }> {
+    if (kind === 'mqtt') {
+      this.mosquitto = await Mosquitto.make();
+      this.mosquitto.moveTime(0);
+      await this.mosquitto.start(configuration);
+      return { source: `mqtt: "mqtt://127.0.0.1:${this.mosquitto.port}"`, topic: 'platform/events' };
+    }
+    this.nats = await NatsServers.make();
+    await this.nats.start();
+    await (await this.nats.manager()).streams.add({ name: 'EVENTS', subjects: ['platform.events'] });
+    return { source: `nats: "${this.nats.url}", ack_wait: 1s`, topic: 'platform.events' };
+  }
+
+  /** Starts one that is connected to its broker. */
+  async agent(source: string, { env, asset, platform = this.sandbox, ...more }: RelayAgent): Promise<AgentProcess> {
+    const agent = new AgentProcess(platform.url);
+    this.#agents.push(agent);
+    const note = `do: [{ run: [/bin/sh, -c, 'echo "$TAGFERRY_VALUE" >> ${join(agent.folder, 'ran')}'] }]`;
+    const reactions = more.reactions ?? 'on: threshold_reached';
+    agent.write(platform.url, {
+      env: { WEBHOOK_SECRET: SECRET, ...env },
+      tags: `sources: { broker: { ${source} } }\ntags:\n  T: { asset: ${asset}, values: { flow: {} } }\n`,
+      reactions: `reactions:\n  - { name: note, ${reactions}, ${note} }\n`,
+    });
+    await agent.start(more.environment?.(agent));
+    await agent.until(() => agent.logged('broker.connected').length > 0, 'the broker is connected');
+    return agent;
+  }
+
+  /** By MQTT a subscription counts from its beginning on: until each has run a reaction. */
+  async openWay(relay: AgentProcess, gateways: readonly AgentProcess[], asset = 881): Promise<void> {
+    for (const gateway of gateways) {
+      await gateway.until(async () => {
+        await deliver(relay, bodyOf(asset, 0));
+        return ranAt(gateway).length > 0;
+      }, 'the way is open');
+    }
+  }
+}
+
+/** As the platform writes it. */
+export function bodyOf(asset: number, value: number, occurredAtMs = Date.now()): string {
+  const occurred_at = new Date(occurredAtMs).toISOString();
+  const content = { asset: { id: asset }, threshold: { id: 1, type: 'high' }, data: { key: 'flow', value } };
+  return JSON.stringify({ event_type: 'threshold_reached', occurred_at, content });
+}
+
+/** As the platform delivers it: signed, and answered 204. */
+export async function deliver(relay: AgentProcess, body: string, signature = signatureOf(body)): Promise<void> {
+  const headers = { 'Content-Type': 'application/json', [SIGNATURE]: signature };
+  const { status, text } = await relay.call(relay.webhook, '/webhook', { method: 'POST', headers, body });
+  if (status !== 204) throw new Error(`the relay answered ${status}: ${text}`);
+}
+
+export const signatureOf = (body: string) => sign(Buffer.from(body), SECRET);
+
+/** The values of what ran, a line each. */
+export const ranAt = (agent: AgentProcess): number[] => wholeLines(join(agent.folder, 'ran')).map(Number);
+
+export const relayedBy = (relay: AgentProcess) => relay.metric('tagferry_events_relayed_total');
+
+/** The numbers of events whose reaction is not over, as the inbox of a gateway that does not run has them. */
+export async function unfinishedAt(agent: AgentProcess): Promise<number[]> {
+  const events = await readStoppedInbox(agent.state, async (inbox) => inbox.list({ limit: 1_000 }));
+  return events.filter(({ state }) => state !== 'done').map(({ payload }) => JSON.parse(payload).content.data.value);
+}
