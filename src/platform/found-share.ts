@@ -16,14 +16,21 @@
  * - Refused time after time with nothing taken between, the share is too large by far: it falls faster each time.
  * - Who posts a backlog yields more than who posts what is live, so that the fleet's live values go first.
  * - Who does not use its share does not gain by it.
+ * - None falls below one request a minute. Where that is more than fits, the limit itself decides by where in its minute a request comes,
+ *   and each agent's requests come at places spread evenly over it (`isScarce`): in half an hour all have been early as often.
  * - After an outage all come back with a backlog: each begins small, so that nobody has the whole limit of the first minute, and who is
  *   refused then goes on with half of what it got.
  */
 export type ShareReason = 'configured' | 'refused' | 'growing' | 'slow-start';
 
 const MINUTE_MS = 60_000;
-/** Requests a minute: one in ten minutes tells soon enough that there is more. */
-const MIN_SHARE = 0.1;
+/** Requests a minute that everybody asks for, however many share the limit: shares smaller than that would be a matter of luck. */
+const MIN_SHARE = 1;
+/** Refused so often in a row the limit is open for nobody (a quota of the day): one in ten minutes tells soon enough that it is again. */
+const CLOSED_AFTER = 30;
+const CLOSED_SHARE = 0.1;
+/** Below it a request at the same place of every minute would always be early, or never. */
+const SCARCE = 1.25;
 /** What each request that is lost to a closed limit leaves of it: to who posts a backlog, and to who does not. */
 const LEFT_TO_BACKLOG = 0.86;
 const LEFT_TO_LIVE = 0.91;
@@ -69,6 +76,8 @@ export class FoundShare {
   /** Requests a minute that a minute adds. */
   #step = 0;
   #streak = 0;
+  /** Refused since the last that was taken. */
+  #inVain = 0;
   #hadOne = false;
   #takenMs = Number.NEGATIVE_INFINITY;
   #backlogMs = Number.NEGATIVE_INFINITY;
@@ -96,6 +105,11 @@ export class FoundShare {
     return this.#reason;
   }
 
+  /** So small that it matters at which place of the limit's minute its requests come. */
+  get isScarce(): boolean {
+    return this.#reason !== 'configured' && this.#share < SCARCE;
+  }
+
   /** A request was made. `isWanted`: as soon as the share allowed it. */
   used(nowMs: number, isBacklog: boolean, isWanted: boolean): void {
     if (isBacklog) this.#backlogMs = nowMs;
@@ -105,7 +119,9 @@ export class FoundShare {
   /** The platform took a request. */
   accepted(nowMs: number): void {
     this.#hadOne = true;
+    this.#inVain = 0;
     this.#takenMs = nowMs;
+    this.#share = Math.max(this.#share, Math.min(MIN_SHARE, this.#max));
   }
 
   /**
@@ -119,7 +135,8 @@ export class FoundShare {
     this.#closedUntilMs = nowMs + closedMs;
     this.#streak = sinceMs < STREAK_MS && !this.#hadOne ? Math.min(MAX_STREAK, this.#streak + 1) : 1;
     const next = this.#start ? this.#leftOfStart(got) : this.#share * this.#left(nowMs, closedMs);
-    this.#share = Math.min(this.#share, Math.max(Math.min(MIN_SHARE, this.#max), next));
+    const minShare = ++this.#inVain > CLOSED_AFTER ? CLOSED_SHARE : MIN_SHARE;
+    this.#share = Math.min(this.#share, Math.max(Math.min(minShare, this.#max), next));
     this.#step = (this.#isAnew(nowMs) ? ANEW.step : STEP) * this.#share * Math.min(1, (this.#share / FEW) ** 0.25);
     this.#hadOne = false;
     this.#reason = 'refused';

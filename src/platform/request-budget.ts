@@ -105,7 +105,7 @@ export class RequestBudget {
     const quietSinceMs = options.quietSinceMs ?? this.#startedMs;
     const { requestsPerMinute, requestsPerDay } = options;
     if (requestsPerMinute > 0) {
-      this.#minute = new Pace(SPAN_MS / requestsPerMinute, MINUTE_TOLERANCE_MS, quietSinceMs);
+      this.#minute = new Pace(SPAN_MS / requestsPerMinute, MINUTE_TOLERANCE_MS, quietSinceMs, clock.random());
       this.#share = new FoundShare(requestsPerMinute, this.#startedMs);
       this.#paces.push(this.#minute);
     }
@@ -186,18 +186,20 @@ export class RequestBudget {
   /** The platform took a request. */
   accepted(): void {
     this.#share?.accepted(this.#clock.monotonicMs());
+    this.#followShare();
   }
 
   /**
-   * The platform answered 429, and takes nothing for `closedMs`: the share becomes smaller. Gives how long it lets pass from request to
-   * request now.
+   * The platform answered 429, and takes nothing for `closedMs`: the share becomes smaller. Gives over how long the return from it is to
+   * be spread: what it lets pass from request to request now.
    */
   refused(closedMs: number): number {
     const nowMs = this.#clock.monotonicMs();
     const got = Math.max(0, this.#minuteCount.sum(nowMs, MINUTE_MS - closedMs) - 1);
     this.#share?.refused(nowMs, closedMs, got);
     this.#followShare();
-    return this.#minute?.intervalMs ?? 0;
+    // Where requests are scarce their places keep those apart who were refused together.
+    return this.#share?.isScarce ? 0 : (this.#minute?.intervalMs ?? 0);
   }
 
   /** The platform is there again after an outage of `awayMs`. */
@@ -207,7 +209,9 @@ export class RequestBudget {
   }
 
   #followShare(): void {
-    if (this.#share) this.#minute?.setInterval(SPAN_MS / this.#share.perMinute, this.#clock.monotonicMs());
+    const share = this.#share;
+    if (!share) return;
+    this.#minute?.setInterval(SPAN_MS / share.perMinute, this.#clock.monotonicMs(), share.isScarce);
   }
 
   /** Nothing is free before `monotonicMs`: the platform answered 429. A shorter rest never ends a longer one. */
@@ -293,34 +297,48 @@ export class RequestBudget {
   }
 }
 
+/** The golden ratio: multiples of it lie evenly in any number of them. */
+const GOLDEN = (Math.sqrt(5) - 1) / 2;
+
 /** Even spacing with a little tolerance: see the head of this file. */
 class Pace {
   intervalMs: number;
   readonly #toleranceMs: number;
   #expectedMs: number;
+  /** By how much of a minute the next comes later than its even place, where requests are scarce. */
+  #place: number;
+  #isScarce = false;
 
-  constructor(intervalMs: number, toleranceMs: number, quietSinceMs: number) {
+  constructor(intervalMs: number, toleranceMs: number, quietSinceMs: number, place = 0) {
+    this.#place = place;
     this.intervalMs = intervalMs;
     this.#toleranceMs = toleranceMs;
     this.#expectedMs = quietSinceMs + intervalMs + toleranceMs;
   }
 
   get nextAtMs(): number {
-    return this.#expectedMs - this.#toleranceMs;
+    return this.#expectedMs - this.#toleranceMs + this.#laterMs;
   }
 
-  /** Another pace from now on: nothing waits for longer than one interval of it. */
-  setInterval(intervalMs: number, nowMs: number): void {
+  get #laterMs(): number {
+    return this.#isScarce ? this.#place * MINUTE_MS : 0;
+  }
+
+  /** Another pace from now on: nothing waits for longer than one interval of it, and a minute where requests are scarce. */
+  setInterval(intervalMs: number, nowMs: number, isScarce: boolean): void {
     this.intervalMs = intervalMs;
+    this.#isScarce = isScarce;
     this.#expectedMs = Math.min(this.#expectedMs, nowMs + intervalMs + this.#toleranceMs);
   }
 
   take(nowMs: number): void {
-    this.#expectedMs = Math.max(this.#expectedMs, nowMs) + this.intervalMs;
+    this.#expectedMs = Math.max(this.#expectedMs, nowMs - this.#laterMs) + this.intervalMs;
+    this.#place = (this.#place + GOLDEN) % 1;
   }
 
   giveBack(): void {
     this.#expectedMs -= this.intervalMs;
+    this.#place = (this.#place + 1 - GOLDEN) % 1;
   }
 }
 

@@ -30,7 +30,9 @@ class Greedy {
   readonly budget: RequestBudget;
   readonly kind: RequestKind;
   readonly taken: number[] = [];
+  /** When it asked again after a 429. */
   readonly returns: number[] = [];
+  #isRefused = false;
   readonly #platformClock: PlatformClock;
 
   constructor(seed: number, kind: RequestKind) {
@@ -44,6 +46,8 @@ class Greedy {
   work(nowMs: number, isTaken: () => boolean): void {
     this.clock.nowMs = nowMs;
     while (this.budget.tryTake(this.kind)) {
+      if (this.#isRefused) this.returns.push(nowMs);
+      this.#isRefused = false;
       if (isTaken()) {
         this.budget.accepted();
         const minute = Math.floor(nowMs / MINUTE_MS);
@@ -54,7 +58,7 @@ class Greedy {
       const answer = { header: (name: string) => (name === 'date' ? date : undefined) };
       const intervalMs = this.budget.refused(this.#platformClock.closedMs(answer));
       this.budget.restUntil(nowMs + this.#platformClock.restMs(answer, intervalMs));
-      this.returns.push(this.budget.restingUntilMs ?? nowMs);
+      this.#isRefused = true;
     }
   }
 
@@ -88,23 +92,29 @@ const greedy = (count: number, kind: RequestKind = 'backlog', chance = 0) =>
 
 describe('the share of a limit that many use', () => {
   it.each([
-    { count: 2, chances: 3 },
-    { count: 10, chances: 3 },
-    { count: 50, chances: 2 },
-    { count: 200, chances: 1 },
-  ])('is fair within a factor of two among $count, means of 30 minutes after 30, and the limit is used', (one) => {
-    for (let chance = 0; chance < one.chances; chance++) {
-      const agents = greedy(one.count, 'backlog', 1_000 * chance);
-      const refused = share(agents, 500, 60);
-      const means = agents.map((agent) => agent.mean(30, 60));
-      // Of all of them: the one that has most, and the one that has least.
-      expect(Math.max(...means) / Math.min(...means)).toBeLessThan(2);
-      expect(means.reduce((sum, mean) => sum + mean, 0)).toBeGreaterThan(0.7 * 500);
-      // Not everybody is refused every minute, as without a share.
-      const refusals = refused.slice(30).reduce((sum, ofMinute) => sum + ofMinute, 0) / 30;
-      expect(refusals).toBeLessThan(0.6 * one.count);
-    }
-  });
+    { count: 2, limit: 500, chances: 3 },
+    { count: 10, limit: 500, chances: 3 },
+    { count: 50, limit: 500, chances: 2 },
+    { count: 200, limit: 500, chances: 1 },
+    // Fewer than one a minute: fifteen in all, and it is for their places in the minute that they are spread as evenly.
+    { count: 200, limit: 100, chances: 2 },
+    { count: 400, limit: 200, chances: 1 },
+  ])(
+    'is fair within a factor of two among $count of $limit a minute, means of 30 minutes after 30, and the limit is used',
+    (one) => {
+      for (let chance = 0; chance < one.chances; chance++) {
+        const agents = greedy(one.count, 'backlog', 1_000 * chance);
+        const refused = share(agents, one.limit, 60);
+        const means = agents.map((agent) => agent.mean(30, 60));
+        // Of all of them: the one that has most, and the one that has least.
+        expect(Math.max(...means) / Math.min(...means)).toBeLessThan(2);
+        expect(means.reduce((sum, mean) => sum + mean, 0)).toBeGreaterThan(0.7 * one.limit);
+        // Not everybody is refused every minute, as without a share.
+        const refusals = refused.slice(30).reduce((sum, ofMinute) => sum + ofMinute, 0) / 30;
+        expect(refusals).toBeLessThan(0.6 * one.count);
+      }
+    },
+  );
 
   it('becomes even for who joins with all that is configured, and leaves room for who joins', () => {
     const agents = greedy(21);
@@ -138,6 +148,14 @@ describe('the share of a limit that many use', () => {
       inTenSeconds.set(slot, (inTenSeconds.get(slot) ?? 0) + 1);
     }
     expect(Math.max(...inTenSeconds.values())).toBeLessThan(0.75 * Math.max(...refused.slice(15)));
+  });
+
+  it('is asked for ever less often where nothing is taken for long, and once a minute as soon as something is', () => {
+    const [alone] = greedy(1) as [Greedy];
+    share([alone], 0, 120);
+    expect(alone.budget.stats().share).toBeLessThan(0.5);
+    share([alone], 10_000, 140, 120);
+    expect(alone.budget.stats().share).toBeGreaterThanOrEqual(1);
   });
 
   it('is all of it for one alone, and comes back after a 429 of a minute', () => {

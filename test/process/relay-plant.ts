@@ -112,7 +112,7 @@ export async function deliver(relay: AgentProcess, body: string, signature = sig
   if (status !== 204) throw new Error(`the relay answered ${status}: ${text}`);
 }
 
-export const signatureOf = (body: string) => sign(Buffer.from(body), SECRET);
+const signatureOf = (body: string) => sign(Buffer.from(body), SECRET);
 
 /** The values of what ran, a line each. */
 export const ranAt = (agent: AgentProcess): number[] => wholeLines(join(agent.folder, 'ran')).map(Number);

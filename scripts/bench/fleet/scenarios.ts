@@ -66,6 +66,8 @@ const ASSETS = 2;
 /** Behind these limits agents are configured as they come. */
 const REQUESTS_PER_MINUTE = 400;
 const SAMPLE_MS = 5_000;
+/** From the end of the trouble on, until it is told how long the backlog took. */
+const FINE = { sampleMs: 1_000, forMs: 600_000 };
 const MINUTE_MS = 60_000;
 const WARM_LOGINS = 1_000;
 
@@ -103,7 +105,8 @@ export async function run(scenario: Scenario, agents: number, isControl = false)
   const endMs = time.nowMs + (before + trouble) * MINUTE_MS;
   const watch = async (minutes: number) => {
     for (const untilMs = time.nowMs + minutes * MINUTE_MS; time.nowMs < untilMs; ) {
-      await time.advance(Math.min(SAMPLE_MS, untilMs - time.nowMs));
+      const isFine = time.nowMs >= endMs && time.nowMs < endMs + FINE.forMs;
+      await time.advance(Math.min(isFine ? FINE.sampleMs : SAMPLE_MS, untilMs - time.nowMs));
       samples.push({
         at: Math.round((time.nowMs - endMs) / 1_000),
         backlog: fleet.reduce((sum, { buffer }) => sum + buffer.waiting, 0),
