@@ -4,8 +4,8 @@ import { pageMs } from '../stream/clock.ts';
 import { FaultButtons } from './fault-buttons.tsx';
 import { Happenings } from './happenings.tsx';
 import type { Model } from './model.ts';
-import { PlantList } from './plant-list.tsx';
 import { SeriesPanel } from './series-panel.tsx';
+import { SiteList } from './site-list.tsx';
 import { timeText } from './text.ts';
 import { Tokens } from './tokens.tsx';
 import { Webhooks } from './webhooks.tsx';
@@ -43,8 +43,8 @@ export function App({ model }: { model: Model }) {
       </div>
       <main>
         <FaultButtons model={model} />
-        <div class="plant">
-          <PlantList model={model} />
+        <div class="site">
+          <SiteList model={model} />
           <SeriesPanel model={model} />
         </div>
         <Happenings model={model} />

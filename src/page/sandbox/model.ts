@@ -2,7 +2,7 @@
  * What the page knows of the sandbox, and what it asks it to do. It asks by `/sandbox/…` as the verbs do; what comes of it is shown once
  * the stream tells it. Everything stands in this tab's memory, bounded.
  */
-import type { ChartFrame, Plant, SandboxEvents, SeriesLine } from '../../sandbox/live/sandbox-events.ts';
+import type { ChartFrame, SandboxEvents, SeriesLine, SiteView } from '../../sandbox/live/sandbox-events.ts';
 import { Changes } from '../stream/changes.ts';
 import { type LinkState, LiveLink } from '../stream/live-link.ts';
 
@@ -20,7 +20,7 @@ const MAX_HAPPENINGS = 200;
 const MAX_POINTS = 3_000;
 
 export class Model {
-  plant: Plant | undefined;
+  site: SiteView | undefined;
   readonly series = new Map<string, SeriesLine>();
   chosen: Chosen | undefined;
   chart: ChartFrame | undefined;
@@ -97,8 +97,8 @@ export class Model {
       }
       this.#boot = boot;
     },
-    plant: (plant) => {
-      this.plant = plant;
+    site: (site) => {
+      this.site = site;
     },
     series: (lines) => {
       for (const line of lines) this.series.set(`${line.asset} ${line.key}`, line);

@@ -1,5 +1,5 @@
 import { useState } from 'preact/hooks';
-import type { Allowed, Plant } from '../../sandbox/live/sandbox-events.ts';
+import type { Allowed, SiteView } from '../../sandbox/live/sandbox-events.ts';
 import type { Model } from './model.ts';
 
 const TYPES = ['can_read', 'can_update', 'can_delete', 'can_permit'] as const satisfies readonly (keyof Allowed)[];
@@ -12,15 +12,15 @@ interface Subject {
 }
 
 /** What a user may do with the chosen asset and its instrumentations: a switch each. */
-export function Permissions({ model, plant, asset }: { model: Model; plant: Plant; asset: number }) {
+export function Permissions({ model, site, asset }: { model: Model; site: SiteView; asset: number }) {
   const [chosen, choose] = useState<number>();
-  const user = chosen ?? (plant.users.find(({ isTechnical }) => isTechnical) ?? plant.users[0])?.id;
+  const user = chosen ?? (site.users.find(({ isTechnical }) => isTechnical) ?? site.users[0])?.id;
   if (user === undefined) return null;
   const subjects: Subject[] = [
-    ...plant.assets
+    ...site.assets
       .filter(({ id }) => id === asset)
       .map(({ id, serial, allowed }) => ({ type: 'Asset' as const, id, name: `asset ${serial}`, allowed })),
-    ...plant.instrumentations
+    ...site.instrumentations
       .filter(({ assets }) => assets.includes(asset))
       .map(({ id, tag, allowed }) => ({
         type: 'Instrumentation' as const,
@@ -35,7 +35,7 @@ export function Permissions({ model, plant, asset }: { model: Model; plant: Plan
       <label>
         of{' '}
         <select value={String(user)} onChange={(event) => choose(Number(event.currentTarget.value))}>
-          {plant.users.map(({ id, name }) => (
+          {site.users.map(({ id, name }) => (
             <option key={id} value={String(id)}>
               {name}
             </option>

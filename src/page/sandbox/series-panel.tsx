@@ -1,16 +1,16 @@
 import type { Chosen, Model } from './model.ts';
 import { Permissions } from './permissions.tsx';
-import { tagsOf } from './plant-list.tsx';
+import { tagsOf } from './site-list.tsx';
 import { ThresholdChart } from './threshold-chart.tsx';
 import { Thresholds } from './thresholds.tsx';
 
 /** The chosen asset: the chart of one of its keys with the thresholds, and who may do what with it. */
 export function SeriesPanel({ model }: { model: Model }) {
-  const { chosen, plant } = model;
-  if (!plant) return null;
+  const { chosen, site } = model;
+  if (!site) return null;
   if (!chosen) return <p class="soft">Choose an asset to see its values; the first that comes is chosen by itself.</p>;
-  const asset = plant.assets.find(({ id }) => id === chosen.asset);
-  const title = tagsOf(plant, chosen.asset) || asset?.serial || `asset ${chosen.asset}`;
+  const asset = site.assets.find(({ id }) => id === chosen.asset);
+  const title = tagsOf(site, chosen.asset) || asset?.serial || `asset ${chosen.asset}`;
   return (
     <section class="panel" aria-labelledby="panel">
       <h2 id="panel">
@@ -25,7 +25,7 @@ export function SeriesPanel({ model }: { model: Model }) {
           <Thresholds model={model} chosen={chosen} />
         </>
       )}
-      <Permissions model={model} plant={plant} asset={chosen.asset} />
+      <Permissions model={model} site={site} asset={chosen.asset} />
     </section>
   );
 }

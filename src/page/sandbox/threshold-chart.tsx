@@ -17,7 +17,7 @@ export function ThresholdChart({ model, title, chosen }: { model: Model; title: 
   const held = useRef<readonly [number, number] | undefined>(undefined);
   // Drawn anew with each value, and with each threshold that is another: all of them are to be seen.
   const columns = useMemo(() => columnsOf(model.points), [model.points, levels.join()]);
-  const unit = model.plant?.units[model.lineOf(chosen)?.last?.unit ?? ''] ?? '';
+  const unit = model.site?.units[model.lineOf(chosen)?.last?.unit ?? ''] ?? '';
   const hold = (isHeld: boolean) => {
     held.current = isHeld ? frame?.range : undefined;
   };

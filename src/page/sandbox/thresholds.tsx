@@ -7,7 +7,7 @@ export function Thresholds({ model, chosen }: { model: Model; chosen: Chosen }) 
   const [type, setType] = useState<'high' | 'low'>('high');
   const [value, setValue] = useState('');
   const lines = model.chart?.thresholds ?? [];
-  const instrumentation = model.plant?.instrumentations.find(({ assets }) => assets.includes(chosen.asset));
+  const instrumentation = model.site?.instrumentations.find(({ assets }) => assets.includes(chosen.asset));
   const add = (event: Event) => {
     event.preventDefault();
     const unit = model.lineOf(chosen)?.last?.unit;
@@ -21,7 +21,7 @@ export function Thresholds({ model, chosen }: { model: Model; chosen: Chosen }) 
           <li key={threshold.id}>
             {threshold.name}
             {threshold.name.includes(threshold.type) ? '' : `, ${threshold.type}`}: {valueText(threshold.value)}{' '}
-            {model.plant?.units[threshold.unit ?? ''] ?? ''}
+            {model.site?.units[threshold.unit ?? ''] ?? ''}
             {scaling === undefined && ', in a unit that the values have nothing to do with'}{' '}
             <button type="button" onClick={() => void model.act('DELETE', `thresholds/${threshold.id}`)}>
               take away <span class="unseen">{threshold.name}</span>

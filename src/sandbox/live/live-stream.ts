@@ -8,7 +8,7 @@ import { eventFrame, writeFrames } from '../../base/inbound/event-stream.ts';
 import type { Stage } from '../admin/stage.ts';
 import type { PostedSeries } from '../values/values-body.ts';
 import type { SandboxEvents } from './sandbox-events.ts';
-import { chartOf, deliveriesOf, plantOf, seriesLine, tokensOf, webhooksOf } from './views.ts';
+import { chartOf, deliveriesOf, seriesLine, siteOf, tokensOf, webhooksOf } from './views.ts';
 
 type Sentence = SandboxEvents['happened'][number];
 type Point = SandboxEvents['points']['points'][number];
@@ -51,8 +51,8 @@ export class LiveStream {
   #sentHappened = 0;
   /** Frames of the states as all viewers have them. */
   readonly #sent = new Map<string, string>();
-  #plant: { version: number; frame: string } | undefined;
-  #sentPlant = '';
+  #site: { version: number; frame: string } | undefined;
+  #sentSite = '';
   #lastRequest = 0;
   #isTicking = false;
   #isSoon = false;
@@ -95,7 +95,7 @@ export class LiveStream {
 
   #begin(viewer: Viewer, seen: Seen): void {
     const stage = this.#stage;
-    const frames = [frame('hello', { boot: this.#boot, url: stage.url }), this.#plantFrame()];
+    const frames = [frame('hello', { boot: this.#boot, url: stage.url }), this.#siteFrame()];
     const series = stage.values.series().slice(0, MAX_SERIES);
     const lines = series.map(({ asset, key }) => seriesLine(stage, asset, key));
     frames.push(frame('series', lines));
@@ -122,7 +122,7 @@ export class LiveStream {
     const { values, requests } = this.#stage;
     this.#lastRequest = requests.list().at(-1)?.id ?? 0;
     this.#sentHappened = this.#lastHappened;
-    this.#sentPlant = this.#plantFrame();
+    this.#sentSite = this.#siteFrame();
     this.#unlisten = values.onRecord((asset, posted) => this.#note(asset, posted));
   }
 
@@ -131,7 +131,7 @@ export class LiveStream {
     if (this.#viewers.size > 0) return;
     this.#unlisten?.();
     this.#touched.clear();
-    this.#plant = undefined;
+    this.#site = undefined;
     this.#sent.clear();
   }
 
@@ -170,9 +170,9 @@ export class LiveStream {
     if (this.#viewers.size === 0) return;
     const stage = this.#stage;
     const frames: string[] = [];
-    const plant = this.#plantFrame();
-    if (plant !== this.#sentPlant) frames.push(plant);
-    this.#sentPlant = plant;
+    const site = this.#siteFrame();
+    if (site !== this.#sentSite) frames.push(site);
+    this.#sentSite = site;
     const touched = [...this.#touched.values()];
     this.#touched.clear();
     const lines = touched.map(([asset, key]) => seriesLine(stage, asset, key));
@@ -215,10 +215,10 @@ export class LiveStream {
     return chart;
   }
 
-  #plantFrame(): string {
+  #siteFrame(): string {
     const { version } = this.#stage.site;
-    if (this.#plant?.version !== version) this.#plant = { version, frame: frame('plant', plantOf(this.#stage)) };
-    return this.#plant.frame;
+    if (this.#site?.version !== version) this.#site = { version, frame: frame('site', siteOf(this.#stage)) };
+    return this.#site.frame;
   }
 
   #tick(): string {

@@ -7,7 +7,7 @@ import { refusal } from '../http/refusal.ts';
 import type { Router } from '../http/router.ts';
 import { LiveStream } from './live-stream.ts';
 
-/** `/sandbox/`: the plant and what its clients do, to look at and to meddle with. On loopback alone: it acts without a login. */
+/** `/sandbox/`: the site and what its clients do, to look at and to meddle with. On loopback alone: it acts without a login. */
 export function addPageEndpoints(router: Router, stage: Stage): void {
   const files = new PageFiles(new URL('sandbox/', BUILT_PAGES));
   const live = new LiveStream(stage);

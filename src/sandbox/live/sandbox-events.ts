@@ -16,7 +16,7 @@ import type { Scaling } from '../values/threshold-watch.ts';
 export type Allowed = Readonly<Record<PermissionType, readonly number[]>>;
 
 /** What there is and who may do what with it. */
-export interface Plant {
+export interface SiteView {
   users: readonly { id: number; name: string; isTechnical: boolean }[];
   assets: readonly { id: number; serial: string; description: string; allowed: Allowed }[];
   instrumentations: readonly { id: number; tag: string; assets: readonly number[]; allowed: Allowed }[];
@@ -78,7 +78,7 @@ export interface ChartFrame {
 export interface SandboxEvents {
   /** First of all, at each beginning. */
   hello: { boot: string; url: string };
-  plant: Plant;
+  site: SiteView;
   series: readonly SeriesLine[];
   chart: ChartFrame;
   /** Values of the series whose chart is looked at: those there are, then those that come. */

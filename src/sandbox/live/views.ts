@@ -5,9 +5,9 @@ import type {
   Allowed,
   ChartFrame,
   DeliveryLine,
-  Plant,
   SandboxEvents,
   SeriesLine,
+  SiteView,
   WebhookLine,
 } from './sandbox-events.ts';
 
@@ -16,7 +16,7 @@ const MAX_OBJECTS = 1_000;
 const MAX_LINES = 50;
 
 /** What there is and who may do what with it. */
-export function plantOf(stage: Stage): Plant {
+export function siteOf(stage: Stage): SiteView {
   const { site } = stage;
   const allowed = (on: PermitableRef) =>
     Object.fromEntries(PERMISSION_TYPES.map((type) => [type, [...stage.permissions.usersWho(type, on)]])) as Allowed &

@@ -1,6 +1,6 @@
 import { useState } from 'preact/hooks';
 import { durationText } from '../../base/amounts.ts';
-import type { Plant, SeriesLine } from '../../sandbox/live/sandbox-events.ts';
+import type { SeriesLine, SiteView } from '../../sandbox/live/sandbox-events.ts';
 import type { Model } from './model.ts';
 import { valueText } from './text.ts';
 
@@ -8,19 +8,19 @@ import { valueText } from './text.ts';
 const MAX_ROWS = 200;
 
 /** The assets with their tags and last values, to choose one of. */
-export function PlantList({ model }: { model: Model }) {
+export function SiteList({ model }: { model: Model }) {
   const [search, setSearch] = useState('');
-  const { plant, tick, chosen } = model;
-  if (!plant) return <p>Asking the sandbox…</p>;
+  const { site, tick, chosen } = model;
+  if (!site) return <p>Asking the sandbox…</p>;
   const wanted = search.trim().toLowerCase();
   const byAsset = new Map<number, SeriesLine[]>();
   for (const line of model.series.values()) byAsset.set(line.asset, [...(byAsset.get(line.asset) ?? []), line]);
-  const rows = plant.assets
-    .map((asset) => ({ ...asset, tags: tagsOf(plant, asset.id), lines: byAsset.get(asset.id) ?? [] }))
+  const rows = site.assets
+    .map((asset) => ({ ...asset, tags: tagsOf(site, asset.id), lines: byAsset.get(asset.id) ?? [] }))
     .filter((row) => `${row.id} ${row.serial} ${row.description} ${row.tags}`.toLowerCase().includes(wanted));
   return (
-    <section class="list" aria-labelledby="plant">
-      <h2 id="plant">Plant</h2>
+    <section class="list" aria-labelledby="site">
+      <h2 id="site">Site</h2>
       <label>
         <span class="unseen">Search assets and tags</span>
         <input
@@ -39,7 +39,7 @@ export function PlantList({ model }: { model: Model }) {
                 asset {id}, {description || serial}
               </span>
               {lines.map((line) => (
-                <Last key={line.key} line={line} units={plant.units} atMs={tick?.atMs} />
+                <Last key={line.key} line={line} units={site.units} atMs={tick?.atMs} />
               ))}
             </button>
           </li>
@@ -47,14 +47,14 @@ export function PlantList({ model }: { model: Model }) {
       </ul>
       <p class="soft" role="status">
         {rows.length > MAX_ROWS && `${rows.length - MAX_ROWS} more: search for them. `}
-        {plant.unshown > 0 && `${plant.unshown} more objects are not shown.`}
+        {site.unshown > 0 && `${site.unshown} more objects are not shown.`}
         {rows.length === 0 && 'Nothing is called so.'}
       </p>
     </section>
   );
 }
 
-function Last({ line, units, atMs }: { line: SeriesLine; units: Plant['units']; atMs: number | undefined }) {
+function Last({ line, units, atMs }: { line: SeriesLine; units: SiteView['units']; atMs: number | undefined }) {
   const { key, last } = line;
   if (!last) return null;
   const ageS = atMs === undefined ? undefined : Math.max(0, (atMs - last.timestampMs) / 1000);
@@ -69,8 +69,8 @@ function Last({ line, units, atMs }: { line: SeriesLine; units: Plant['units']; 
   );
 }
 
-export function tagsOf(plant: Plant, asset: number): string {
-  return plant.instrumentations
+export function tagsOf(site: SiteView, asset: number): string {
+  return site.instrumentations
     .filter(({ assets }) => assets.includes(asset))
     .map(({ tag }) => tag)
     .join(', ');
