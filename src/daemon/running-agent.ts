@@ -108,8 +108,8 @@ export class RunningAgent {
     const flows = { settings, clock, log, platform, metrics, onLiveDelivered };
     const { outgoing } = buffer;
     this.#uplink = makeUplink({ ...flows, buffer: outgoing, access: this.#events.holds, addresses: this.#addresses });
-    this.#uplink.onBack((awayMs) => {
-      platform.budget.outageOver(awayMs);
+    this.#uplink.onBack((unavailableMs) => {
+      platform.budget.outageOver(unavailableMs);
       this.#events.catchUp.readSoon();
     });
     session.onChange(() => {

@@ -159,9 +159,9 @@ export class FoundShare {
     return Math.max(LEFT_AT_LEAST, leftOfEach ** (lost * weight), this.#isAnew(nowMs) && open < EARLY ? open : 0);
   }
 
-  /** The platform is back after `awayMs`, and everybody who shares comes with a backlog. */
-  outageOver(nowMs: number, awayMs: number): void {
-    if (this.#start || awayMs < LONG_OUTAGE_MS) return;
+  /** The platform is back after `unavailableMs`, and everybody who shares comes with a backlog. */
+  outageOver(nowMs: number, unavailableMs: number): void {
+    if (this.#start || unavailableMs < LONG_OUTAGE_MS) return;
     const isClosed = nowMs < this.#closedUntilMs;
     const { perMinute, doubledMs } = isClosed ? START_REFUSED : START;
     this.#start = { target: this.#share, doubledMs };

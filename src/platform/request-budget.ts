@@ -202,9 +202,9 @@ export class RequestBudget {
     return this.#share?.isScarce ? 0 : (this.#minute?.intervalMs ?? 0);
   }
 
-  /** The platform is there again after an outage of `awayMs`. */
-  outageOver(awayMs: number): void {
-    this.#share?.outageOver(this.#clock.monotonicMs(), awayMs);
+  /** The platform is there again after an outage of `unavailableMs`. */
+  outageOver(unavailableMs: number): void {
+    this.#share?.outageOver(this.#clock.monotonicMs(), unavailableMs);
     this.#followShare();
   }
 

@@ -102,13 +102,13 @@ export class AssetSchedule {
     return pauseMs;
   }
 
-  /** A post was taken. Says whether the asset was in trouble before. */
+  /** A post was taken. Says whether the asset failed before. */
   succeed(asset: number): boolean {
     const entry = this.of(asset);
-    const wasInTrouble = entry.failures > 0;
+    const wasFailing = entry.failures > 0;
     entry.failures = 0;
     entry.pausedUntilMs = Number.NEGATIVE_INFINITY;
-    return wasInTrouble;
+    return wasFailing;
   }
 
   /** It was the platform: no asset is to blame, and nobody has waited longer than anyone else. */
@@ -147,14 +147,14 @@ export class AssetSchedule {
     return false;
   }
 
-  /** Deliveries that have a socket: all, in the backlog lane, of assets in trouble. */
-  underWay(): { all: number; backlog: number; troubled: number } {
-    const counts = { all: 0, backlog: 0, troubled: 0 };
+  /** Deliveries that have a socket: all, in the backlog lane, of assets that fail. */
+  underWay(): { all: number; backlog: number; failing: number } {
+    const counts = { all: 0, backlog: 0, failing: 0 };
     for (const delivery of this.deliveries) {
       if (!isBusy(delivery.state)) continue;
       counts.all++;
       if (delivery.lane === 'backlog') counts.backlog++;
-      if (this.of(delivery.asset).failures > 0) counts.troubled++;
+      if (this.of(delivery.asset).failures > 0) counts.failing++;
     }
     return counts;
   }

@@ -19,7 +19,7 @@ interface Named {
 
 /** Why nothing is posted. Only where nobody answers for the platform, or it fails itself, is it said to be away. */
 const UNAVAILABLE = {
-  away: { event: 'uplink.away', message: 'the platform is away: values stay in the buffer' },
+  unavailable: { event: 'uplink.away', message: 'the platform is away: values stay in the buffer' },
   foreign: { event: 'uplink.away', message: "something answers in the platform's place: values stay in the buffer" },
   'signed-out': {
     event: 'uplink.signed_out',
@@ -61,7 +61,7 @@ export class DeliveryLog {
   /** Of posts that were not taken, by asset and for all. */
   readonly #failures = new Repeats();
   /** Of values that are refused. */
-  readonly #rejections = new Repeats();
+  readonly #refusals = new Repeats();
   readonly #store = new Repeats();
 
   constructor(clock: Clock, log: Logger) {
@@ -110,7 +110,7 @@ export class DeliveryLog {
 
   /** The slices of a divided batch are the same happening, which what goes to quarantine ends. */
   refused({ name: batch, asset }: Named, slice: Batch, verdict: Verdict, isFirst: boolean): void {
-    const count = isFirst ? this.#rejections.note(`refused:${asset}`, this.#clock.monotonicMs()) : undefined;
+    const count = isFirst ? this.#refusals.note(`refused:${asset}`, this.#clock.monotonicMs()) : undefined;
     const { status, words } = verdict;
     const facts = { batch, asset, slice: slice.id, status, words, values: slice.values, count };
     this.#log[levelOf(count)]({ event: 'uplink.refused', ...facts }, 'the platform refused a post: it is divided');
@@ -119,7 +119,7 @@ export class DeliveryLog {
   /** One wrong unit or asset has many series. */
   quarantined({ name: batch, asset }: Named, slice: Batch, refusal: Refusal): void {
     const { status, message: words } = refusal;
-    const count = this.#rejections.note(`quarantined:${asset}:${status}`, this.#clock.monotonicMs());
+    const count = this.#refusals.note(`quarantined:${asset}:${status}`, this.#clock.monotonicMs());
     const series = slice.series[0]!;
     const facts = { batch, asset, slice: slice.id, series, status, words, count, hint: WAITS.refused.hint };
     const message = 'a value that the platform refuses is in quarantine';
@@ -130,7 +130,7 @@ export class DeliveryLog {
   seriesWaits({ name: batch, asset }: Named, series: number, refusal: Refusal, why: WaitsWhy): void {
     const { event, message, hint } = WAITS[why];
     const key = why === 'refused' ? `waits:${asset}:${refusal.status}` : 'no_address';
-    const count = this.#rejections.note(key, this.#clock.monotonicMs());
+    const count = this.#refusals.note(key, this.#clock.monotonicMs());
     const status = why === 'refused' ? { status: refusal.status } : {};
     const facts = { batch, asset, series, ...status, words: refusal.message, count, hint };
     this.#log[levelOf(count, 'error')]({ event, ...facts }, message);
@@ -141,7 +141,7 @@ export class DeliveryLog {
   }
 
   sizeLearned({ name: batch }: Named, maxBytes: number): void {
-    const count = this.#rejections.note('size', this.#clock.monotonicMs());
+    const count = this.#refusals.note('size', this.#clock.monotonicMs());
     const message = 'a post was too large: posts become smaller';
     this.#log[levelOf(count)]({ event: 'uplink.size_learned', batch, maxBytes, count }, message);
   }
@@ -157,7 +157,7 @@ export class DeliveryLog {
     this.#log[levelOf(count)]({ event: 'uplink.asset_pauses', batch, asset, code, words, pauseMs, count }, message);
   }
 
-  /** Its next trouble is a first one again. */
+  /** Its next failure is a first one again. */
   assetBack(asset: number): void {
     this.#failures.end(`asset:${asset}:`);
   }
@@ -172,7 +172,7 @@ export class DeliveryLog {
   unavailable(outage: Outage, why: UnavailableWhy, batch: string | undefined): void {
     const { code, words, attempts } = outage;
     const nowMs = this.#clock.monotonicMs();
-    const count = this.#failures.note(`away:${code}`, nowMs);
+    const count = this.#failures.note(`unavailable:${code}`, nowMs);
     const nextTryMs = Math.max(0, Math.round(outage.nextTryAtMs - nowMs));
     const facts = { batch, code, words, attempts, nextTryMs, count };
     const { event, message } = UNAVAILABLE[why];
@@ -181,17 +181,17 @@ export class DeliveryLog {
   }
 
   available(ended: Outage): void {
-    this.#failures.end('away:');
+    this.#failures.end('unavailable:');
     const forMs = Math.round(this.#clock.monotonicMs() - ended.sinceMs);
     const { code, attempts } = ended;
     this.#log.info({ event: 'uplink.back', code, attempts, forMs }, 'the platform takes values again');
   }
 
-  storeTrouble(error: unknown): void {
+  storeFailed(error: unknown): void {
     const text = messageOf(error);
     const count = this.#store.note(`store:${text}`, this.#clock.monotonicMs());
     if (count === undefined) return;
-    this.#log.error({ event: 'uplink.store_trouble', error: text, count }, 'the store did not answer as it should');
+    this.#log.error({ event: 'uplink.store_failed', error: text, count }, 'the store did not answer as it should');
   }
 }
 

@@ -108,7 +108,7 @@ export class Effects {
 
   #meetAlone(delivery: BatchDelivery, outcome: Outcome): void {
     const done: Promise<void> = this.meet(delivery, outcome)
-      .catch((error) => this.#parts.deliveryLog.storeTrouble(error))
+      .catch((error) => this.#parts.deliveryLog.storeFailed(error))
       .finally(() => this.#running.delete(done));
     this.#running.add(done);
   }
@@ -122,7 +122,7 @@ export class Effects {
       isEveryones: (fault) => faults.isPlatform(fault, nowMs),
       isAlone: () => faults.isAlone(asset, nowMs),
       hasTakenSince: (at) => faults.hasTakenSince(at),
-      loneRefusals: (series) => waits.rejections(series),
+      loneRefusals: (series) => waits.loneRefusals(series),
       isAssetHeld: () => access.isHeld(asset),
       areSeriesHeld: (series) => {
         const held = new Set(access.heldSeries());
@@ -183,7 +183,7 @@ export class Effects {
       case 'available':
         return void this.#available();
       case 'retry denied soon':
-        for (const other of faults.inTrouble('no-access')) probes.retrySoon.add(other);
+        for (const other of faults.assetsWith('no-access')) probes.retrySoon.add(other);
         return undefined;
       case 'probe goes out':
         return probe && void probes.goesOut(probe);
@@ -290,7 +290,7 @@ export class Effects {
   #tellAccess(tell: (access: AccessPort) => Promise<void>): Promise<undefined> {
     return tell(this.#parts.access).then(
       () => undefined,
-      (error) => void this.#parts.deliveryLog.storeTrouble(error),
+      (error) => void this.#parts.deliveryLog.storeFailed(error),
     );
   }
 
@@ -300,7 +300,7 @@ export class Effects {
       try {
         return await call();
       } catch (error) {
-        this.#parts.deliveryLog.storeTrouble(error);
+        this.#parts.deliveryLog.storeFailed(error);
         if (this.#isStopping) throw error;
         await this.#parts.clock.sleep(STORE_RETRY_MS, this.#parts.signal);
       }

@@ -1,7 +1,7 @@
 /**
- * Whose trouble is it: one asset's, or everyone's? Posts are numbered in the order in which they start. For each kind
- * of trouble the assets are noted that met it since a post was last taken; a taken post strikes out everything that
- * happened before it started. When enough assets stand in one book, it is the platform.
+ * Whose fault is it: one asset's, or everyone's? Posts are numbered in the order in which they start. For each kind
+ * of fault the assets are noted that met it since a post was last taken; a taken post strikes out everything that
+ * happened before it started. When enough assets met one, it is the platform.
  *
  * Enough is three, or all that posted lately where those are fewer: a gateway with one asset knows from that one, and
  * one bad asset among many never makes an outage for the others.
@@ -13,7 +13,7 @@ const ENOUGH = 3;
 export class FaultAttribution {
   #latelyMs: number;
   readonly #taken = new Map<number, number>();
-  readonly #books: Record<FaultKind, Map<number, number>> = {
+  readonly #met: Record<FaultKind, Map<number, number>> = {
     later: new Map(),
     refused: new Map(),
     'no-access': new Map(),
@@ -45,15 +45,15 @@ export class FaultAttribution {
   taken(asset: number, post: number, nowMs: number): void {
     this.#taken.set(asset, nowMs);
     this.#lastTakenPost = Math.max(this.#lastTakenPost, post);
-    for (const book of Object.values(this.#books)) {
-      book.delete(asset);
-      for (const [other, at] of book) if (at < post) book.delete(other);
+    for (const met of Object.values(this.#met)) {
+      met.delete(asset);
+      for (const [other, at] of met) if (at < post) met.delete(other);
     }
   }
 
-  met(trouble: FaultKind, asset: number): void {
-    const book = this.#books[trouble];
-    if (!book.has(asset)) book.set(asset, this.number());
+  met(fault: FaultKind, asset: number): void {
+    const met = this.#met[fault];
+    if (!met.has(asset)) met.set(asset, this.number());
   }
 
   /** Something that started when `next` was `at`, or later, was taken: the platform takes values. */
@@ -68,26 +68,26 @@ export class FaultAttribution {
     return active.size === 0;
   }
 
-  /** Whether the trouble is everyone's. */
-  isPlatform(trouble: FaultKind, nowMs: number): boolean {
+  /** Whether the fault is everyone's. */
+  isPlatform(fault: FaultKind, nowMs: number): boolean {
     const active = this.#active(nowMs).size;
-    const met = this.#books[trouble].size;
+    const met = this.#met[fault].size;
     // Permissions are taken asset by asset; only many at once look like a proxy that knows none of them.
-    if (trouble === 'no-access') return met >= Math.max(ENOUGH, active / 2);
-    return met > 0 && this.#inAnyTrouble().size >= Math.min(ENOUGH, active);
+    if (fault === 'no-access') return met >= Math.max(ENOUGH, active / 2);
+    return met > 0 && this.#withAnyFault().size >= Math.min(ENOUGH, active);
   }
 
-  /** Assets that stand in the book. */
-  inTrouble(trouble: FaultKind): number[] {
-    return [...this.#books[trouble].keys()];
+  /** Assets that met it since a post was last taken. */
+  assetsWith(fault: FaultKind): number[] {
+    return [...this.#met[fault].keys()];
   }
 
   #active(nowMs: number): Set<number> {
     for (const [asset, atMs] of this.#taken) if (atMs < nowMs - this.#latelyMs) this.#taken.delete(asset);
-    return new Set([...this.#taken.keys(), ...this.#inAnyTrouble()]);
+    return new Set([...this.#taken.keys(), ...this.#withAnyFault()]);
   }
 
-  #inAnyTrouble(): Set<number> {
-    return new Set(Object.values(this.#books).flatMap((book) => [...book.keys()]));
+  #withAnyFault(): Set<number> {
+    return new Set(Object.values(this.#met).flatMap((met) => [...met.keys()]));
   }
 }

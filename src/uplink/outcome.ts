@@ -132,7 +132,7 @@ const NO_ADDRESS: Refusal = {
   message: 'VALUES_PATH names an instrumentation, and tags.yaml gives this series none',
 };
 
-/** The trouble that an answer counts as, before anything is decided. */
+/** The fault that an answer counts as, before anything is decided. */
 export function faultOf(meaning: Meaning): FaultKind | undefined {
   if (meaning === 'refused' || meaning === 'no-access' || meaning === 'later') return meaning;
   return meaning === 'not-understood' ? 'later' : undefined;
@@ -241,7 +241,7 @@ function failed(delivery: BatchDelivery, answer: Answered, known: Known): Effect
   };
   switch (meaning) {
     case 'unreachable': {
-      const why = verdict.code === 'platform.no_session' ? 'signed-out' : 'away';
+      const why = verdict.code === 'platform.no_session' ? 'signed-out' : 'unavailable';
       return [{ do: 'refund request' }, unavailable(why), ...probeAgain];
     }
     case 'session':
@@ -258,7 +258,7 @@ function failed(delivery: BatchDelivery, answer: Answered, known: Known): Effect
     }
     default: {
       if (!known.isUnavailable && !known.isEveryones('later')) return [{ do: 'pause asset', verdict, minMs: askedMs }];
-      return [unavailable(meaning === 'not-understood' ? 'foreign' : 'away', askedMs), ...probeAgain];
+      return [unavailable(meaning === 'not-understood' ? 'foreign' : 'unavailable', askedMs), ...probeAgain];
     }
   }
 }

@@ -63,8 +63,8 @@ export interface PlanInput {
   isHeld(asset: number): boolean;
   /** Probes that are due, in the order in which they became so. */
   probes: readonly ProbeView[];
-  /** Posts under way: all, those of the backlog lane, those of assets in trouble. */
-  underWay: { all: number; backlog: number; troubled: number };
+  /** Posts under way: all, those of the backlog lane, those of assets that fail. */
+  underWay: { all: number; backlog: number; failing: number };
   /** A batch was taken and waits for its request. */
   unpaid: boolean;
   /** Monotonic; from the request budget. */
@@ -193,7 +193,7 @@ function mustDrainFirst(input: PlanInput): boolean {
   return input.options.drainOrder === 'oldest-first';
 }
 
-/** An asset in trouble may hang until a timeout: such posts get half of the sockets at most. */
+/** An asset that fails may hang until a timeout: such posts get half of the sockets at most. */
 function mayGo(input: PlanInput, asset: number, wake: WakeTime): boolean {
   const entry = input.schedule.get(asset);
   if (!entry) return true;
@@ -201,7 +201,7 @@ function mayGo(input: PlanInput, asset: number, wake: WakeTime): boolean {
     wake.noLaterThan(entry.pausedUntilMs);
     return false;
   }
-  return entry.failures === 0 || input.underWay.troubled < Math.max(1, input.options.concurrency >> 1);
+  return entry.failures === 0 || input.underWay.failing < Math.max(1, input.options.concurrency >> 1);
 }
 
 function chooseLive(input: PlanInput, wake: WakeTime): PostDecision | undefined {

@@ -42,7 +42,7 @@ export class PlatformAvailability {
   readonly #clock: Clock;
   #outage: Outage | undefined;
   #quotaPauses = 0;
-  readonly #backListeners = new Set<(awayMs: number) => void>();
+  readonly #backListeners = new Set<(unavailableMs: number) => void>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -54,7 +54,7 @@ export class PlatformAvailability {
   }
 
   /** Called when an outage has ended, with how long it was. The function it returns takes the listener away. */
-  onBack(listener: (awayMs: number) => void): () => void {
+  onBack(listener: (unavailableMs: number) => void): () => void {
     this.#backListeners.add(listener);
     return () => this.#backListeners.delete(listener);
   }
@@ -92,8 +92,8 @@ export class PlatformAvailability {
     this.#outage = undefined;
     this.#quotaPauses = 0;
     if (!ended) return undefined;
-    const awayMs = this.#clock.monotonicMs() - ended.sinceMs;
-    for (const listener of this.#backListeners) listener(awayMs);
+    const unavailableMs = this.#clock.monotonicMs() - ended.sinceMs;
+    for (const listener of this.#backListeners) listener(unavailableMs);
     return ended;
   }
 

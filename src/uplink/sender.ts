@@ -97,7 +97,7 @@ export class Sender {
       batch = await buffer.take(request);
       if (!batch && delivery.kind === 'probe') batch = await buffer.take({ ...request, lane: 'live' });
     } catch (error) {
-      deliveryLog.storeTrouble(error);
+      deliveryLog.storeFailed(error);
       schedule.of(delivery.asset).pausedUntilMs = clock.monotonicMs() + STORE_RETRY_MS;
     }
     backfill.spend((batch?.backlogValues ?? 0) - reserved);

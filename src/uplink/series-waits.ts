@@ -1,5 +1,5 @@
 /**
- * Series whose values the platform refuses one after the other. After 8 lone rejections with nothing of the series taken
+ * Series whose values the platform refuses one after the other. After 8 lone refusals with nothing of the series taken
  * in between it waits: dividing every post down to its values would cost a request a value for ever. Every 15 minutes
  * one value is posted; taken, the series goes on. In memory only: after a restart it is found out anew.
  */
@@ -17,23 +17,23 @@ export interface WaitingSeries {
 }
 
 export class SeriesWaits {
-  readonly #rejections = new Map<number, number>();
+  readonly #refusals = new Map<number, number>();
   readonly #waiting = new Map<number, WaitingSeries>();
 
   /** Counts one more; gives how many there are with nothing taken in between. */
   refusedAlone(series: number): number {
-    const count = (this.#rejections.get(series) ?? 0) + 1;
-    this.#rejections.set(series, count);
+    const count = (this.#refusals.get(series) ?? 0) + 1;
+    this.#refusals.set(series, count);
     return count;
   }
 
-  rejections(series: number): number {
-    return this.#rejections.get(series) ?? 0;
+  loneRefusals(series: number): number {
+    return this.#refusals.get(series) ?? 0;
   }
 
   /** It was an outage: what was refused during it says nothing about values. */
   forget(series: number): void {
-    if (!this.#waiting.has(series)) this.#rejections.delete(series);
+    if (!this.#waiting.has(series)) this.#refusals.delete(series);
   }
 
   hold(asset: number, series: number, refusal: Refusal, nowMs: number): boolean {
@@ -50,7 +50,7 @@ export class SeriesWaits {
 
   /** Something of these series was taken. Gives those that waited and wait no longer. */
   taken(series: readonly number[]): number[] {
-    for (const one of series) this.#rejections.delete(one);
+    for (const one of series) this.#refusals.delete(one);
     return series.filter((one) => this.#waiting.delete(one));
   }
 

@@ -181,7 +181,7 @@ export class Uplink {
   }
 
   /** Called when an outage has ended, with how long it was. The function it returns takes the listener away. */
-  onBack(listener: (awayMs: number) => void): () => void {
+  onBack(listener: (unavailableMs: number) => void): () => void {
     return this.#availability.onBack(listener);
   }
 

@@ -46,6 +46,13 @@ const RETIRED_FIRST = ['most', 'least', 'longest', 'shortest'];
 /** And no name of anything, alone. */
 const RETIRED_ALONE = ['most', 'least', 'longest'];
 
+/** Words that are another's in one room, by what a file there declares. */
+const RETIRED_IN: Readonly<Record<string, readonly string[]>> = {
+  uplink: ['trouble', 'troubled', 'book', 'books', 'rejections', 'away'],
+  platform: ['away'],
+  sandbox: ['plant', 'wish', 'book'],
+};
+
 /** `MAX_SOCKET_PATH`, `socketPath` and `socket-path.ts` in words. */
 function wordsOf(name: string): string {
   const apart = name.replaceAll(/([a-z0-9])([A-Z])/g, '$1 $2').replaceAll(/([A-Z])([A-Z][a-z])/g, '$1 $2');
@@ -109,6 +116,19 @@ describe('the words', () => {
       declaredIn(readFileSync(join(SRC, file), 'utf8'))
         .filter(isRetired)
         .map((name) => `${file}: ${name}`),
+    );
+    expect(found).toEqual([]);
+  });
+
+  it('that mean something else in one room name nothing that a file there declares', () => {
+    const found = Object.entries(RETIRED_IN).flatMap(([room, words]) =>
+      files
+        .filter((file) => file.startsWith(`${room}/`))
+        .flatMap((file) => [
+          file,
+          ...declaredIn(readFileSync(join(SRC, file), 'utf8')).map((name) => `${file}: ${name}`),
+        ])
+        .filter((name) => words.some((word) => ` ${wordsOf(name.split(': ').at(-1)!)} `.includes(` ${word} `))),
     );
     expect(found).toEqual([]);
   });

@@ -111,7 +111,7 @@ const TABLE: Record<DeliveryState['kind'], Record<string, string>> = {
     rest: 'returning: log rest, release 1+2, end',
     'not-understood': 'returning: pause asset, release 1+2, end',
     later: 'returning: pause asset, release 1+2, end',
-    unreachable: 'returning: refund request, unavailable (away), release 1+2, end',
+    unreachable: 'returning: refund request, unavailable (unavailable), release 1+2, end',
     'broken off': 'returning: release 1+2, end',
     recall: 'posting, then return: ',
   },
@@ -177,8 +177,8 @@ describe('what is known beside an answer', () => {
   const everyones = { isEveryones: () => true };
 
   it.each<[string, Meaning, Partial<Known>, Partial<BatchDelivery>, string]>([
-    ['a failure of everyone is an outage', 'later', everyones, {}, 'unavailable (away)'],
-    ['so is one more during an outage', 'later', { isUnavailable: true }, {}, 'unavailable (away)'],
+    ['a failure of everyone is an outage', 'later', everyones, {}, 'unavailable (unavailable)'],
+    ['so is one more during an outage', 'later', { isUnavailable: true }, {}, 'unavailable (unavailable)'],
     ["a page in the platform's place is told as one", 'not-understood', everyones, {}, 'unavailable (foreign)'],
     [
       'no access of everyone is an outage, and all are tried soon',
@@ -198,7 +198,7 @@ describe('what is known beside an answer', () => {
     ['a rest leaves a probe due', 'rest', {}, PROBE, 'log rest, probe is due again'],
     ['so does a spent quota', 'quota', {}, PROBE, 'unavailable (quota), probe is due again'],
     ['so does a refused token', 'session', {}, PROBE, 'unavailable (signed-out), probe is due again'],
-    ['so does an outage', 'later', everyones, PROBE, 'unavailable (away), probe is due again'],
+    ['so does an outage', 'later', everyones, PROBE, 'unavailable (unavailable), probe is due again'],
     ['a failure of the asset alone does not', 'later', {}, PROBE, 'pause asset'],
     ['no access does not', 'no-access', {}, PROBE, 'deny access'],
   ])('%s', (_name, meaning, facts, of, effects) => {

@@ -38,7 +38,7 @@ function input(
     ready: [],
     isHeld: () => false,
     probes: [],
-    underWay: { all: 0, backlog: 0, troubled: 0 },
+    underWay: { all: 0, backlog: 0, failing: 0 },
     unpaid: false,
     freeAtMs: Number.NEGATIVE_INFINITY,
     probeFreeAtMs: Number.NEGATIVE_INFINITY,
@@ -78,7 +78,7 @@ describe('the planner', () => {
     ['waits for the budget', input([lane(1, 3, 10_000)], { freeAtMs: NOW + 150 }), 'wait 150'],
     [
       'posts nothing while all sockets are taken',
-      input([lane(1, 3, 10_000)], { underWay: { all: 4, backlog: 0, troubled: 0 } }),
+      input([lane(1, 3, 10_000)], { underWay: { all: 4, backlog: 0, failing: 0 } }),
       `wait ${NEVER}`,
     ],
     ['takes nothing while a batch waits to be paid', input([lane(1, 3, 10_000)], { unpaid: true }), `wait ${NEVER}`],
@@ -115,7 +115,7 @@ describe('the planner', () => {
     ],
     [
       'keeps one socket free of backlog',
-      input([lane(1, 0, 0, 9_000, 1)], { underWay: { all: 3, backlog: 3, troubled: 0 } }),
+      input([lane(1, 0, 0, 9_000, 1)], { underWay: { all: 3, backlog: 3, failing: 0 } }),
       `wait ${NEVER}`,
     ],
     [
@@ -140,7 +140,7 @@ describe('the planner', () => {
     ],
     [
       'gives assets in trouble half of the sockets at most',
-      input([lane(1, 3, 10_000), lane(2, 3, 10_000)], { underWay: { all: 2, backlog: 0, troubled: 2 } }, [
+      input([lane(1, 3, 10_000), lane(2, 3, 10_000)], { underWay: { all: 2, backlog: 0, failing: 2 } }, [
         [1, { failures: 3, dueSinceMs: NOW - 60_000 }],
       ]),
       'live 2',

@@ -36,8 +36,8 @@ export function nextGrant(
 
 /** A run of failures of one kind. */
 export interface Trouble {
-  /** `refused`: a person has to mend something. `away`: it mends itself. */
-  kind: 'refused' | 'away';
+  /** `refused`: a person has to mend something. `unavailable`: it mends itself. */
+  kind: 'refused' | 'unavailable';
   sinceMs: number;
   /** How many failures, this one included. */
   failures: number;
@@ -50,8 +50,8 @@ const REFUSED_CAP_MS = 60_000;
 const REFUSED_PATIENCE_MS = 15 * 60_000;
 const REFUSED_SLOW_CAP_MS = 3_600_000;
 /** With an attempt's own 20 s a platform that was away is tried more often than every 60 s, as docs/interface.md promises. */
-const AWAY = { baseMs: 1_000, capMs: 30_000 };
-const AWAY_FLOOR_MS = 500;
+const UNAVAILABLE = { baseMs: 1_000, capMs: 30_000 };
+const UNAVAILABLE_FLOOR_MS = 500;
 /**
  * After so many failures gateways that lost the platform together have drifted apart, and the waits lie between two thirds of the bound and
  * all of it: what comes in the first seconds of the return is then a fifth more than an even spread, and not twice as much, as with full jitter.
@@ -60,19 +60,19 @@ const DRIFTED_APART = 8;
 const EVEN_FROM = 2 / 3;
 /** Longer rests than these are not believed: of a 429, and of a platform that is away, which is tried every 60 s. */
 const MAX_RATE_REST_MS = 15 * 60_000;
-const MAX_AWAY_REST_MS = 60_000;
+const MAX_UNAVAILABLE_REST_MS = 60_000;
 
 /** How much of the rest that the platform asked for by `Retry-After` is kept. */
 export function maxRestMs(askedMs: number | undefined, isRateLimited: boolean): number {
-  return Math.min(askedMs ?? 0, isRateLimited ? MAX_RATE_REST_MS : MAX_AWAY_REST_MS);
+  return Math.min(askedMs ?? 0, isRateLimited ? MAX_RATE_REST_MS : MAX_UNAVAILABLE_REST_MS);
 }
 
 /** How long to wait after a failure. docs/interface.md: refused 5 s, doubling to 60 s; after 15 minutes doubling on to 1 h. */
 export function retryDelayMs(trouble: Trouble, nowMs: number, random: () => number, restMs = 0): number {
   if (trouble.kind === 'refused') return refusedDelayMs(trouble, nowMs);
-  const floorMs = trouble.failures > DRIFTED_APART ? EVEN_FROM * AWAY.capMs : 0;
-  const bounds = { ...AWAY, capMs: AWAY.capMs - floorMs };
-  const waitMs = floorMs + fullJitterMs(trouble.failures - 1, bounds, random, AWAY_FLOOR_MS);
+  const floorMs = trouble.failures > DRIFTED_APART ? EVEN_FROM * UNAVAILABLE.capMs : 0;
+  const bounds = { ...UNAVAILABLE, capMs: UNAVAILABLE.capMs - floorMs };
+  const waitMs = floorMs + fullJitterMs(trouble.failures - 1, bounds, random, UNAVAILABLE_FLOOR_MS);
   return Math.max(waitMs, restMs);
 }
 

@@ -270,7 +270,7 @@ export class Session implements TokenSource {
   #failed(error: unknown): void {
     const { clock } = this.#options;
     const nowMs = clock.monotonicMs();
-    const kind: Trouble['kind'] = isSignInRefused(error) ? 'refused' : 'away';
+    const kind: Trouble['kind'] = isSignInRefused(error) ? 'refused' : 'unavailable';
     const before = this.#trouble?.kind === kind ? this.#trouble : { kind, sinceMs: nowMs, failures: 0, lastDelayMs: 0 };
     const trouble: Trouble = { ...before, failures: before.failures + 1 };
     const askedMs = error instanceof GrantError ? error.retryAfterMs : undefined;
