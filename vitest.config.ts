@@ -1,30 +1,45 @@
+import { globSync } from 'node:fs';
 import { configDefaults, defineConfig } from 'vitest/config';
 import { COMPILED_CODE } from './test/compiled-code.ts';
 import LongestFirst from './test/longest-first.ts';
 import { PATIENCE_MS } from './test/patience-ms.ts';
+import { sharesProcess } from './test/shared-rooms.ts';
+
+const include = ['test/**/*.test.ts'];
+const shared = globSync(include, { cwd: import.meta.dirname }).filter(sharesProcess);
+// On two cores: a third of the time a file waits, for a disk, a clock, a daemon that starts. Where nobody watches, surer than fast.
+const maxWorkers = process.env.CI ? 2 : 3;
+// What is long by nature (whole machines, other Debians, hours) runs where ALL is set: `scripts/test --all`.
+const exclude = [...configDefaults.exclude, ...(process.env.ALL ? [] : ['test/long/**'])];
+
+const each = {
+  // For the processes that tests start.
+  env: COMPILED_CODE,
+  // Daemons, kill -9 and real disks: generous bounds, because no test asserts a time.
+  testTimeout: 120_000,
+  hookTimeout: 120_000,
+  setupFiles: './test/patience.ts',
+  expect: { poll: { timeout: PATIENCE_MS, interval: 20 } },
+  // Where nobody watches, what fails is asked once more and counted as retried: daemons in real time on shared machines
+  // meet pauses that say nothing about the code. At a desk the first failure counts.
+  retry: process.env.CI ? 1 : 0,
+  pool: 'forks' as const,
+  maxWorkers,
+};
 
 export default defineConfig({
   test: {
-    include: ['test/**/*.test.ts'],
+    // For knip, which does not look into the projects.
+    include,
+    projects: [
+      { test: { ...each, name: 'alone', include, exclude: [...exclude, ...shared] } },
+      { test: { ...each, name: 'shared', include: shared, exclude, isolate: false } },
+    ],
     // The page, where a source of it is newer than what was built.
     globalSetup: './test/built-page.ts',
-    // What is long by nature (whole machines, other Debians, hours) runs where ALL is set: `scripts/test --all`.
-    exclude: [...configDefaults.exclude, ...(process.env.ALL ? [] : ['test/long/**'])],
-    // For the processes that tests start.
-    env: COMPILED_CODE,
-    // Daemons, kill -9 and real disks: generous bounds, because no test asserts a time.
-    testTimeout: 120_000,
-    hookTimeout: 120_000,
-    setupFiles: './test/patience.ts',
-    expect: { poll: { timeout: PATIENCE_MS, interval: 20 } },
-    // Where nobody watches, what fails is asked once more and counted as retried: daemons in real time on shared machines
-    // meet pauses that say nothing about the code. At a desk the first failure counts.
-    retry: process.env.CI ? 1 : 0,
     // Before the summary, which stays the last thing of a run.
     reporters: ['./test/retried-reporter.ts', 'default'],
-    pool: 'forks',
     sequence: { sequencer: LongestFirst },
-    // On two cores: a third of the time a file waits, for a disk, a clock, a daemon that starts. Where nobody watches, surer than fast.
-    maxWorkers: process.env.CI ? 2 : 3,
+    maxWorkers,
   },
 });

@@ -1,5 +1,6 @@
 import { relative } from 'node:path';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
+import { sharesProcess } from './shared-rooms.ts';
 
 /**
  * What takes longest, by half a minute and more on the slower of our machines, in the order in which it begins: a run ends when its last
@@ -39,11 +40,11 @@ export default class LongestFirst extends BaseSequencer {
   }
 }
 
-/** Of a file below `test/` in the list; behind all of it where it is not. */
+/** Of a file below `test/` in the list; behind all of it where it is not, what shares a process at the end, for it is short and stays together. */
 export function placeOf(file: string): number {
   const path = `test/${file}`;
   const named = LONGEST.indexOf(path);
   if (named >= 0) return named;
   const inFolder = LONGEST.findIndex((name) => path.startsWith(`${name}/`));
-  return inFolder >= 0 ? inFolder : LONGEST.length;
+  return inFolder >= 0 ? inFolder : LONGEST.length + (sharesProcess(path) ? 1 : 0);
 }

@@ -9,6 +9,9 @@ function patient<Options extends { timeout?: number; interval?: number }>(option
   return { interval: INTERVAL_MS, ...given, timeout: Math.max(PATIENCE_MS, given.timeout ?? 0) };
 }
 
-const { waitFor, waitUntil } = vi;
-vi.waitFor = (condition, options) => waitFor(condition, patient(options));
-vi.waitUntil = (condition, options) => waitUntil(condition, patient(options));
+// Once in a process that several files share.
+if (!vi.waitFor.toString().includes('patient')) {
+  const { waitFor, waitUntil } = vi;
+  vi.waitFor = (condition, options) => waitFor(condition, patient(options));
+  vi.waitUntil = (condition, options) => waitUntil(condition, patient(options));
+}

@@ -2,7 +2,7 @@
  * What it costs the daemon to be looked at: CPU and memory with nobody, one and twenty viewers of Now and History, then of the list of
  * tags too, at 500 tags that are read once a second. And what a browser sees: the first paint, and with ten thousand tags how long
  * it is kept from answering while somebody scrolls.
- * `node scripts/bench/page.ts [--seconds N] [--only daemon|browser]`. The daemon runs built (`npm run build` first).
+ * `node scripts/bench/page.ts [--seconds N] [--only daemon|browser]`. The daemon runs built.
  */
 import { readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -18,8 +18,6 @@ const { values: options } = parseArgs({
 const SECONDS = Number(options.seconds);
 const CLOCK_TICKS = 100;
 const PAINTS = 9;
-
-process.env.TAGFERRY_TEST_MAIN = 'dist/main.js';
 
 /** A daemon with so many simulated tags, which posts nothing: it is about who looks. */
 async function startAgent(

@@ -11,6 +11,7 @@ import { bufferRoutes } from '../../src/control/buffer-routes.ts';
 import { ControlServer } from '../../src/control/control-server.ts';
 import type { BufferFlow } from '../../src/daemon/buffer-flow.ts';
 import { Intake } from '../../src/sources/intake.ts';
+import { MAIN } from '../built-agent.ts';
 import { COMPILED_CODE } from '../compiled-code.ts';
 import { openFlow } from '../doubles/open-flow.ts';
 import { tagOf } from '../sources/sink-double.ts';
@@ -96,10 +97,9 @@ interface Ran {
 
 function tagferry(...args: string[]): Promise<Ran> {
   return new Promise((resolve) => {
-    const main = join(import.meta.dirname, '../../src/main.ts');
     const child = execFile(
       process.execPath,
-      [main, 'buffer', ...args, '--config', folder],
+      [MAIN, 'buffer', ...args, '--config', folder],
       {
         env: { ...COMPILED_CODE, PATH: process.env.PATH, STATE_DIR: join(folder, 'state') },
         maxBuffer: 64 * 1024 * 1024,

@@ -5,8 +5,8 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { MAIN } from '../built-agent.ts';
 
-const MAIN = join(import.meta.dirname, '../../src/main.ts');
 const TOKEN = 'ops-token-of-all';
 
 let folder: string;

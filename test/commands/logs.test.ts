@@ -7,6 +7,7 @@ import { RecentLines } from '../../src/base/recent-lines.ts';
 import { type Choice, chooser, lineText, readEntry } from '../../src/commands/logs/log-line.ts';
 import { readLog } from '../../src/commands/logs/reading.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { MAIN } from '../built-agent.ts';
 import { AgentProcess } from '../process/agent-process.ts';
 import { runVerb } from './verb-run.ts';
 
@@ -221,7 +222,7 @@ describe('without systemd', () => {
   it('follows the daemon, and ends with words when that stops', async () => {
     const child = spawn(
       process.execPath,
-      [join(ROOT, 'src/main.ts'), 'logs', '--event', 'agent.*', '--event', 'config.reloaded', '--config', agent.config],
+      [MAIN, 'logs', '--event', 'agent.*', '--event', 'config.reloaded', '--config', agent.config],
       { cwd: ROOT, env: { ...process.env, NO_COLOR: '1' }, stdio: ['ignore', 'pipe', 'pipe'] },
     );
     let stdout = '';

@@ -1,15 +1,14 @@
 /** What verbs print on a terminal of 40 columns: a telephone over SSH, a panel on the cabinet's door. */
 import { execFile } from 'node:child_process';
-import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
 import { fitted } from '../../src/base/table.ts';
 import { VERBS } from '../../src/commands/command-line.ts';
 import { fitHelp } from '../../src/commands/help-text.ts';
+import { MAIN } from '../built-agent.ts';
 
 const run = promisify(execFile);
-const MAIN = join(import.meta.dirname, '../../src/main.ts');
 const COLUMNS = 40;
 
 /** Lines that are longer, but for a word that has no place to break: an address, a path, an example to copy. */

@@ -3,6 +3,7 @@ import { createHmac } from 'node:crypto';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { MAIN } from '../built-agent.ts';
 import { AgentProcess } from '../process/agent-process.ts';
 import { runVerb, type VerbOutcome } from './verb-run.ts';
 
@@ -110,7 +111,7 @@ describe('status', () => {
 
 describe('status on a terminal', () => {
   it('is coloured, as wide as the terminal at most, and ends with 0 at Ctrl-C while it watches', async () => {
-    const inside = `stty cols 60 rows 24; "${process.execPath}" src/main.ts status --watch --every 300ms --config "${agent.config}"; echo "ended $?"`;
+    const inside = `stty cols 60 rows 24; "${process.execPath}" "${MAIN}" status --watch --every 300ms --config "${agent.config}"; echo "ended $?"`;
     const { NO_COLOR: _, ...environment } = process.env;
     const child = spawn('script', ['-qec', inside, '/dev/null'], {
       cwd: join(import.meta.dirname, '../..'),

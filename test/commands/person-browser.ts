@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { SANDBOX_CREDENTIALS, type Sandbox } from '../../src/sandbox/sandbox.ts';
+import { MAIN } from '../built-agent.ts';
 import { COMPILED_CODE } from '../compiled-code.ts';
 import { runVerb, type VerbOutcome } from './verb-run.ts';
 
@@ -35,7 +36,7 @@ export class LoginProcess {
   readonly #ended: Promise<number | null>;
 
   constructor(args: readonly string[], environment: NodeJS.ProcessEnv) {
-    this.child = spawn(process.execPath, [join(ROOT, 'src/main.ts'), 'login', ...args], {
+    this.child = spawn(process.execPath, [MAIN, 'login', ...args], {
       cwd: ROOT,
       env: environment,
     });
@@ -103,7 +104,7 @@ export class Account {
     answer: string | ((screen: string) => Promise<string>),
     ...args: string[]
   ): Promise<{ status: number | null; screen: string }> {
-    const words = [process.execPath, join(ROOT, 'src/main.ts'), ...args].map((word) => `'${word}'`);
+    const words = [process.execPath, MAIN, ...args].map((word) => `'${word}'`);
     const child = spawn('script', ['-qec', words.join(' '), '/dev/null'], { cwd: ROOT, env: this.environment });
     let screen = '';
     let answered = false;

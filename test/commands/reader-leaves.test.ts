@@ -1,12 +1,13 @@
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { MAIN } from '../built-agent.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 
 /** Runs a verb whose reader closes its end before anything is written; gives the status and what was said of it. */
 function unread(args: readonly string[]): Promise<{ status: number | null; stderr: string }> {
-  const child = spawn(process.execPath, [join(ROOT, 'src/main.ts'), ...args], { cwd: ROOT });
+  const child = spawn(process.execPath, [MAIN, ...args], { cwd: ROOT });
   child.stdout.destroy();
   let stderr = '';
   child.stderr.setEncoding('utf8').on('data', (text: string) => {

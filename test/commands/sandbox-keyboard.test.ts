@@ -6,6 +6,7 @@ import { EVENT_TYPES } from '../../src/contract/events.ts';
 import { isInForeground, Keyboard, type KeyInput } from '../../src/sandbox/program/keyboard.ts';
 import { helpText, keysOf } from '../../src/sandbox/program/keys.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { MAIN } from '../built-agent.ts';
 import { Receiver } from '../sandbox/receiver.ts';
 import { Visitor } from '../sandbox/visitor.ts';
 
@@ -145,7 +146,7 @@ describe('a sandbox on a real terminal', () => {
 
   it('does what a key says, ends with 0 on Ctrl-C, and leaves the terminal as it was', async () => {
     // util-linux's `script` gives the child a terminal; `stty` on it tells the mode before and after.
-    const inner = `stty -a | grep -o ' -\\?icanon'; ${process.execPath} src/main.ts sandbox --listen 127.0.0.1:0; echo "status $?"; stty -a | grep -o ' -\\?icanon'`;
+    const inner = `stty -a | grep -o ' -\\?icanon'; ${process.execPath} ${MAIN} sandbox --listen 127.0.0.1:0; echo "status $?"; stty -a | grep -o ' -\\?icanon'`;
     const child = spawn('script', ['-qec', inner, '/dev/null'], {
       cwd: ROOT,
       env: { ...process.env, SHELL: '/bin/sh', TERM: 'dumb' },

@@ -8,10 +8,10 @@ import { loadConfiguration } from '../../src/config/configuration.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
 import { SOURCE_KINDS } from '../../src/sources/kinds.ts';
 import { StrictBroker } from '../broker/strict-broker.ts';
+import { MAIN } from '../built-agent.ts';
 import { freePort, Peer } from '../sources/modbus/peer.ts';
 import { Terminal } from '../system/terminal.ts';
 
-const ROOT = join(import.meta.dirname, '../..');
 const { clientId, clientSecret, technicalUsername, technicalPassword } = SANDBOX_CREDENTIALS;
 const SECRETS = [clientSecret, technicalPassword, 'not-the-password'];
 
@@ -34,7 +34,7 @@ afterEach(async () => {
 });
 
 function open(columns: number, ...flags: string[]): Terminal {
-  const verb = [process.execPath, join(ROOT, 'src/main.ts'), 'setup', '--config', config, ...flags].join(' ');
+  const verb = [process.execPath, MAIN, 'setup', '--config', config, ...flags].join(' ');
   const child = spawn('script', ['-qefc', `stty cols ${columns} rows 24; ${verb}`, '/dev/null'], {
     env: { ...process.env, TERM: 'xterm', STATE_DIR: join(folder, 'state') },
   });

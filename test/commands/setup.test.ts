@@ -7,6 +7,7 @@ import { loadConfiguration } from '../../src/config/configuration.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
 import { SOURCE_KINDS } from '../../src/sources/kinds.ts';
 import { decommissionedWords, markDecommissioned } from '../../src/store/decommission-mark.ts';
+import { MAIN } from '../built-agent.ts';
 import { runVerb } from './verb-run.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
@@ -31,7 +32,7 @@ afterEach(async () => {
 function setUp(answers: readonly string[], ...flags: string[]): Promise<{ status: number | null; output: string }> {
   return new Promise((resolve) => {
     const environment = { ...process.env, STATE_DIR: join(folder, 'state') };
-    const child = spawn(process.execPath, [join(ROOT, 'src/main.ts'), 'setup', '--config', config, ...flags], {
+    const child = spawn(process.execPath, [MAIN, 'setup', '--config', config, ...flags], {
       env: environment,
     });
     let output = '';

@@ -1,5 +1,6 @@
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
+import { MAIN } from '../built-agent.ts';
 import { COMPILED_CODE } from '../compiled-code.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
@@ -22,7 +23,7 @@ export function runVerb(
   return new Promise((resolve) => {
     execFile(
       process.execPath,
-      [join(ROOT, 'src/main.ts'), ...args],
+      [MAIN, ...args],
       {
         cwd: ROOT,
         env: { ...clean, ...COMPILED_CODE, NO_COLOR: '1', ...environment },

@@ -2,21 +2,16 @@ import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, rmSync, statSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { MAIN } from '../built-agent.ts';
 import { COMPILED_CODE } from '../compiled-code.ts';
 import { ENOUGH, type Files, makeFolder } from './folder.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
-/** The verb alone, in a process of its own: its exit status and its output are what is promised. */
-const PROGRAM = `
-  import { Command } from 'commander';
-  import { define } from ${JSON.stringify(join(ROOT, 'src/commands/check.ts'))};
-  const program = new Command().option('--config <dir>');
-  define(program);
-  await program.parseAsync(process.argv.slice(1), { from: 'user' });`;
 
+/** In a process of its own: its exit status and its output are what is promised. */
 function runCheck(files: Files, environment: Record<string, string>, ...options: string[]) {
   const folder = makeFolder(files);
-  const args = ['--input-type=module', '-e', PROGRAM, '--', '--config', folder, 'check', ...options];
+  const args = [MAIN, '--config', folder, 'check', ...options];
   const run = spawnSync(process.execPath, args, {
     cwd: ROOT,
     env: { ...COMPILED_CODE, ...environment },
@@ -99,8 +94,7 @@ describe('tagferry check', () => {
 
   it('finds the folder by TAGFERRY_CONFIG', () => {
     const folder = makeFolder({ 'tags.yaml': TAGS });
-    const args = ['--input-type=module', '-e', PROGRAM, '--', 'check'];
-    const run = spawnSync(process.execPath, args, {
+    const run = spawnSync(process.execPath, [MAIN, 'check'], {
       cwd: ROOT,
       env: { ...COMPILED_CODE, ...ENOUGH, TAGFERRY_CONFIG: folder },
       encoding: 'utf8',

@@ -5,11 +5,11 @@ import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
+import { MAIN } from '../built-agent.ts';
 
 /** What the examples for many gateways say is put into a folder and carried out, against the sandbox in place of the platform. */
 const EXAMPLES = join(import.meta.dirname, '../../config/examples');
 const ROLE = join(EXAMPLES, 'ansible/roles/tagferry');
-const MAIN = join(import.meta.dirname, '../../src/main.ts');
 const { clientId, clientSecret, technicalUsername, technicalPassword } = SANDBOX_CREDENTIALS;
 
 let sandbox: Sandbox;

@@ -10,7 +10,8 @@ export class ManualClock implements Clock {
   #wallMs: number;
   #monotonicMs = 1_000;
   #seed: number;
-  #sleepers: Sleeper[] = [];
+  /** In the order in which they came. */
+  readonly #sleepers = new Set<Sleeper>();
 
   constructor(wallMs = Date.UTC(2026, 10, 21), seed = 1) {
     this.#wallMs = wallMs;
@@ -50,15 +51,13 @@ export class ManualClock implements Clock {
 
   after(delayMs: number, call: () => void): () => void {
     const sleeper: Sleeper = { atMs: this.#monotonicMs + Math.max(0, delayMs), wake: call };
-    this.#sleepers.push(sleeper);
-    return () => {
-      this.#sleepers = this.#sleepers.filter((other) => other !== sleeper);
-    };
+    this.#sleepers.add(sleeper);
+    return () => void this.#sleepers.delete(sleeper);
   }
 
   /** How many waits are under way. */
   get waiting(): number {
-    return this.#sleepers.length;
+    return this.#sleepers.size;
   }
 
   /** Moves both clocks on, waking what is due in order and letting what it woke run before the next. */
@@ -66,10 +65,10 @@ export class ManualClock implements Clock {
     const endMs = this.#monotonicMs + ms;
     for (;;) {
       await settled();
-      const next = this.#sleepers.filter((sleeper) => sleeper.atMs <= endMs).sort((a, b) => a.atMs - b.atMs)[0];
-      if (!next) break;
+      const next = this.#first();
+      if (!next || next.atMs > endMs) break;
       this.#step(Math.max(0, next.atMs - this.#monotonicMs));
-      this.#sleepers = this.#sleepers.filter((other) => other !== next);
+      this.#sleepers.delete(next);
       next.wake();
     }
     this.#step(endMs - this.#monotonicMs);
@@ -79,6 +78,13 @@ export class ManualClock implements Clock {
   /** NTP moves the wall clock; the monotonic one does not notice. */
   jumpWall(ms: number): void {
     this.#wallMs += ms;
+  }
+
+  /** Who wakes next: of several at one time the one who came first. */
+  #first(): Sleeper | undefined {
+    let first: Sleeper | undefined;
+    for (const sleeper of this.#sleepers) if (!first || sleeper.atMs < first.atMs) first = sleeper;
+    return first;
   }
 
   #step(ms: number): void {

@@ -15,6 +15,8 @@ interface Waiting {
   backlog: MemoryValue[];
   /** To be flushed: their time does not lie after the backlog of their series. */
   late: MemoryValue[];
+  /** Of `live` and `backlog` as they are; undefined once they have changed. */
+  lanes: AssetLanes | undefined;
 }
 
 interface UnderWay {
@@ -38,17 +40,27 @@ export class MemoryBuffer implements OutgoingBuffer {
   accept(values: readonly Omit<MemoryValue, 'place'>[]): void {
     for (const value of values) {
       const waiting = this.#of(value.asset);
-      (this.#isLate(value) ? waiting.late : waiting.live).push({ ...value, place: 0 });
+      const isLate = value.timeMs <= (this.#newestOld(waiting, value.series).get(value.series) ?? -1);
+      (isLate ? waiting.late : waiting.live).push({ ...value, place: 0 });
+      waiting.lanes = undefined;
     }
     this.#changed();
   }
 
-  /** Its time does not lie after all of its series' backlog: also what is under way of it, and what waits to join it. */
-  #isLate(value: Omit<MemoryValue, 'place'>): boolean {
-    const bars = (old: MemoryValue) => old.series === value.series && old.timeMs >= value.timeMs;
-    const { backlog, late } = this.#of(value.asset);
-    const underWay = [...this.underWay.values()].some((one) => one.backlog.some(bars));
-    return underWay || backlog.some(bars) || late.some(bars);
+  /**
+   * The newest time of each series' backlog, or of the one that matters: also of what is under way of it, and of what waits to join it. A value
+   * whose time does not lie after that is late.
+   */
+  #newestOld({ backlog, late }: Waiting, only?: number): Map<number, number> {
+    const newest = new Map<number, number>();
+    const note = (old: MemoryValue) => {
+      if (only !== undefined && old.series !== only) return;
+      if (old.timeMs > (newest.get(old.series) ?? -1)) newest.set(old.series, old.timeMs);
+    };
+    for (const one of this.underWay.values()) one.backlog.forEach(note);
+    backlog.forEach(note);
+    late.forEach(note);
+    return newest;
   }
 
   /** What was accepted before becomes backlog, as the flush of the store does it. */
@@ -60,14 +72,17 @@ export class MemoryBuffer implements OutgoingBuffer {
       waiting.late = waiting.late.filter((value) => value.acceptedMs >= acceptedBeforeMs);
       for (const value of old.sort((a, b) => a.number - b.number)) waiting.backlog.push({ ...value, place });
       this.#sortOutLate(waiting);
+      waiting.lanes = undefined;
     }
     this.#changed();
   }
 
   #sortOutLate(waiting: Waiting): void {
-    const lates = waiting.live.filter((value) => this.#isLate(value));
-    waiting.live = waiting.live.filter((value) => !lates.includes(value));
-    waiting.late.push(...lates);
+    if (waiting.live.length === 0) return;
+    const newest = this.#newestOld(waiting);
+    const isLate = (value: MemoryValue) => value.timeMs <= (newest.get(value.series) ?? -1);
+    waiting.late.push(...waiting.live.filter(isLate));
+    waiting.live = waiting.live.filter((value) => !isLate(value));
   }
 
   get waiting(): number {
@@ -80,18 +95,22 @@ export class MemoryBuffer implements OutgoingBuffer {
   lanes(): ReadonlyMap<number, AssetLanes> {
     const lanes = new Map<number, AssetLanes>();
     for (const [asset, waiting] of this.#assets) {
-      const live = waiting.live.filter((value) => !this.held.has(value.series));
-      const backlog = waiting.backlog.filter((value) => !this.held.has(value.series));
-      if (live.length === 0 && backlog.length === 0) continue;
-      lanes.set(asset, {
-        asset,
-        live: live.length,
-        oldestLiveAtMs: Math.min(...live.map((value) => value.acceptedMs), Number.POSITIVE_INFINITY),
-        backlog: backlog.length,
-        oldestBacklogAt: Math.min(...backlog.map((value) => value.place), Number.POSITIVE_INFINITY),
-      });
+      waiting.lanes ??= this.#lanesOf(asset, waiting);
+      if (waiting.lanes.live > 0 || waiting.lanes.backlog > 0) lanes.set(asset, waiting.lanes);
     }
     return lanes;
+  }
+
+  #lanesOf(asset: number, waiting: Waiting): AssetLanes {
+    const live = waiting.live.filter((value) => !this.held.has(value.series));
+    const backlog = waiting.backlog.filter((value) => !this.held.has(value.series));
+    return {
+      asset,
+      live: live.length,
+      oldestLiveAtMs: Math.min(...live.map((value) => value.acceptedMs), Number.POSITIVE_INFINITY),
+      backlog: backlog.length,
+      oldestBacklogAt: Math.min(...backlog.map((value) => value.place), Number.POSITIVE_INFINITY),
+    };
   }
 
   onChange(listener: () => void): () => void {
@@ -115,8 +134,10 @@ export class MemoryBuffer implements OutgoingBuffer {
     const room = lane === 'backlog' ? maxValues : busy('backlog') ? 0 : Math.min(alongValues, maxValues - live.length);
     const backlog = waiting.backlog.filter(wanted).slice(0, room);
     if (live.length + backlog.length === 0) return undefined;
-    waiting.live = waiting.live.filter((value) => !live.includes(value));
-    waiting.backlog = waiting.backlog.filter((value) => !backlog.includes(value));
+    const taken = new Set([...live, ...backlog]);
+    waiting.live = waiting.live.filter((value) => !taken.has(value));
+    waiting.backlog = waiting.backlog.filter((value) => !taken.has(value));
+    waiting.lanes = undefined;
     const batch = this.#send(lane, asset, live, backlog);
     this.#changed();
     return batch;
@@ -157,6 +178,7 @@ export class MemoryBuffer implements OutgoingBuffer {
     waiting.live = [...live, ...waiting.live].sort(byAcceptance);
     waiting.backlog = [...backlog, ...waiting.backlog].sort(byAcceptance);
     this.#sortOutLate(waiting);
+    waiting.lanes = undefined;
     this.#changed();
   }
 
@@ -186,6 +208,7 @@ export class MemoryBuffer implements OutgoingBuffer {
   async holdSeries(series: readonly number[]): Promise<void> {
     this.held.clear();
     for (const one of series) this.held.add(one);
+    for (const waiting of this.#assets.values()) waiting.lanes = undefined;
     this.#changed();
   }
 
@@ -199,7 +222,7 @@ export class MemoryBuffer implements OutgoingBuffer {
   #of(asset: number): Waiting {
     let waiting = this.#assets.get(asset);
     if (!waiting) {
-      waiting = { live: [], backlog: [], late: [] };
+      waiting = { live: [], backlog: [], late: [], lanes: undefined };
       this.#assets.set(asset, waiting);
     }
     return waiting;

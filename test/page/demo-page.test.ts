@@ -4,9 +4,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Browser } from 'playwright-core';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { MAIN } from '../built-agent.ts';
 import { openBrowser, openPage } from './open-browser.ts';
 
-const MAIN = join(import.meta.dirname, '../../src/main.ts');
 const PATIENCE_MS = 90_000;
 
 let folder: string;

@@ -4,10 +4,9 @@ import { request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { SANDBOX_CREDENTIALS } from '../../src/sandbox/sandbox.ts';
+import { MAIN } from '../built-agent.ts';
 import { COMPILED_CODE } from '../compiled-code.ts';
 import { PATIENCE_MS } from '../patience-ms.ts';
-
-const ROOT = join(import.meta.dirname, '../..');
 
 export interface AgentFiles {
   env?: Record<string, string>;
@@ -83,12 +82,7 @@ export class AgentProcess {
 
   /** What is called with the verb. */
   protected command(): readonly string[] {
-    return [
-      ...this.surroundings,
-      process.execPath,
-      ...this.flags,
-      join(ROOT, process.env.TAGFERRY_TEST_MAIN ?? 'src/main.ts'),
-    ];
+    return [...this.surroundings, process.execPath, ...this.flags, MAIN];
   }
 
   /** Of the environment, beside what a test gives. */

@@ -8,9 +8,8 @@ import { DEMO_TAGS } from '../../src/commands/demo/plant.ts';
 import { openStage, progressBar } from '../../src/commands/demo/stage.ts';
 import { MIN_SECONDS, shouldReturn, timetableOf } from '../../src/commands/demo/timetable.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { MAIN } from '../built-agent.ts';
 import { COMPILED_CODE } from '../compiled-code.ts';
-
-const ROOT = join(import.meta.dirname, '../..');
 
 let folder: string;
 beforeEach(() => {
@@ -21,7 +20,7 @@ afterEach(() => rmSync(folder, { recursive: true, force: true }));
 /** The demo as a process. Its temporary folder stands in the test's, so that what it leaves can be seen. */
 function startDemo(args: string[], environment: NodeJS.ProcessEnv = {}) {
   const clean = Object.fromEntries(Object.entries(process.env).filter(([key]) => !key.startsWith('NODE_')));
-  const child = spawn(process.execPath, [join(ROOT, 'src/main.ts'), 'demo', ...args], {
+  const child = spawn(process.execPath, [MAIN, 'demo', ...args], {
     cwd: folder,
     env: { ...clean, ...COMPILED_CODE, TMPDIR: folder, ...environment },
     stdio: ['ignore', 'pipe', 'pipe'],

@@ -1,14 +1,9 @@
-import { execFile } from 'node:child_process';
-import { symlinkSync } from 'node:fs';
-import { join } from 'node:path';
-import { promisify } from 'node:util';
-import { CHECKOUT, madeOnce, sourceKey } from '../system/made-once.ts';
+import { MAIN } from '../built-agent.ts';
 import { type AgentFiles, AgentProcess } from './agent-process.ts';
 import { MemoryBounds } from './memory-bounds.ts';
 import { asPackaged } from './packaged.ts';
 
-const run = promisify(execFile);
-const INSTALLED = await build();
+const PACKAGED = asPackaged();
 
 /**
  * The daemon as a gateway has it: built, started with the flags and variables of the package's command, and bounded in memory
@@ -24,12 +19,12 @@ export class GatewayProcess extends AgentProcess {
   }
 
   protected override command(): readonly string[] {
-    const { flags, main } = INSTALLED;
-    return [...this.bounds.surroundings, ...this.surroundings, process.execPath, ...flags, ...this.flags, main];
+    const flags = [...PACKAGED.flags, ...this.flags];
+    return [...this.bounds.surroundings, ...this.surroundings, process.execPath, ...flags, MAIN];
   }
 
   protected override variables(): Record<string, string> {
-    return INSTALLED.variables;
+    return PACKAGED.variables;
   }
 
   override async dispose(): Promise<void> {
@@ -38,21 +33,4 @@ export class GatewayProcess extends AgentProcess {
     await this.bounds.remove();
     if (kills > 0) throw new Error(`the kernel ended the daemon, or what it had started, for memory: ${kills} times`);
   }
-}
-
-interface Installed {
-  main: string;
-  flags: string[];
-  variables: Record<string, string>;
-}
-
-/** Built once for all files of tests, and again where a source has changed. */
-async function build(): Promise<Installed> {
-  const folder = await madeOnce('built', await sourceKey(), async (making) => {
-    // What it reads beside itself, its dependencies, and the source of the program that reads OPC UA, a package of its own.
-    for (const name of ['package.json', 'config', 'node_modules', 'src'])
-      symlinkSync(join(CHECKOUT, name), join(making, name));
-    await run(process.execPath, [join(CHECKOUT, 'scripts/build.ts'), join(making, 'dist')]);
-  });
-  return { main: join(folder, 'dist/main.js'), ...asPackaged() };
 }

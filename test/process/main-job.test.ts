@@ -3,6 +3,7 @@ import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
+import { MAIN } from '../built-agent.ts';
 import { type AgentFiles, AgentProcess } from './agent-process.ts';
 
 const TAGS = `
@@ -113,7 +114,7 @@ describe('the daemon', () => {
   it('lets no second daemon into its state folder, and says who has it', async () => {
     const agent = await startAgent();
     const before = stateFiles(agent);
-    const second = spawn(process.execPath, ['src/main.ts', 'run', '--config', agent.config], {
+    const second = spawn(process.execPath, [MAIN, 'run', '--config', agent.config], {
       cwd: join(import.meta.dirname, '../..'),
       env: { ...process.env, INGEST_LISTEN: '', OPS_LISTEN: '', WEBHOOK_LISTEN: '' },
     });

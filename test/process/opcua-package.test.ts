@@ -1,8 +1,18 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync,
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { MAIN } from '../built-agent.ts';
 import { OpcuaServer } from '../sources/opcua/opcua-server.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
@@ -12,7 +22,7 @@ const agent = join(folder, 'usr/lib/tagferry');
 const server = new OpcuaServer();
 
 beforeAll(async () => {
-  execFileSync(process.execPath, [join(ROOT, 'scripts/build.ts'), join(agent, 'dist')], { stdio: 'ignore' });
+  cpSync(dirname(MAIN), join(agent, 'dist'), { recursive: true });
   copyFileSync(join(ROOT, 'package.json'), join(agent, 'package.json'));
   symlinkSync(join(ROOT, 'node_modules'), join(agent, 'node_modules'));
   mkdirSync(config);

@@ -1,12 +1,11 @@
 import { execFile } from 'node:child_process';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { MAIN } from '../built-agent.ts';
 import { GatewayProcess } from './gateway-process.ts';
 
-const MAIN = join(import.meta.dirname, '../../src/main.ts');
 const BOUND = 1_000_000;
 const REQUESTS = 30;
 const A_REQUEST = 8_000;

@@ -1,9 +1,9 @@
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
+import { SANDBOX_MAIN } from '../built-agent.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { Visitor } from './visitor.ts';
 
@@ -231,8 +231,7 @@ describe('the exam of a client', () => {
   });
 
   it('is a verb that watches a running sandbox: a table, and exit 1 where a mark was lost', async () => {
-    const main = join(import.meta.dirname, '../../src/sandbox/main.ts');
-    const args = [main, 'exam', '--client', '--for', '4s', '--url', sandbox.url];
+    const args = [SANDBOX_MAIN, 'exam', '--client', '--for', '4s', '--url', sandbox.url];
     const ran = promisify(execFile)(process.execPath, args).catch((error) => error);
     const begun = sandbox.clientExam.marks();
     // It begins anew, and ends with the time that it was given.

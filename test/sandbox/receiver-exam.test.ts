@@ -9,6 +9,7 @@ import { sampleEvents } from '../../src/sandbox/exam/sample-events.ts';
 import { examineReceiver } from '../../src/sandbox/index.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { TAMPERING_NAMES, TAMPERINGS } from '../../src/sandbox/webhooks/tampering.ts';
+import { SANDBOX_MAIN } from '../built-agent.ts';
 import { Receiver } from './receiver.ts';
 import { Visitor } from './visitor.ts';
 import { outdated, type Receive, rewriting, trusting, WrongReceiver } from './wrong-receivers.ts';
@@ -55,8 +56,7 @@ describe('the exam of a receiver', () => {
     try {
       const file = join(folder, 'secret');
       writeFileSync(file, `${wrong.secret}\n`);
-      const main = join(import.meta.dirname, '../../src/sandbox/main.ts');
-      const exam = [main, 'exam', '--receiver', wrong.url, '--secret-file', file];
+      const exam = [SANDBOX_MAIN, 'exam', '--receiver', wrong.url, '--secret-file', file];
       const ran = await promisify(execFile)(process.execPath, exam).catch((error) => error);
       expect(ran.code).toBe(1);
       expect(ran.stdout).toMatch(/^yes +genuine +6\.1 +takes what is signed rightly +204$/m);

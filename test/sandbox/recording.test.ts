@@ -5,10 +5,10 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
+import { SANDBOX_MAIN } from '../built-agent.ts';
 import { Visitor } from './visitor.ts';
 
 const { clientId, clientSecret, technicalUsername, technicalPassword } = SANDBOX_CREDENTIALS;
-const MAIN = join(import.meta.dirname, '../../src/sandbox/main.ts');
 
 let folder: string;
 let sandbox: Sandbox;
@@ -27,7 +27,7 @@ afterEach(async () => {
 
 /** The verb, as a shell has it. */
 async function verb(...args: string[]): Promise<{ code: number; text: string }> {
-  const command = [MAIN, ...args, '--url', sandbox.url];
+  const command = [SANDBOX_MAIN, ...args, '--url', sandbox.url];
   const ran = await promisify(execFile)(process.execPath, command).catch((error) => error);
   return { code: ran.code ?? 0, text: `${ran.stdout}${ran.stderr}` };
 }

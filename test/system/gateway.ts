@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { debianTree } from './debian-tree.ts';
 import { Machine, until } from './machine.ts';
-import { CHECKOUT, madeOnce, sourceKey } from './made-once.ts';
+import { A_DAY_MS, CHECKOUT, madeOnce, sourceKey } from './made-once.ts';
 
 const run = promisify(execFile);
 const INSIDE = join(import.meta.dirname, 'inside');
@@ -26,7 +26,6 @@ export async function packageOf({ arch = ownArchitecture(), version = '' } = {})
   return join(made, readdirSync(made)[0]!);
 }
 
-const A_DAY_MS = 24 * 3_600_000;
 const ownArchitecture = () => (process.arch === 'arm64' ? 'arm64' : 'amd64');
 
 /** Builds a package; gives its file. */

@@ -10,6 +10,9 @@ const run = promisify(execFile);
 export const CHECKOUT = join(import.meta.dirname, '../..');
 const CACHE = join(CHECKOUT, '.cache');
 
+/** For `madeOnce`: what is made anew with each change of a source. */
+export const A_DAY_MS = 24 * 3_600_000;
+
 /**
  * What is slow to make and the same for several files of tests, in `.cache/<kind>/<key>`: whoever comes first makes it, the others wait for
  * that. `key` says what it was made from; what is older than `maxAgeMs` is taken away, for nothing that runs stands on it any more. A run that
@@ -23,6 +26,7 @@ export async function madeOnce(
 ): Promise<string> {
   const cache = join(CACHE, kind);
   const made = join(cache, key);
+  if (existsSync(made)) return made;
   mkdirSync(cache, { recursive: true });
   await locked(join(CACHE, `${kind}.lock`), async () => {
     if (existsSync(made)) return;

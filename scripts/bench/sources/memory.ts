@@ -2,7 +2,6 @@
  * What a source of each kind costs in memory: the daemon with one, connected and idle, beside the daemon with none, in the same run; with what
  * it starts. `node scripts/bench/sources/memory.ts [--rounds N] [--only kind]`. Built and started as the package does it.
  */
-import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import type { Server } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -57,11 +56,6 @@ const KINDS: Readonly<Record<string, readonly [source: string, value: string]>> 
   opcua: [`opcua: "${opcua.url}", security: None`, 'node: "ns=1;s=Line1.Name"'],
 };
 
-execFileSync(process.execPath, [
-  join(import.meta.dirname, '../../build.ts'),
-  join(import.meta.dirname, '../../../dist'),
-]);
-process.env.TAGFERRY_TEST_MAIN = 'dist/main.js';
 const { flags, variables } = asPackaged();
 const sandbox = await awayPlatform();
 const held = new Map<string, number[]>();

@@ -1,0 +1,48 @@
+import { existsSync, globSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { ALONE, SHARED_ROOMS, sharesProcess } from '../shared-rooms.ts';
+
+const ROOT = join(import.meta.dirname, '../..');
+
+/** What the next file in the same process would meet. */
+const LEAVES_BEHIND = [
+  /\bprocess\.env(?:\.\w+|\[[^\]]+\])? *=[^=]/,
+  /\bdelete process\.env\b/,
+  /\bprocess\.(?:chdir|umask|removeAllListeners|std(?:out|err)\.write *=)/,
+  /\bvi\.(?:mock|doMock|stubEnv|stubGlobal|useFakeTimers|setSystemTime)\(/,
+  /\bvi\.spyOn\((?:process|console|globalThis|\w+\.prototype)\b/,
+  /\bglobalThis\.\w+ *=[^=]/,
+  /\bset(?:GlobalDispatcher|GlobalOrigin|DefaultResultOrder)\(/,
+];
+
+const leavesBehind = (text: string) => LEAVES_BEHIND.some((pattern) => pattern.test(text));
+
+describe('files of tests that share a process', () => {
+  const files = globSync('test/**/*.test.ts', { cwd: ROOT }).filter(sharesProcess);
+
+  it('touch nothing that a process has once', () => {
+    expect(files.length).toBeGreaterThan(100);
+    const own = join('test/house', import.meta.filename.split('/').at(-1)!);
+    const left = files.filter((file) => file !== own && leavesBehind(readFileSync(join(ROOT, file), 'utf8')));
+    expect(left, 'name them in ALONE of test/shared-rooms.ts').toEqual([]);
+  });
+
+  it.each([
+    ["process.env.HTTP_PROXY = 'http://127.0.0.1:1';", true],
+    ['process.env = before;', true],
+    ["vi.mock('node:crypto', async (original) => {", true],
+    ["vi.spyOn(process.stdout, 'write')", true],
+    ["vi.spyOn(SessionFile.prototype, 'write')", true],
+    ["vi.spyOn(sandbox.site, 'all')", false],
+    ["if (process.env.CI === 'true') process.env.PATH;", false],
+  ])('%s: %s', (text, expected) => {
+    expect(leavesBehind(text)).toBe(expected);
+  });
+
+  it('are those of rooms that are there, without the exceptions, which are there too', () => {
+    expect([...SHARED_ROOMS, ...ALONE].filter((name) => !existsSync(join(ROOT, name)))).toEqual([]);
+    expect(ALONE.filter((file) => !SHARED_ROOMS.some((room) => file.startsWith(`${room}/`)))).toEqual([]);
+    expect(files.filter((file) => ALONE.includes(file))).toEqual([]);
+  });
+});
