@@ -8,6 +8,8 @@ import {
   type InboxEvent,
   type InboxState,
 } from '../webhook/inbox-event.ts';
+import type { ControlRoutes } from './control-server.ts';
+import type { OperatedEvents } from './operated-parts.ts';
 
 /** The inbox, answering at once or later. */
 export interface ReadableInbox {
@@ -25,6 +27,16 @@ export interface EventSheet extends EventLine {
   damaged: boolean;
   payload: unknown;
   journal: (Omit<Attempt, 'durationMs' | 'atMs'> & { duration_ms: number; at: string })[];
+}
+
+/** Of a daemon that runs. */
+export function eventRoutes(inbox: ReadableInbox, { catchUp, runner }: OperatedEvents): ControlRoutes {
+  return {
+    'events/ls': (params) => listEvents(inbox, params),
+    'events/show': (params) => showEvent(inbox, params),
+    'events/replay': (params) => replayEvent((id) => runner.replay(id), params),
+    'events/catch-up': () => catchUp.catchUpNow(),
+  };
 }
 
 /** `events/ls`: newest first, 50 unless told. */

@@ -1,17 +1,28 @@
 /** Everything that verbs can ask of this daemon, one set of routes a subject. */
 import type { Clock } from '../base/clock.ts';
+import type { RecentLines } from '../base/recent-lines.ts';
 import type { Settings } from '../config/settings.ts';
 import type { Tag } from '../config/tags.ts';
+import { type AgentParts, agentRoutes } from '../control/agent-routes.ts';
 import { bufferRoutes } from '../control/buffer-routes.ts';
-import { type ControlParts, controlRoutes } from '../control/control-routes.ts';
 import type { ControlRoutes } from '../control/control-server.ts';
 import { decommissionRoutes } from '../control/decommission-routes.ts';
+import { eventRoutes } from '../control/event-routes.ts';
+import { logRoutes } from '../control/log-routes.ts';
+import { sessionRoutes } from '../control/session-routes.ts';
 import { sourceRoutes } from '../control/source-routes.ts';
+import { webhookRoutes } from '../control/webhook-routes.ts';
+import type { Session } from '../platform/session/session.ts';
 import type { BufferFlow } from './buffer-flow.ts';
 import type { EventsFlow } from './events-flow.ts';
 import type { SourcesFlow } from './sources-flow.ts';
 
-export interface OperatorParts extends Omit<ControlParts, 'inbox' | 'events'> {
+export interface OperatorParts extends AgentParts {
+  session: Session;
+  /** Whatever posts wait for, one is tried at once. */
+  tryPosting(): void;
+  /** What it said last; where nobody keeps it the route `logs` has nothing to show. */
+  recentLines: RecentLines | undefined;
   buffer: BufferFlow;
   events: EventsFlow;
   settings: Settings;
@@ -32,7 +43,11 @@ export function operatorRoutes(parts: OperatorParts): ControlRoutes {
     isHeld: (asset) => events.holds.isHeld(asset),
   });
   return {
-    ...controlRoutes({ ...parts, inbox: buffer.inbox }),
+    ...agentRoutes(parts),
+    ...logRoutes(parts.recentLines),
+    ...sessionRoutes(parts.session, () => parts.tryPosting()),
+    ...eventRoutes(buffer.inbox, events),
+    ...webhookRoutes(events),
     ...sourceRoutes(sources),
     ...ofBuffer,
     'buffer/import': async (params, call) => {
