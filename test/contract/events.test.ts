@@ -22,7 +22,7 @@ function changed(eventType: string, path: string, to: unknown): unknown {
   return payload;
 }
 
-describe('the 23 event types of spec 6.3', () => {
+describe('the 23 event types of platform 6.3', () => {
   it('have one fixture each, and no fixture is of another type', () => {
     const found = readdirSync(FIXTURES).map((file) => file.replace('.json', ''));
     expect(found.sort()).toEqual([...EVENT_TYPES].sort());

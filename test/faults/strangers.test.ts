@@ -12,7 +12,7 @@ import { anEvent, Listening, SECRET } from '../webhook/parts/listening.ts';
 
 /** Invariant 10: strangers never shut a listener, neither another nor the one they came by. All with real connections. */
 const MiB = 1024 * 1024;
-/** How long the platform waits for an answer (spec 6.1). */
+/** How long the platform waits for an answer (platform 6.1). */
 const SENDERS_PATIENCE_MS = 10_000;
 
 let webhook: Listening;

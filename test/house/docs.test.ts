@@ -68,16 +68,42 @@ describe('the recipes of CONTRIBUTING.md', () => {
 describe('citations in the code', () => {
   const platform = readFileSync(join(ROOT, 'docs/platform.md'), 'utf8');
   const sections = new Set([...platform.matchAll(/^#{2,3} ([0-9.]+) /gm)].map((match) => match[1]!));
-  const files = [...filesBelow('src', /\.ts$/), ...filesBelow('scripts', /\.(ts|mjs)$|^[\w-]+$/)];
+  const files = [
+    ...['src', 'test'].flatMap((folder) => filesBelow(folder, /\.tsx?$/)),
+    ...filesBelow('scripts', /\.(ts|mjs)$|^[\w-]+$/),
+  ].filter((file) => file !== 'test/house/docs.test.ts');
+
+  /** What of every file's text an expression finds and a rule does not let pass. */
+  const found = (expression: RegExp, isDead: (citation: string) => boolean) =>
+    files.flatMap((file) =>
+      [...readFileSync(join(ROOT, file), 'utf8').matchAll(expression)]
+        .filter(([, citation]) => isDead(citation!))
+        .map(([words]) => `${file}: ${words}`),
+    );
 
   it('of the platform name sections that its page has', () => {
     expect(sections.size).toBeGreaterThan(40);
-    const dead = files.flatMap((file) => {
-      const text = readFileSync(join(ROOT, file), 'utf8');
-      return [...text.matchAll(/\b[Pp]latform ([0-9]+(?:\.[0-9]+)*)\b(?!\s*(?:s|ms|x)\b)/g)]
-        .filter((match) => !sections.has(match[1]!))
-        .map((match) => `${file}: ${match[0]}`);
-    });
+    const dead = found(
+      /\b[Pp]latform ([0-9]+(?:\.[0-9]+)*)\b(?!\s*(?:s|ms|x)\b)/g,
+      (section) => !sections.has(section),
+    );
     expect(dead).toEqual([]);
+  });
+
+  it('of an invariant name one that docs/architecture.md has', () => {
+    const page = readFileSync(join(ROOT, 'docs/architecture.md'), 'utf8');
+    const chapter = /^## What must always hold\n([\s\S]*?)^## /m.exec(page)![1]!;
+    const numbers = new Set([...chapter.matchAll(/^(\d+)\. /gm)].map((match) => match[1]!));
+    expect(numbers.size).toBe(10);
+    expect(found(/\b[Ii]nvariant (\d+)\b/g, (number) => !numbers.has(number))).toEqual([]);
+  });
+
+  it('of a page name one that is there', () => {
+    expect(found(/\b(docs\/[\w/-]+\.md)\b/g, (page) => !existsSync(join(ROOT, page)))).toEqual([]);
+  });
+
+  it('are of nothing that stands outside the repository', () => {
+    const outside = /(?<!-)\b([Ss]pec,? (?:section )?\d+(?:\.\d+)*|INTERFACE\.md|DESIGN\.md|STYLE\.md)\b/g;
+    expect(found(outside, () => true)).toEqual([]);
   });
 });

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 
 const SRC = join(import.meta.dirname, '../../src');
 
-/** The floors of DESIGN.md. A file imports from floors below its own, or from its own room. */
+/** The floors of docs/architecture.md. A file imports from floors below its own, or from its own room. */
 const FLOORS: Record<string, number> = {
   commands: 7,
   daemon: 6,

@@ -12,7 +12,7 @@ export interface FoundEvents {
   events: Map<string, Set<string>>;
   /** `file:line: what`, for a person to look at. */
   unreadable: string[];
-  /** `file:line: what`: members of a line that are written otherwise than STYLE asks: camelCase, `error` and `code`. */
+  /** `file:line: what`: members of a line that are written otherwise than docs/logs.md says: camelCase, `error` and `code`. */
   misnamed: string[];
   /** `file:line: message`: messages that begin with a capital, or end as a sentence does. */
   misworded: string[];

@@ -357,7 +357,7 @@ describe('a session, served by oidc-provider,', () => {
     expect(await callWith(last)).toBe(401);
   });
 
-  // This provider ends a whole grant with any of its access tokens, so revoking the predecessor (spec 5.6) ends its
+  // This provider ends a whole grant with any of its access tokens, so revoking the predecessor (platform 5.6) ends its
   // successor. The spec binds only a token's own refresh token to it; a platform that goes further must cost no value.
   it('outlives a server that ends the new tokens with the old one: one 401, one login, no call lost, no loop', async () => {
     const { session, api, renewals } = await startSession();

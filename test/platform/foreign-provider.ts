@@ -33,7 +33,7 @@ export interface ForeignProviderOptions {
  * - scopes are not in the spec, so our client sends none; RFC 6749 section 3.3 lets a server take a default then, this one
  *   would refuse: `openid offline_access`, which brings the refresh token and an `id_token`, is put onto the address;
  * - the password grant, a custom grant after its documentation; the refresh of those tokens is its own again;
- * - the bearer form of revocation (spec 4.1), which RFC 7009 does not know: the header is exchanged for the
+ * - the bearer form of revocation (platform 4.1), which RFC 7009 does not know: the header is exchanged for the
  *   authentication of the client that the token belongs to, where `bearerForm` says so;
  * - one API call, `/app/id/v1/assets`, which tells whether it holds an access token for good.
  */

@@ -39,7 +39,7 @@ const wire = () =>
 const ASSET = { id: 881, type: 'Asset' } as const;
 const ANNA = { email: 'anna@example.com', type: 'User' } as const;
 
-describe('every row of spec 4.2', () => {
+describe('every row of platform 4.2', () => {
   it('permissions v2', async () => {
     const permissions = new PermissionsV2(bench.client);
     const record = { id: 7, permission_types: ['can_read'] };
@@ -98,7 +98,7 @@ describe('every row of spec 4.2', () => {
   });
 });
 
-describe('every row of spec 4.3 and 4.4', () => {
+describe('every row of platform 4.3 and 4.4', () => {
   it('members are added, replaced and removed, by e-mail in v2 and by id in v1', async () => {
     const members = new Members(bench.client);
     await members.change('add', 'tenant-admins', 50, ['a@x.y', 'b@x.y']);
@@ -134,7 +134,7 @@ describe('every row of spec 4.3 and 4.4', () => {
   });
 });
 
-describe('every row of spec 4.5', () => {
+describe('every row of platform 4.5', () => {
   it('client applications by exact name, or the current one', async () => {
     const applications = new ClientApplications(bench.client);
     answers = [
@@ -210,7 +210,7 @@ describe('every row of spec 4.5', () => {
 });
 
 describe('the table of deprecations', () => {
-  it('names each area of spec section 9 with its sunset, and no call of v2 nor of values', () => {
+  it('names each area of platform 9 with its sunset, and no call of v2 nor of values', () => {
     const sunset = (path: string) => deprecationOf(path)?.sunset;
     expect(sunset('/v1/assets/1/display_labels')).toBe('2027-03-01');
     expect(sunset('/v1/permissions')).toBe('2027-05-01');

@@ -13,7 +13,7 @@ const arrived = async (type: string) => {
   return at.receiver.received.filter(({ event }) => event.event_type === type).map(({ event }) => event);
 };
 
-describe('spec 6.3: caused by hand, with nothing said about it,', () => {
+describe('platform 6.3: caused by hand, with nothing said about it,', () => {
   it.each(EVENT_TYPES)('%s is sent, fits the contract’s schema, and says how many were told', async (type) => {
     await at.register([type]);
     const reply = await cause(type);
@@ -39,7 +39,7 @@ describe('spec 6.3: caused by hand, with nothing said about it,', () => {
   });
 });
 
-describe('spec 6.3: member by member', () => {
+describe('platform 6.3: member by member', () => {
   /** Wishes that leave no member of the content empty; previous conditions and further values come from those before. */
   const FULL: Partial<Record<(typeof EVENT_TYPES)[number], () => Promise<unknown>>> = {
     asset_value_created: () => post(),

@@ -8,7 +8,7 @@ const at = audience();
 const register = (...event_types: string[]) => at.register(event_types);
 const told = () => at.sandbox.deliveries().map(({ payload }) => JSON.parse(payload));
 
-describe('spec 6.3: a change that changes nothing', () => {
+describe('platform 6.3: a change that changes nothing', () => {
   it.each([
     ['asset_updated', () => at.sandbox.changes.updateAsset(881, { status: 71, description: 'x' })],
     ['edge_device_updated', () => at.sandbox.changes.updateEdgeDevice(30, { status: 86 })],
@@ -40,7 +40,7 @@ describe('spec 6.3: a change that changes nothing', () => {
   });
 });
 
-describe('spec 6.3: attributes', () => {
+describe('platform 6.3: attributes', () => {
   it('are told as references where they name an object, and as null when taken away', async () => {
     await register('asset_updated');
     at.sandbox.changes.updateAsset(911, { parent: 901, product: 90, tenant: null });
@@ -60,7 +60,7 @@ describe('spec 6.3: attributes', () => {
   });
 });
 
-describe('spec 3.4 and 6.3: an edge device', () => {
+describe('platform 3.4 and 6.3: an edge device', () => {
   it('goes offline by itself when no sign of life comes, which is told', async () => {
     await register('edge_device_updated');
     const seen = () => at.visitor.call('POST', '/sandbox/changes/edge-device-seen', { edge_device: 30 });
@@ -82,7 +82,7 @@ describe('spec 3.4 and 6.3: an edge device', () => {
   });
 });
 
-describe('spec 6.3: the end of an object', () => {
+describe('platform 6.3: the end of an object', () => {
   it('of an asset ends its associations, which is told, and what its children inherited from it', async () => {
     await register('asset_disappeared', 'asset_instrumentation_association_destroyed');
     at.sandbox.changes.associate(910, 4711);
@@ -113,7 +113,7 @@ describe('spec 6.3: the end of an object', () => {
   });
 });
 
-describe('spec 6.3: event_created', () => {
+describe('platform 6.3: event_created', () => {
   it('needs read permission on one of the assets or instrumentations that it names', async () => {
     await register('event_created');
     at.sandbox.changes.createEvent({ name: 'a', type: 76, assets: [920] });
@@ -131,7 +131,7 @@ describe('spec 6.3: event_created', () => {
   });
 });
 
-describe('spec 1 and 2.2: objects', () => {
+describe('platform 1 and 2.2: objects', () => {
   it('there is one of every type that a permission can be on, and a permission on each can be given and read', async () => {
     const anna = Visitor.asPerson(at.sandbox);
     const { KIND_OF_PERMITABLE } = await import('../../src/sandbox/site/records.ts');
@@ -173,7 +173,7 @@ describe('spec 1 and 2.2: objects', () => {
   });
 });
 
-describe('spec 6.1: webhooks want an active subscription with an API key', () => {
+describe('platform 6.1: webhooks want an active subscription with an API key', () => {
   const lost = async () => {
     await register('asset_disappeared');
     at.sandbox.takePermission({ type: 'Asset', id: 881 });

@@ -1,7 +1,7 @@
 import type { EventType } from '../../src/contract/events.ts';
 
 /**
- * The content of every event type, member by member as the table of spec 6.3 writes it. `{ … }` holds exactly these
+ * The content of every event type, member by member as the table of platform 6.3 writes it. `{ … }` holds exactly these
  * members; a function says what a member is. Written from the spec by hand: neither the sandbox nor the contract is asked.
  */
 export type Shape = ((value: unknown) => boolean) | { [member: string]: Shape } | [Shape];

@@ -16,7 +16,7 @@ const readableEvent = async (id: number) => {
   at.sandbox.grantPermission({ type: 'Event', id });
 };
 
-/** How a person causes each type of spec 6.3 by the admin API. */
+/** How a person causes each type of platform 6.3 by the admin API. */
 const CAUSES: Record<EventType, () => Promise<unknown>> = {
   asset_value_created: () => at.visitor.post(881, 'flow', [value], { unit: { id: 12 }, group: 'process' }),
   asset_values_created: () => at.visitor.post(881, 'flow', [value], { unit: { id: 12 }, group: 'process' }),
@@ -92,7 +92,7 @@ function paths(thing: unknown, at = ''): string[] {
   return Object.entries(thing).flatMap(([name, member]) => paths(member, `${at}.${name}`));
 }
 
-describe('spec 6.3: every event type', () => {
+describe('platform 6.3: every event type', () => {
   it.each(EVENT_TYPES)('%s is sent with the content of the spec', async (type) => {
     await register([type]);
     await CAUSES[type]();
@@ -115,7 +115,7 @@ describe('spec 6.3: every event type', () => {
   });
 });
 
-describe('spec 6.3: filters by properties', () => {
+describe('platform 6.3: filters by properties', () => {
   it('value keys choose values and silence posts that hold none of them', async () => {
     await register(['asset_values_created'], { asset_values_created: ['Flow'] });
     await at.visitor.post(881, 'temp', [value]);
@@ -168,7 +168,7 @@ describe('spec 6.3: filters by properties', () => {
   });
 });
 
-describe('spec 6.1 and 6.3: who hears of it', () => {
+describe('platform 6.1 and 6.3: who hears of it', () => {
   it('a webhook is told only of objects that its technical user may read', async () => {
     await register(['asset_updated']);
     await change('update-asset', { asset: 920, changes: { status: 71 } });
@@ -203,7 +203,7 @@ describe('spec 6.1 and 6.3: who hears of it', () => {
   });
 });
 
-describe('spec 6.3: threshold_reached', () => {
+describe('platform 6.3: threshold_reached', () => {
   const post = (number: number, second: number, unit = 12) =>
     at.visitor.post(881, 'flow', [{ timestamp: `2026-11-21T00:00:${10 + second}.000Z`, value: number }], {
       unit: { id: unit },

@@ -115,7 +115,7 @@ describe('openid-client, which nobody here wrote,', () => {
     const { redirect, verifier, state } = await codeWithPkce(config);
     const checks = { pkceCodeVerifier: verifier, expectedState: state };
     const tokens = await openid.authorizationCodeGrant(config, redirect, checks);
-    // The platform wants the token itself as proof (spec 4.1); the library leaves room for that in its fetch.
+    // The platform wants the token itself as proof (platform 4.1); the library leaves room for that in its fetch.
     config[openid.customFetch] = (url, options) => {
       const headers = { ...options.headers, authorization: `Bearer ${tokens.access_token}` };
       return fetch(url, { ...options, headers } as RequestInit);

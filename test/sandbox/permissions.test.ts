@@ -19,7 +19,7 @@ const may = (email: string, type: 'can_read' | 'can_update', id: number) =>
 const grantV2 = (types: string[], permitable: object = asset(881), assignable: object = { email: BEN, type: 'User' }) =>
   anna.call('POST', '/v2/permissions', { permission_types: types, assignable, permitable });
 
-describe('spec 2.2: permission types', () => {
+describe('platform 2.2: permission types', () => {
   it('are disjoint: none implies another', async () => {
     await grantV2(['can_update']);
     expect(may(BEN, 'can_update', 881)).toBe(true);
@@ -39,7 +39,7 @@ describe('spec 2.2: permission types', () => {
   });
 });
 
-describe('spec 4.2: v2 permissions', () => {
+describe('platform 4.2: v2 permissions', () => {
   it('are one record for a pair, with users by e-mail, and can be read, changed and deleted', async () => {
     const created = await grantV2(['can_read', 'can_update']);
     expect(created.status).toBe(201);
@@ -79,7 +79,7 @@ describe('spec 4.2: v2 permissions', () => {
   });
 });
 
-describe('spec 2.2 and 4.2: v1 permissions', () => {
+describe('platform 2.2 and 4.2: v1 permissions', () => {
   const grantV1 = (permission_type: string[] | string) =>
     anna.call('POST', '/v1/permissions', {
       permission_type,
@@ -113,7 +113,7 @@ describe('spec 2.2 and 4.2: v1 permissions', () => {
   });
 });
 
-describe('spec 2.2: inheritance', () => {
+describe('platform 2.2: inheritance', () => {
   it('gives what is on an instrumentation for its assets, until the relation ends', () => {
     sandbox.grantPermission({ type: 'Instrumentation', id: 4711 }, { user: BEN, types: ['can_update'] });
     expect([may(BEN, 'can_update', 881), may(BEN, 'can_read', 881)]).toEqual([true, false]);
@@ -139,7 +139,7 @@ describe('spec 2.2: inheritance', () => {
   });
 });
 
-describe('spec 4.2 and 4.3: owners and members', () => {
+describe('platform 4.2 and 4.3: owners and members', () => {
   it('owners are listed behind the scenes', async () => {
     const owner = { assignable: { type: 'User', id: 6 }, permitable: { type: 'Node', id: 20 } };
     expect((await anna.call('POST', '/v1/owners', owner)).status).toBe(201);
@@ -173,7 +173,7 @@ describe('spec 4.2 and 4.3: owners and members', () => {
   });
 });
 
-describe('spec 4.4: display labels', () => {
+describe('platform 4.4: display labels', () => {
   it('v1 sets names, v2 every member, over the same labels', async () => {
     expect((await anna.call('PATCH', '/v1/assets/881/display_labels', { Flow: 'Inlet' })).body).toEqual({
       flow: 'Inlet',
@@ -187,7 +187,7 @@ describe('spec 4.4: display labels', () => {
   });
 });
 
-describe('spec 9: deprecations', () => {
+describe('platform 9: deprecations', () => {
   it('a v1 permission leads to the v2 record of its pair, and to nothing where it is not found', async () => {
     const [first] = (await anna.get('/v1/permissions?permitable_type=Node&permitable_id=20')).body.permissions;
     const reply = await anna.get(`/v1/permissions/${first.id}`);

@@ -14,7 +14,7 @@ const RECOVERING = 40;
 /** Where time is looked at: each look a twentieth of the elapsed time after the one before, so that late looks cost little. */
 const LOOK_GROWTH = 1.05;
 
-describe('spec 6.1: the retry schedule', () => {
+describe('platform 6.1: the retry schedule', () => {
   it('of a hundred thousand deliveries keeps its bounds, each by a schedule of its own', async () => {
     const random = new ManualClock(0, 7);
     const sandbox = new Sandbox({

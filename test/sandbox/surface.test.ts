@@ -57,7 +57,7 @@ describe('{base_url} and {web_url}', () => {
   });
 });
 
-describe('spec 6.2: the href of a reference', () => {
+describe('platform 6.2: the href of a reference', () => {
   it.each([
     ['assets', 881, { serial_number: 'SN-000881' }],
     ['instrumentations', 4711, { tag: 'FT-101' }],
@@ -80,7 +80,7 @@ describe('spec 6.2: the href of a reference', () => {
   });
 });
 
-describe('spec 6.2: the time of an event', () => {
+describe('platform 6.2: the time of an event', () => {
   it.each([
     [undefined, /T[\d:.]+Z$/],
     ['bare', /T[\d:.]+$/],
@@ -103,7 +103,7 @@ describe('spec 6.2: the time of an event', () => {
 });
 
 describe('its clock', () => {
-  it('begins where it is told: after the sunset of the v1 permissions they are gone (spec 9)', async () => {
+  it('begins where it is told: after the sunset of the v1 permissions they are gone (platform 9)', async () => {
     const visitor = await started({ nowMs: Date.UTC(2027, 4, 2) });
     expect((await visitor.get('/v1/permissions')).status).toBe(410);
     expect((await visitor.get('/v2/permissions')).status).toBe(200);
@@ -119,7 +119,7 @@ describe('its clock', () => {
   });
 });
 
-describe('spec 3.3 and 8: a failed event', () => {
+describe('platform 3.3 and 8: a failed event', () => {
   it('can be sent again for six months from its last try, not from its first', async () => {
     const DAY_MS = 24 * 3600_000;
     const visitor = await started({ sendWebhook: () => Promise.resolve(503) });
@@ -173,7 +173,7 @@ describe('an authorization code', () => {
   });
 });
 
-describe('spec 1: from nothing to a technical user', () => {
+describe('platform 1: from nothing to a technical user', () => {
   it('sign-up, a confirmed address, a connect subscription, and its key and user work', async () => {
     await started({ identityPort: 0 });
     const identity = identityVisitor();

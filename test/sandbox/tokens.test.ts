@@ -19,7 +19,7 @@ const alive = async (token: string) => {
   return (await visitor.get('/v1/client_applications/current')).status === 200;
 };
 
-describe('spec 2.1 and 3.1: access tokens', () => {
+describe('platform 2.1 and 3.1: access tokens', () => {
   it('come by the password grant with every field of the token response', async () => {
     const second = () => Math.floor(sandbox.clock.wallMs() / 1000);
     const earliest = second();
@@ -96,7 +96,7 @@ describe('spec 2.1 and 3.1: access tokens', () => {
   });
 });
 
-describe('spec 4.1: client authentication', () => {
+describe('platform 4.1: client authentication', () => {
   it('works with a Basic header and with client_id and client_secret in the body', async () => {
     const fields = {
       grant_type: 'password',
@@ -110,7 +110,7 @@ describe('spec 4.1: client authentication', () => {
   });
 
   it.each([
-    ['as it stands (spec 5.2)', 'a+b/c%41:d', 'a+b/c%41:d'],
+    ['as it stands (platform 5.2)', 'a+b/c%41:d', 'a+b/c%41:d'],
     ['as it stands where that is a broken encoding', '100%', '100%'],
     ['form-encoded (RFC 6749 section 2.3.1)', 'a b:c%d+e', 'a+b%3Ac%25d%2Be'],
     ['form-encoded where it holds an encoding itself', 'c%41', 'c%2541'],
@@ -140,14 +140,14 @@ describe('spec 4.1: client authentication', () => {
     expect([nothing.status, nothing.body.error]).toEqual([400, 'invalid_request']);
   });
 
-  it('spec 5.2: the password grant is not for people', async () => {
+  it('platform 5.2: the password grant is not for people', async () => {
     const person = { username: SANDBOX_CREDENTIALS.userEmail, password: SANDBOX_CREDENTIALS.userPassword };
     const reply = await visitor.form('/oauth/token', { grant_type: 'password', ...person });
     expect([reply.status, reply.body.error]).toEqual([400, 'invalid_grant']);
   });
 });
 
-describe('spec 3.1: refresh and revocation', () => {
+describe('platform 3.1: refresh and revocation', () => {
   const refresh = (token: string) =>
     visitor.form('/oauth/token', { grant_type: 'refresh_token', refresh_token: token });
 
@@ -201,7 +201,7 @@ describe('spec 3.1: refresh and revocation', () => {
   });
 });
 
-describe('spec 5.3 and 5.4: a person signs in', () => {
+describe('platform 5.3 and 5.4: a person signs in', () => {
   const redirectUri = 'http://127.0.0.1:53211/callback';
   const verifier = randomBytes(48).toString('base64url');
   const challenge = createHash('sha256').update(verifier).digest('base64url');
@@ -268,7 +268,7 @@ describe('spec 5.3 and 5.4: a person signs in', () => {
     expect((await exchange(fields)).status).toBe(200);
   });
 
-  it('tokens of the web flow are refreshed with the secret and not without (spec 4.1)', async () => {
+  it('tokens of the web flow are refreshed with the secret and not without (platform 4.1)', async () => {
     const secret = { client_secret: SANDBOX_CREDENTIALS.clientSecret };
     const first = (await exchange({ code: await codeFor({}), ...secret })).body;
     const fields = {

@@ -10,7 +10,7 @@ const at = audience();
 const lose = () => at.sandbox.takePermission({ type: 'Asset', id: 881 });
 const until = (condition: () => void) => vi.waitFor(condition, { timeout: 10_000, interval: 5 });
 
-describe('spec 2.4 and 4.5: webhooks', () => {
+describe('platform 2.4 and 4.5: webhooks', () => {
   it('are created with 201, Location and a secret that no reading gives again', async () => {
     const created = await at.register(['asset_appeared'], { properties: { asset_updated: ['status'] } });
     expect(created.status).toBe(201);
@@ -57,7 +57,7 @@ describe('spec 2.4 and 4.5: webhooks', () => {
   });
 });
 
-describe('spec 6.1: delivery', () => {
+describe('platform 6.1: delivery', () => {
   it('carries both signatures over the raw body', async () => {
     const { secret } = (await at.register(['asset_disappeared'])).body;
     lose();
@@ -140,7 +140,7 @@ describe('spec 6.1: delivery', () => {
   });
 });
 
-describe('spec 3.2: a webhook that fails for more than two weeks', () => {
+describe('platform 3.2: a webhook that fails for more than two weeks', () => {
   it('is disabled and the contact person is told', async () => {
     at.receiver.status = 500;
     const { id } = (await at.register(['asset_disappeared', 'asset_appeared'])).body;
@@ -157,7 +157,7 @@ describe('spec 3.2: a webhook that fails for more than two weeks', () => {
   });
 });
 
-describe('spec 2.5 and 3.3: delivery records', () => {
+describe('platform 2.5 and 3.3: delivery records', () => {
   it('are listed with their payload, filtered, ordered and paged', async () => {
     const { id } = (await at.register(['asset_disappeared', 'asset_appeared'])).body;
     lose();

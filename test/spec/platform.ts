@@ -24,7 +24,7 @@ export const asset = (id: number): ObjectRef => ({ type: 'Asset', id });
 export const instrumentation = (id: number): ObjectRef => ({ type: 'Instrumentation', id });
 export const node = (id: number): ObjectRef => ({ type: 'Node', id });
 
-/** A reference of spec 6.2. */
+/** A reference of platform 6.2. */
 export const reference = (id: number) => ({ id, href: expect.stringMatching(new RegExp(`^http.*/${id}$`)) });
 
 /** Waits for something that is under way. */
@@ -235,7 +235,7 @@ export class Hook {
   }
 }
 
-/** A sign-in request of spec 4.1. */
+/** A sign-in request of platform 4.1. */
 export const SIGN_IN = {
   response_type: 'code',
   client_id: SANDBOX_CREDENTIALS.clientId as string,
@@ -243,7 +243,7 @@ export const SIGN_IN = {
   state: 'st-4711',
 };
 
-/** Spec 5.4: the members that PKCE adds. */
+/** Platform 5.4: the members that PKCE adds. */
 export function challengeOf(verifier: string): { code_challenge: string; code_challenge_method: string } {
   return { code_challenge: createHash('sha256').update(verifier).digest('base64url'), code_challenge_method: 'S256' };
 }

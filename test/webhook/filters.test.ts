@@ -18,7 +18,7 @@ const rule = (on: Reaction['on'], ...conditions: Condition[]): Reaction => ({
 });
 const filters = (...reactions: Reaction[]) => filtersFor(reactions, EVENT_TYPES);
 
-describe('the filters of a webhook (spec 6.3)', () => {
+describe('the filters of a webhook (platform 6.3)', () => {
   it('are the names that the conditions of every rule for a type ask for', () => {
     expect(
       filters(

@@ -3,7 +3,7 @@ import { sign as theirSign, verify as theirVerify, verifyWithFallback } from '@o
 import { describe, expect, it } from 'vitest';
 import { sign, verifySignature } from '../../src/webhook/signature.ts';
 
-/** Signatures against a library that nobody here wrote, in both directions. Its scheme is the same (spec 6.1): `sha256=<hex>`. */
+/** Signatures against a library that nobody here wrote, in both directions. Its scheme is the same (platform 6.1): `sha256=<hex>`. */
 const secret = 'a shared secret with spaces and ü';
 const verdict = (sha256: string, payload: string, secrets = [secret]) =>
   verifySignature({ sha256, sha1: undefined }, Buffer.from(payload), secrets, false);

@@ -32,7 +32,7 @@ function openApiDocument(serverUrl: string) {
         type,
         {
           post: {
-            summary: `${type} (spec 6.3)`,
+            summary: `${type} (platform 6.3)`,
             requestBody: { content: { 'application/json': { schema: sentSchema(type) } } },
             responses: { '2XX': { description: 'The event has arrived; anything else is tried again' } },
             security: [],
@@ -44,7 +44,11 @@ function openApiDocument(serverUrl: string) {
       schemas: WIRE_SCHEMAS,
       securitySchemes: {
         bearer: { type: 'http', scheme: 'bearer' },
-        client: { type: 'http', scheme: 'basic', description: 'Client id and secret (spec 5.2); or both in the form' },
+        client: {
+          type: 'http',
+          scheme: 'basic',
+          description: 'Client id and secret (platform 5.2); or both in the form',
+        },
       },
     },
   };
