@@ -200,6 +200,12 @@ export function createRegistry(counts: readonly Count[], figures: () => MetricFi
     'Requests a minute that were found to be this gateway’s of the limit; 0 is no limit.',
     (now) => now.requestsShare,
   );
+  info(
+    'tagferry_requests_share_info',
+    'Why the share is as it is, as a label; always 1.',
+    ['reason'],
+    ({ requestsShareReason: reason }) => ({ reason }),
+  );
   gauge('tagferry_requests_today', 'API calls of the last 24 hours.', (now) => now.requestsToday);
   gauge('tagferry_requests_day_limit', 'REQUESTS_PER_DAY; 0 is no limit.', (now) => now.requestsPerDay);
   gauge(

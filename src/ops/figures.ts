@@ -38,6 +38,7 @@ export interface MetricFigures {
   seriesWaiting: number;
   /** Requests a minute that were found to be this gateway's; 0 is no limit. */
   requestsShare: number;
+  requestsShareReason: string;
   requestsToday: number;
   /** 0 is no limit. */
   requestsPerDay: number;
@@ -90,6 +91,7 @@ export function metricFigures(parts: FiguresParts): MetricFigures {
     postIntervalSeconds: uplink.intervalMs / 1000,
     seriesWaiting: uplink.waitingIds.length,
     requestsShare: requests.share,
+    requestsShareReason: requests.shareReason,
     requestsToday: requests.dayUsed,
     requestsPerDay: requests.dayLimit,
     requestsProjected: requests.dayProjected,
