@@ -29,6 +29,8 @@ export default {
   // modbus-serial loads it for serial lines.
   ignoreDependencies: ['serialport'],
   ignoreExportsUsedInFile: process.argv.includes('--production'),
+  // It does not look into the projects of vitest.config.ts.
+  vitest: { config: 'vitest.config.ts', entry: 'test/**/*.test.ts' },
   // Programs of the machine.
   exclude: ['binaries'],
 } satisfies KnipConfig;

@@ -7,8 +7,8 @@ import { sharesProcess } from './test/shared-rooms.ts';
 
 const include = ['test/**/*.test.ts'];
 const shared = globSync(include, { cwd: import.meta.dirname }).filter(sharesProcess);
-// On two cores: a third of the time a file waits, for a disk, a clock, a daemon that starts. Where nobody watches, surer than fast.
-const maxWorkers = process.env.CI ? 2 : 3;
+// On two cores: nearly half of its time a file waits, for a disk, a clock, a daemon that starts. Where nobody watches, surer than fast.
+const maxWorkers = process.env.CI ? 2 : 4;
 // What is long by nature (whole machines, other Debians, hours) runs where ALL is set: `scripts/test --all`.
 const exclude = [...configDefaults.exclude, ...(process.env.ALL ? [] : ['test/long/**'])];
 
@@ -29,8 +29,7 @@ const each = {
 
 export default defineConfig({
   test: {
-    // For knip, which does not look into the projects.
-    include,
+    // What stands here each project has too, added to its own: no `include`.
     projects: [
       { test: { ...each, name: 'alone', include, exclude: [...exclude, ...shared] } },
       { test: { ...each, name: 'shared', include: shared, exclude, isolate: false } },

@@ -1,5 +1,4 @@
-import { mkdtempSync, rmSync, statSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Database, openDatabase } from '../../src/base/database.ts';
@@ -8,6 +7,7 @@ import { SeriesCatalogue } from '../../src/buffer/series.ts';
 import type { BufferBounds } from '../../src/buffer/space/bounds.ts';
 import type { StoreFacts } from '../../src/buffer/store-facts.ts';
 import { ValueStore } from '../../src/buffer/value-store.ts';
+import { memoryFolder } from '../memory-folder.ts';
 import { seeded } from '../sources/sink-double.ts';
 
 let folder: string;
@@ -20,7 +20,7 @@ let dropped: StoreFacts['dropped'];
 const random = seeded(5);
 
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'tagferry-bounds-'));
+  folder = memoryFolder('tagferry-bounds-');
   nowMs = 1000;
   value = 0;
   dropped = [];

@@ -1,14 +1,4 @@
-import {
-  copyFileSync,
-  existsSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  truncateSync,
-  writeFileSync,
-} from 'node:fs';
-import { tmpdir } from 'node:os';
+import { copyFileSync, existsSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
@@ -19,6 +9,7 @@ import type { BufferFlow } from '../../src/daemon/buffer-flow.ts';
 import { Inbox } from '../../src/webhook/inbox.ts';
 import { WATERMARK_NOTE } from '../../src/webhook/watermark.ts';
 import { openFlow, telling } from '../doubles/open-flow.ts';
+import { memoryFolder } from '../memory-folder.ts';
 import { seeded } from '../sources/sink-double.ts';
 import { compileDiskLayer, type Run, takeIn } from './disk-fault.ts';
 
@@ -36,7 +27,7 @@ let flow: BufferFlow | undefined;
 let events: { event: string; [field: string]: unknown }[];
 
 beforeAll(async () => {
-  origin = mkdtempSync(join(tmpdir(), 'tagferry-origin-'));
+  origin = memoryFolder('tagferry-origin-');
   const [taken] = await takeIn(compileDiskLayer(), origin, [
     { folder: origin, orders: '', commits: 104, maintenances: 1 },
   ]);
@@ -45,7 +36,7 @@ beforeAll(async () => {
 });
 afterAll(() => rmSync(origin, { recursive: true, force: true }));
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'tagferry-corrupt-'));
+  folder = memoryFolder('tagferry-corrupt-');
   events = [];
   for (const end of ['', '-wal', '-shm'])
     copyFileSync(join(origin, `buffer.db${end}`), join(folder, `buffer.db${end}`));

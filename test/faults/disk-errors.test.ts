@@ -1,7 +1,8 @@
 import { copyFileSync, existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import { constants, tmpdir } from 'node:os';
+import { constants } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { memoryFolder } from '../memory-folder.ts';
 import { compileDiskLayer, drain, pullThePlug, type Run, readJournal, takeIn } from './disk-fault.ts';
 
 /**
@@ -21,7 +22,7 @@ beforeAll(() => {
   library = compileDiskLayer();
 });
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'tagferry-disk-'));
+  folder = memoryFolder('tagferry-disk-');
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 

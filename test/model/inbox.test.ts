@@ -1,5 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Database, openDatabase } from '../../src/base/database.ts';
@@ -7,6 +6,7 @@ import { deliveryIdentity } from '../../src/webhook/identity.ts';
 import { Inbox } from '../../src/webhook/inbox.ts';
 import { readEvent } from '../../src/webhook/received-event.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
+import { memoryFolder } from '../memory-folder.ts';
 
 /**
  * The inbox against a few lines of what it promises: each event of the platform is taken once, by whatever way and however often it
@@ -20,7 +20,7 @@ let database: Database;
 let inbox: Inbox;
 
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'inbox-model-'));
+  folder = memoryFolder('inbox-model-');
 });
 afterEach(() => {
   database.close();

@@ -1,9 +1,8 @@
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { rmSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
+import { memoryFolder } from '../memory-folder.ts';
 import { numbersIn, World } from './store-world.ts';
 
 /** Everything was delivered once or stands in quarantine; of values with equal times the later accepted came later. */
@@ -32,7 +31,7 @@ function expectLastInOrder(world: World): void {
 
 let folder: string;
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'tagferry-model-'));
+  folder = memoryFolder('tagferry-model-');
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
