@@ -8,6 +8,7 @@
 import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 import { dirname, join } from 'node:path';
+import type { Clock } from './clock.ts';
 
 export interface MemoryPlace {
   /** Where `proc` and `sys` are found; `/` unless told. */
@@ -64,5 +65,30 @@ function readText(file: string): string {
     return readFileSync(file, 'utf8');
   } catch {
     return '';
+  }
+}
+
+const LOOK_EVERY_MS = 10_000;
+
+/** The same for who asks with every commit: a dozen files of the kernel are read, on the main thread, and so only now and then. */
+export class MemoryLimit {
+  readonly #clock: Clock;
+  readonly #place: MemoryPlace;
+  #bytes = 0;
+  #againMs = Number.NEGATIVE_INFINITY;
+
+  constructor(clock: Clock, place: MemoryPlace = {}) {
+    this.#clock = clock;
+    this.#place = place;
+  }
+
+  /** As it was ten seconds ago at most. */
+  bytes(): number {
+    const nowMs = this.#clock.monotonicMs();
+    if (nowMs >= this.#againMs) {
+      this.#bytes = memoryLimitBytes(this.#place);
+      this.#againMs = nowMs + LOOK_EVERY_MS;
+    }
+    return this.#bytes;
   }
 }

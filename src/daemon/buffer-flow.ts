@@ -2,6 +2,7 @@
 import type { Clock } from '../base/clock.ts';
 import { messageOf, type StoreError } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
+import { MemoryLimit } from '../base/memory-limit.ts';
 import { Repeats } from '../base/repeats.ts';
 import { Committer } from '../buffer/client/committer.ts';
 import { SeriesKeeping } from '../buffer/client/series-keeping.ts';
@@ -131,6 +132,7 @@ export class BufferFlow {
   readonly committer: Committer;
   readonly outgoing: StoredValues;
   readonly #series: SeriesKeeping;
+  readonly #memory: MemoryLimit;
   /** Whether a series is kept though nothing stands of it: those that tags.yaml names. */
   isKept: (series: number) => boolean = () => true;
   readonly values: Remote<AgentStoreApi['values']>;
@@ -143,6 +145,7 @@ export class BufferFlow {
     this.client = client;
     this.#settings = settings;
     this.#clock = clock;
+    this.#memory = new MemoryLimit(clock);
     this.#log = log;
     this.#metrics = metrics;
     this.#drops = new DropLog(clock);
@@ -256,7 +259,7 @@ export class BufferFlow {
   }
 
   #keepSeries(): void {
-    if (this.catalogue.size <= maxSeries(this.#settings) / 2) return;
+    if (this.catalogue.size <= maxSeries(this.#settings, this.#memory.bytes()) / 2) return;
     this.#series.keep().then(
       (forgotten) => {
         if (forgotten === 0) return;
