@@ -3,7 +3,7 @@ import { type ExecFileException, execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { gunzipSync } from 'node:zlib';
 import { Command } from 'commander';
@@ -11,6 +11,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { readChangelog } from '../../scripts/changelog.ts';
 import { VERBS } from '../../src/commands/command-line.ts';
 import { KEY_NAMES, settingKey } from '../../src/config/setting-keys.ts';
+import { MAIN } from '../built-agent.ts';
 import { buildDeb, packageOf } from './gateway.ts';
 import { CHECKOUT } from './made-once.ts';
 import { nativeParts, PARTS } from './native-parts.ts';
@@ -242,7 +243,7 @@ describe('npm pack', { timeout: PATIENCE_MS }, () => {
       cpSync(join(CHECKOUT, part), join(copy, part), { recursive: true });
     }
     // What `npm run build` makes, its first line and its modes as they are; the packager's `dist` is another.
-    await run(process.execPath, [join(CHECKOUT, 'scripts/build.ts'), join(copy, 'dist')], { cwd: CHECKOUT });
+    cpSync(dirname(MAIN), join(copy, 'dist'), { recursive: true });
     const { stdout } = await run('npm', ['pack', '--silent'], { cwd: copy, maxBuffer: 64_000_000 });
     packed = join(copy, stdout.trim().split('\n').at(-1)!);
   }, PATIENCE_MS);
