@@ -4,10 +4,10 @@ import { packageOf } from '../../test/system/gateway.ts';
 import type { Result, Task } from './results.ts';
 import { table } from './table.ts';
 
-/** In one run: what is interrupted is begun again. */
+/** Boots in one run: what is interrupted is begun again. */
 const CUTS_A_RUN = 5;
-const GLIMPSES_A_RUN = 14;
-const GLIMPSED = MOMENTS.filter((moment) => moment !== 'start' && moment !== 'package upgrade');
+/** What is rare first: the others come about by the way. */
+const GLIMPSED: readonly Glimpsed[] = ['compaction', 'vacuum', 'salvage', 'flush', 'settlement', 'event', 'ingest'];
 
 interface Kind {
   name: string;
@@ -15,6 +15,8 @@ interface Kind {
   mounts: Mounts;
   runs: readonly Run[];
   isControl?: boolean;
+  /** Its disk mounted on this machine: images alone. */
+  isHere?: boolean;
   /** Without barriers a sync does not reach the disk: what is lost is told, not promised. */
   isPromised?: boolean;
 }
@@ -27,16 +29,33 @@ interface Run {
 }
 
 const F2FS = 'state folder on f2fs';
+const HERE = "ext4, no machine: mounted by this one's kernel";
 const SOME: readonly Run[] = [{ more: 0, glimpses: ['ingest', 'ingest', 'flush', 'ingest', 'ingest'], moments: [] }];
+/** Boots at one moment after the other, and images at each that can be looked at so; images alone go on faster. */
+const RUNS: readonly Run[] = [
+  { more: 0, glimpses: ['compaction', 'vacuum'], moments: momentsOf(0) },
+  { more: 1, glimpses: ['compaction', 'vacuum'], moments: momentsOf(1) },
+  { more: 2, glimpses: [...GLIMPSED, ...GLIMPSED], moments: [] },
+];
+const MANY: readonly Run[] = [{ more: 0, glimpses: [...GLIMPSED, ...GLIMPSED, ...GLIMPSED], moments: [] }];
 const KINDS: readonly Kind[] = [
   { name: 'control', disks: 'ext4, `synchronous=NORMAL`', mounts: {}, runs: SOME, isControl: true },
-  { name: 'ext4', disks: 'ext4', mounts: {}, runs: [...glimpsesOf(2), ...momentsOf(2)], isPromised: true },
-  { name: 'f2fs', disks: F2FS, mounts: { f2fs: 'rw' }, runs: [...glimpsesOf(1), ...momentsOf(2)], isPromised: true },
+  { name: 'ext4', disks: 'ext4', mounts: {}, runs: RUNS, isPromised: true },
+  { name: 'f2fs', disks: F2FS, mounts: { f2fs: 'rw' }, runs: RUNS, isPromised: true },
   {
     name: 'control on f2fs',
     disks: `${F2FS}, \`synchronous=NORMAL\``,
     mounts: { f2fs: 'rw' },
     runs: SOME,
+    isControl: true,
+  },
+  { name: 'ext4 of this kernel', disks: HERE, mounts: {}, runs: MANY, isHere: true, isPromised: true },
+  {
+    name: 'control on ext4 of this kernel',
+    disks: `${HERE}, \`synchronous=NORMAL\``,
+    mounts: {},
+    runs: SOME,
+    isHere: true,
     isControl: true,
   },
   { name: 'ext4 without barriers', disks: 'ext4, `nobarrier`', mounts: { root: 'rw,nobarrier' }, runs: SOME },
@@ -48,19 +67,8 @@ const KINDS: readonly Kind[] = [
   },
 ];
 
-function glimpsesOf(runs: number): Run[] {
-  const glimpses = Array.from({ length: GLIMPSES_A_RUN }, (_, i) => GLIMPSED[i % GLIMPSED.length]!);
-  return Array.from({ length: runs }, (_, more) => ({ more, glimpses, moments: [] }));
-}
-
-/** One moment after the other, all of them again and again. */
-function momentsOf(runs: number): Run[] {
-  const moment = (run: number, i: number) => MOMENTS[(i + run * CUTS_A_RUN) % MOMENTS.length]!;
-  return Array.from({ length: runs }, (_, more) => ({
-    more,
-    glimpses: [],
-    moments: Array.from({ length: CUTS_A_RUN }, (_, i) => moment(more, i)),
-  }));
+function momentsOf(run: number): Moment[] {
+  return Array.from({ length: CUTS_A_RUN }, (_, i) => MOMENTS[(i + run * CUTS_A_RUN) % MOMENTS.length]!);
 }
 
 /** The plug of whole machines, the controls, and what mounts without barriers lose. */
@@ -75,9 +83,9 @@ function taskOf(kind: Kind, seed: number, { glimpses, moments }: Run): Task {
     minutes: 1 + moments.length + Math.ceil(glimpses.length / 6),
     run: async (say) => {
       const [deb, newer] = [await packageOf({ version: '0.0.1' }), await packageOf({ version: '0.0.2' })];
-      const { isControl = false, isPromised = false, disks } = kind;
+      const { isControl = false, isPromised = false, isHere = false, disks } = kind;
       const { mounts } = kind;
-      const report = await pullPlugs({ deb, newer, seed, glimpses, moments, mounts, isNormal: isControl, say });
+      const report = await pullPlugs({ deb, newer, seed, glimpses, moments, mounts, isHere, isNormal: isControl, say });
       return { report, isControl, isPromised, disks, wrong: wrongIn(report, isControl, isPromised) };
     },
   };

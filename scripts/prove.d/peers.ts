@@ -1,12 +1,12 @@
-import { PEERS, type PeerName, pullPlugOfPeer } from '../../test/prove/machine/peers.ts';
+import { PEERS, peersHere, pullPlugOfPeer } from '../../test/prove/machine/peers.ts';
 import type { Result, Task } from './results.ts';
 import { table } from './table.ts';
 
-const CUTS = 6;
+const CUTS = 5;
 
 /** The same cuts on others: what they lose is told, and is nobody's fault here. */
 export function peerTasks(seed: number): Task[] {
-  return (Object.keys(PEERS) as PeerName[]).map((name) => ({
+  return peersHere().map((name) => ({
     part: 'peers',
     name: `${name}, seed ${seed}`,
     minutes: 4,

@@ -10,13 +10,14 @@ import { Sandbox } from '../../../src/sandbox/sandbox.ts';
 import { freePort } from '../../broker/mosquitto.ts';
 import type { Claim, Oracle } from '../oracle.ts';
 import { pause } from '../ways/way.ts';
-import { HOST } from './gateway-files.ts';
+import { UNIT_COMMAND, UNIT_ENVIRONMENT } from './gateway-files.ts';
 import { debianKernel } from './image.ts';
 import { type DiskImage, writeImage } from './nbd-disk.ts';
 import { collect, type Mounts } from './qemu-machine.ts';
 
 const run = promisify(execFile);
 const UP_AND_EMPTY_WITHIN_MS = 240_000;
+const START_TRIES = 3;
 
 /** What was acknowledged at the moment of a cut, and had not gone on. */
 export interface Owed {
@@ -104,13 +105,12 @@ export async function goOn(
   await new Promise<void>((resolve) => journal.listen(0, '127.0.0.1', resolve));
   try {
     const missingEvents = () => owed.events.filter((number) => !ran.has(number)).length;
-    await mounted(images[0]!, async (root) => {
+    const look = async (root: string) => {
       if (mounts.f2fs !== undefined) await putState(images[1]!, mounts.f2fs, root);
       const ops = await freePort();
       await atHome(root, ops, sandbox.url, (journal.address() as AddressInfo).port);
       const isOver = async () => (await valuesLeft(ops)) === 0 && missingEvents() === 0;
-      const env = { CREDENTIALS_DIRECTORY: '/etc/tagferry/credentials' };
-      await running(root, ['/usr/bin/tagferry', 'run'], { ...env, TAGFERRY_CONFIG: '/etc/tagferry' }, async () => {
+      await running(root, UNIT_COMMAND, UNIT_ENVIRONMENT, async () => {
         const end = performance.now() + UP_AND_EMPTY_WITHIN_MS;
         while (!(await isOver())) {
           const left = await valuesLeft(ops);
@@ -120,7 +120,16 @@ export async function goOn(
           await pause(250);
         }
       });
-    });
+    };
+    for (let tries = 1; ; tries++) {
+      try {
+        await mounted(images[0]!, look);
+        break;
+      } catch (error) {
+        // A port that was free a moment ago.
+        if (tries === START_TRIES || !String(error).includes('another program listens there')) throw error;
+      }
+    }
     const events = { owed: owed.events.length, missing: missingEvents() };
     return { values: { owed: owed.values.length, ...oracle.compare(owed.values, sandbox) }, events };
   } finally {
@@ -155,7 +164,7 @@ async function atHome(root: string, ops: number, platformUrl: string, journal: n
   const reactions = readFileSync(join(etc, 'reactions.yaml'), 'utf8');
   writeFileSync(
     join(etc, 'reactions.yaml'),
-    reactions.replace(new RegExp(`http://${HOST}:\\d+/`), `http://127.0.0.1:${journal}/`),
+    reactions.replace(/http:\/\/[\d.]+:\d+\//, `http://127.0.0.1:${journal}/`),
   );
   mkdirSync(join(root, 'run/tagferry'), { recursive: true });
 }

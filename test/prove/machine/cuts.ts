@@ -12,9 +12,11 @@ import { Oracle, summed, type Verdict } from '../oracle.ts';
 import { PushWay } from '../ways/push-way.ts';
 import { Loop, pause, Readings } from '../ways/way.ts';
 import { type AfterCut, goOn, type Owed } from './after-cut.ts';
-import { TOKEN, writeGateway } from './gateway-files.ts';
+import { HOST, lookOn, TOKEN, UNIT_COMMAND, UNIT_ENVIRONMENT, writeGateway } from './gateway-files.ts';
 import { debianKernel, makeImage } from './image.ts';
-import { type Cut, type Forward, forwards, type Mounts, type Plug, QemuMachine } from './qemu-machine.ts';
+import type { Cut, Plug } from './moments.ts';
+import { MountedMachine } from './mounted-machine.ts';
+import { type Forward, forwards, type Mounts, QemuMachine } from './qemu-machine.ts';
 
 const PER_SECOND = 160;
 /** Of a program that pushes: an emulated machine answers late where much else runs. */
@@ -25,8 +27,8 @@ const EVENT_EVERY_MS = 1_500;
 const SILENT_MS = 120_000;
 /** To the asset that goes on alone while another one's values stay: what is left of a flush is small, and compacted after some of them. */
 const STUCK_ASSET = 882;
-/** So that the file is larger than it may be once what waits in it has gone: its free pages are given back at once. */
-const SMALL_BYTES = 49_152;
+/** So that the file is larger than it may be as soon as anything in it is free: that is given back at once. */
+const SMALL_BYTES = 16_384;
 const BOUND_BYTES = 2 * 2 ** 30;
 /** Between an outage and its end while free pages are to be given back. */
 const TURN_MS = 15_000;
@@ -69,6 +71,8 @@ export interface CutsOptions {
   /** What a cut would leave at these moments, before those: the agent goes on from there on this machine. */
   glimpses: readonly Glimpsed[];
   mounts: Mounts;
+  /** No machine, but its disk mounted on this one: images alone, much faster. */
+  isHere?: boolean;
   /** The control: `synchronous=NORMAL`. */
   isNormal?: boolean;
   say: (what: string) => void;
@@ -126,7 +130,7 @@ class Cuts {
   /** Numbers of events whose reactions ran. */
   readonly #ran: number[] = [];
   readonly #sent = new Set<number>();
-  #machine!: QemuMachine;
+  #machine!: QemuMachine | MountedMachine;
   #forwards!: Record<'ingest' | 'webhook' | 'ops', Forward>;
   #ways: PushWay[] = [];
   #events: NodeJS.Timeout | undefined;
@@ -188,7 +192,7 @@ class Cuts {
     const isEmpty = async () => (await this.#metric('tagferry_buffer_values')) === 0;
     await machine.until(isEmpty, 'the buffer is empty', DRAINED_WITHIN_MS);
     const events = await this.#judgeEvents();
-    if (events.missing > 0) say(await machine.sh('journalctl -u tagferry --no-pager -o cat | tail -n 60', 'give'));
+    if (events.missing > 0) say((await machine.journal()).slice(-6_000));
     const values = summed(this.#oracle.judge(this.#sandbox).values());
     const fileSystem = machine.console.match(/(EXT4-fs error|F2FS-fs.*(error|corrupt)|Kernel panic).*/gi) ?? [];
     const said = [...this.#said].map(([event, times]) => `${times} ${event}`);
@@ -214,20 +218,27 @@ class Cuts {
   }
 
   async #install(): Promise<void> {
-    const { deb, newer, mounts, isNormal = false } = this.#options;
-    this.#forwards = await forwards({ ingest: 8470, webhook: 8471, ops: 8472 });
+    const { deb, newer, mounts, isNormal = false, isHere = false } = this.#options;
+    const ports = { ingest: 8470, webhook: 8471, ops: 8472 };
+    this.#forwards = await forwards(ports);
+    const { ingest, webhook, ops } = this.#forwards;
     const image = await makeImage(this.#folder, await debianTree(), [deb], (root) =>
       writeGateway(root, {
         debs: [deb, newer],
         isNormal,
         platformUrl: this.#sandbox.url,
         journalUrl: `http://127.0.0.1:${(this.#journal.address() as AddressInfo).port}/`,
-        webhookPort: this.#forwards.webhook.port,
+        webhookPort: webhook.port,
         tags: this.#pushWays(() => Promise.resolve(0)).map(({ tags }) => tags),
+        ...(isHere
+          ? { host: '127.0.0.1', listen: { ingest: ingest.port, webhook: webhook.port, ops: ops.port } }
+          : { host: HOST, listen: ports }),
       }),
     );
-    const all = Object.values(this.#forwards);
-    this.#machine = await QemuMachine.open(await debianKernel(), image, mounts, all, this.#folder);
+    const program = { command: UNIT_COMMAND, environment: { ...UNIT_ENVIRONMENT, ...lookOn(isNormal) } };
+    this.#machine = isHere
+      ? await MountedMachine.open(image, mounts.root ?? 'rw', program, this.#folder)
+      : await QemuMachine.open(await debianKernel(), image, mounts, [ingest, webhook, ops], this.#folder);
   }
 
   async #answers(): Promise<boolean> {
@@ -294,7 +305,7 @@ class Cuts {
         owed = { values: this.#oracle.owed(this.#sandbox), events: this.#owedEvents() };
       };
       const glimpse = this.#machine.glimpse(this.#plug(moment), note, chance);
-      if (moment === 'salvage') await this.#machine.sh('systemctl start --no-block tagferry');
+      if (moment === 'salvage') await this.#machine.service('start');
       const { images, ...cut } = await glimpse;
       await endLead();
       await looking;
@@ -318,6 +329,7 @@ class Cuts {
   /** Has the machine do that, and cuts it off in the middle. */
   async #cut(moment: Moment): Promise<Cut> {
     const machine = this.#machine;
+    if (machine instanceof MountedMachine) throw new Error('the kernel of this machine is not cut off');
     const chance = this.#fate();
     this.#endLead = await this.#lead(moment);
     if (moment === 'start') {
@@ -330,7 +342,7 @@ class Cuts {
       await pause(this.#random() * UPGRADE_MS);
     }
     const pulled = machine.pull(this.#plug(moment), chance);
-    if (moment === 'salvage') await machine.sh('systemctl start --no-block tagferry');
+    if (moment === 'salvage') await machine.service('start');
     return await pulled;
   }
 
@@ -345,25 +357,31 @@ class Cuts {
     if (moment === 'compaction') sandbox.faults.add({ method: 'POST', asset: STUCK_ASSET, status: 500 });
     if (moment === 'salvage') {
       // Its header goes bad while the daemon is away: nothing that was acknowledged stands there.
+      await machine.service('stop');
       await machine.sh(
-        'systemctl stop tagferry; dd if=/dev/zero of=/var/lib/tagferry/buffer.db bs=16 count=1 conv=notrunc status=none; sync',
+        'dd if=/dev/zero of=/var/lib/tagferry/buffer.db bs=16 count=1 conv=notrunc status=none; sync -f /var/lib/tagferry/buffer.db',
       );
     }
     if (moment !== 'vacuum') return async () => {};
-    await this.#bound(SMALL_BYTES);
+    // What waits in an outage goes at its end, and the pages that it took are then more than there may be.
     let turn = 0;
-    const turns = new Loop(async () => await (turn++ % 2 === 0 ? sandbox.goOffline('refuse') : sandbox.goOnline()));
+    const turns = new Loop(async () => {
+      const isAway = turn++ % 2 === 0;
+      await this.#bound(isAway ? BOUND_BYTES : SMALL_BYTES);
+      await (isAway ? sandbox.goOffline('refuse') : sandbox.goOnline());
+    });
     turns.start(TURN_MS);
     return async () => {
-      await turns.end();
+      await turns.end().catch(() => {});
       await this.#bound(BOUND_BYTES);
     };
   }
 
   /** Of the buffer, from now on. Beyond it new values are refused, and nothing is dropped. */
   async #bound(bytes: number): Promise<void> {
-    const edit = `sed -i 's/^BUFFER_MAX_BYTES=.*/BUFFER_MAX_BYTES=${bytes}/' /etc/tagferry/agent.env; sync`;
-    await this.#machine.sh(`${edit}; systemctl kill --signal=HUP --kill-who=main tagferry`);
+    const edit = `sed -i 's/^BUFFER_MAX_BYTES=.*/BUFFER_MAX_BYTES=${bytes}/' /etc/tagferry/agent.env; sync -f /etc/tagferry/agent.env`;
+    await this.#machine.sh(edit);
+    await this.#machine.service('reload');
   }
 
   #plug(moment: Moment): Plug {
@@ -404,11 +422,8 @@ class Cuts {
 
   /** What the daemon said of its databases in this start. */
   async #listen(): Promise<void> {
-    const told = await this.#machine.sh(
-      `journalctl -u tagferry --no-pager -o cat | grep -oE '"event":"(store|inbox)\\.[a-z_.-]*"' | sort`,
-      'give',
-    );
-    for (const line of told.split('\n').filter(Boolean)) {
+    const told = (await this.#machine.journal()).match(/"event":"(store|inbox)\.[a-z_.-]*"/g) ?? [];
+    for (const line of told) {
       const event = line.slice('"event":"'.length, -1);
       this.#said.set(event, (this.#said.get(event) ?? 0) + 1);
     }

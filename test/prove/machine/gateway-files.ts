@@ -17,11 +17,23 @@ export interface GatewayFiles {
   /** Left in /root, by number. */
   debs: readonly string[];
   isNormal: boolean;
+  /** By which address it reaches this machine. */
+  host: string;
+  /** Ports of its own. */
+  listen: { ingest: number; webhook: number; ops: number };
 }
+
+/** What its unit gives the agent, where there is no systemd. */
+export const UNIT_ENVIRONMENT = {
+  CREDENTIALS_DIRECTORY: '/etc/tagferry/credentials',
+  TAGFERRY_CONFIG: '/etc/tagferry',
+};
+export const UNIT_COMMAND = ['/usr/bin/tagferry', 'run'];
 
 /** What an operator adds to a gateway that has the package, and what looks on while it is cut off. */
 export function writeGateway(root: string, files: GatewayFiles): void {
-  const host = (url: string) => url.replace('127.0.0.1', HOST);
+  const host = (url: string) => url.replace('127.0.0.1', files.host);
+  const listen = (name: keyof GatewayFiles['listen']) => `0.0.0.0:${files.listen[name]}`;
   const env = {
     PLATFORM_URL: host(files.platformUrl),
     CLIENT_ID: SANDBOX_CREDENTIALS.clientId,
@@ -32,10 +44,10 @@ export function writeGateway(root: string, files: GatewayFiles): void {
     REQUESTS_PER_MINUTE: '0',
     BUFFER_FULL: 'refuse-new',
     BUFFER_MAX_BYTES: '2GiB',
-    INGEST_LISTEN: '0.0.0.0:8470',
+    INGEST_LISTEN: listen('ingest'),
     INGEST_TOKEN: TOKEN,
-    OPS_LISTEN: '0.0.0.0:8472',
-    WEBHOOK_LISTEN: '0.0.0.0:8471',
+    OPS_LISTEN: listen('ops'),
+    WEBHOOK_LISTEN: listen('webhook'),
     WEBHOOK_URL: `http://127.0.0.1:${files.webhookPort}/webhook`,
     WEBHOOK_POLL: '10s',
   };
@@ -51,19 +63,25 @@ export function writeGateway(root: string, files: GatewayFiles): void {
   writeFileSync(join(etc, 'credentials/client_secret'), SANDBOX_CREDENTIALS.clientSecret, { mode: 0o600 });
   writeFileSync(join(etc, 'credentials/technical_password'), SANDBOX_CREDENTIALS.technicalPassword, { mode: 0o600 });
   for (const [i, deb] of files.debs.entries()) copyFileSync(deb, join(root, `root/${i}.deb`));
-  lookOn(root, files.isNormal);
+  addLookers(root, files.isNormal);
   rmSync(join(root, 'etc/systemd/system/multi-user.target.wants/tagferry.service'), { force: true });
   enable(root, 'multi-user.target', 'tagferry.service');
 }
 
-function lookOn(root: string, isNormal: boolean): void {
+/** What has the daemon load what looks on, and for the control what changes it. */
+export function lookOn(isNormal: boolean): { NODE_OPTIONS: string } {
+  const loaded = ['watch.mjs', ...(isNormal ? ['normal-sync.mjs'] : [])].map((name) => `--import=/opt/test/${name}`);
+  return { NODE_OPTIONS: loaded.join(' ') };
+}
+
+function addLookers(root: string, isNormal: boolean): void {
   const test = join(root, 'opt/test');
   mkdirSync(test, { recursive: true });
   const here = import.meta.dirname;
   copyFileSync(join(here, 'watch.mjs'), join(test, 'watch.mjs'));
   copyFileSync(join(here, '..', 'normal-sync.mjs'), join(test, 'normal-sync.mjs'));
-  const loaded = ['watch.mjs', ...(isNormal ? ['normal-sync.mjs'] : [])].map((name) => `--import=/opt/test/${name}`);
+  const variables = Object.entries(lookOn(isNormal)).map(([name, value]) => `Environment="${name}=${value}"\n`);
   const dropIn = join(root, 'etc/systemd/system/tagferry.service.d');
   mkdirSync(dropIn, { recursive: true });
-  writeFileSync(join(dropIn, 'look-on.conf'), `[Service]\nEnvironment="NODE_OPTIONS=${loaded.join(' ')}"\n`);
+  writeFileSync(join(dropIn, 'look-on.conf'), `[Service]\n${variables.join('')}`);
 }

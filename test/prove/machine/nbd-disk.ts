@@ -5,8 +5,9 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { promisify } from 'node:util';
 
 const BLOCK = 4096;
-/** What a disk writes whole or not at all. */
+/** What a disk writes whole or not at all, and what flash does. */
 export const SECTOR = 512;
+export const FLASH_PAGE = 4096;
 const NBDMAGIC = 0x4e42444d41474943n;
 const IHAVEOPT = 0x49484156454f5054n;
 const REQUEST = 0x25609513;
@@ -45,6 +46,7 @@ export interface Fates {
 export class NbdDisk {
   readonly socketPath: string;
   readonly #path: string;
+  readonly #atomBytes: number;
   flushes = 0;
   /** Asked before each write and each flush that comes while something is not flushed. `true`: the power goes at this moment. */
   isOver: ((step: 'write' | 'flush') => boolean | Promise<boolean>) | undefined;
@@ -58,8 +60,10 @@ export class NbdDisk {
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
 
-  constructor(file: string, socketPath: string) {
+  /** `atomBytes`: what it writes whole or not at all. */
+  constructor(file: string, socketPath: string, atomBytes = SECTOR) {
     this.#path = file;
+    this.#atomBytes = atomBytes;
     this.#file = openSync(file, 'r');
     this.#bytes = fstatSync(this.#file).size;
     this.socketPath = socketPath;
@@ -107,7 +111,7 @@ export class NbdDisk {
       const fate = chance === undefined ? 'lost' : (['lost', 'kept', 'torn'] as const)[Math.floor(chance() * 3)]!;
       fates[fate]++;
       if (fate === 'kept') this.#put(durable, write);
-      if (fate === 'torn') for (const sector of sectorsOf(write)) if (chance!() < 0.5) this.#put(durable, sector);
+      if (fate === 'torn') for (const atom of atomsOf(write, this.#atomBytes)) if (chance!() < 0.5) this.#put(durable, atom);
     }
     return fates;
   }
@@ -225,9 +229,9 @@ export async function writeImage({ file, blocks }: DiskImage, to: string): Promi
   }
 }
 
-function* sectorsOf({ offset, bytes }: Write): Generator<Write> {
-  for (let at = 0; at < bytes.length; at += SECTOR)
-    yield { offset: offset + at, bytes: bytes.subarray(at, at + SECTOR) };
+function* atomsOf({ offset, bytes }: Write, atomBytes: number): Generator<Write> {
+  for (let at = 0; at < bytes.length; at += atomBytes)
+    yield { offset: offset + at, bytes: bytes.subarray(at, at + atomBytes) };
 }
 
 function piecesOf(offset: number, length: number): { block: number; from: number; to: number; at: number }[] {

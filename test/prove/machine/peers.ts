@@ -1,4 +1,13 @@
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync,
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -9,6 +18,7 @@ import { Loop, pause } from '../ways/way.ts';
 import { mounted, running } from './after-cut.ts';
 import { HOST } from './gateway-files.ts';
 import { debianKernel, enable, makeImage } from './image.ts';
+import { MountedMachine } from './mounted-machine.ts';
 import { type Forward, forwards, QemuMachine } from './qemu-machine.ts';
 
 const PER_SECOND = 50;
@@ -32,6 +42,41 @@ interface Peer {
   command: readonly string[];
   /** RELP acknowledges each line. */
   speaks: 'relp' | 'tcp';
+  /** Instead of its unit in a machine: it runs in a tree that is mounted here, with its port as the last word. */
+  here?: readonly string[];
+  /** What it needs in the tree beside its packages. */
+  install?(root: string): void;
+  /** Prints its version, in the machine; otherwise that of the package. */
+  version?: string;
+}
+
+/** Where the source of ThingsBoard's gateway stands: it is in no Debian, and its storage is run from there. */
+const THINGSBOARD = process.env.THINGSBOARD_GATEWAY;
+
+/** Its storage of one kind, between our own ends: the rest of the gateway needs packages that Debian has not. */
+function thingsboard(kind: 'file' | 'sqlite'): Peer {
+  const at = 'opt/thingsboard';
+  const feeder = (does: 'take' | 'give') => ['/usr/bin/python3', `/${at}/feeder.py`, kind, does];
+  return {
+    package: 'python3',
+    more: ['python3-simplejson'],
+    unit: '',
+    queue: `storage \`"type": "${kind}"\``,
+    file: 'etc/thingsboard-feeder',
+    configuration: (port) => `${HOST} ${port}\n`,
+    command: feeder('give'),
+    here: feeder('take'),
+    speaks: 'relp',
+    version: `sed -n 's/^VERSION = "\\(.*\\)"$/\\1/p' /${at}/source/thingsboard_gateway/version.py`,
+    install: (root) => {
+      mkdirSync(join(root, at, 'source'), { recursive: true });
+      cpSync(join(THINGSBOARD!, 'thingsboard_gateway'), join(root, at, 'source/thingsboard_gateway'), {
+        recursive: true,
+      });
+      copyFileSync(join(import.meta.dirname, 'thingsboard-feeder.py'), join(root, at, 'feeder.py'));
+      mkdirSync(join(root, 'var/lib/thingsboard-gateway'), { recursive: true });
+    },
+  };
 }
 
 export const PEERS = {
@@ -66,8 +111,16 @@ log { source(outside); destination(onward); flags(flow-control); };
     command: ['/usr/sbin/syslog-ng', '-F', '--no-caps'],
     speaks: 'tcp',
   },
+  'thingsboard-file': thingsboard('file'),
+  'thingsboard-sqlite': thingsboard('sqlite'),
 } satisfies Record<string, Peer>;
 export type PeerName = keyof typeof PEERS;
+
+/** Those that can be run here. */
+export function peersHere(): PeerName[] {
+  const names = Object.keys(PEERS) as PeerName[];
+  return names.filter((name) => THINGSBOARD !== undefined || !name.startsWith('thingsboard'));
+}
 
 interface PeerCut {
   /** Lines that it had taken, of which none was told to be anywhere else. */
@@ -99,20 +152,24 @@ export async function pullPlugOfPeer(
   const peer: Peer = PEERS[name];
   const chance = new ManualClock(0, options.seed);
   const folder = mkdtempSync(join(tmpdir(), 'tagferry-peer-'));
-  const tree = await debianTreeWith(name, [peer.package, ...peer.more]);
+  const tree = await debianTreeWith(peer.package, [peer.package, ...peer.more]);
   const { lines } = await forwards({ lines: 5514 });
   // Nobody listens there while the machine runs.
   const awayPort = 9;
   const image = await makeImage(folder, tree, [], (root) => {
     writeFileSync(join(root, peer.file), peer.configuration(awayPort));
     mkdirSync(join(root, 'var/spool/rsyslog'), { recursive: true });
-    enable(root, 'multi-user.target', peer.unit);
+    peer.install?.(root);
+    if (peer.here === undefined) enable(root, 'multi-user.target', peer.unit);
   });
-  const machine = await QemuMachine.open(await debianKernel(), image, {}, [lines], folder);
+  const machine =
+    peer.here === undefined
+      ? await QemuMachine.open(await debianKernel(), image, {}, [lines], folder)
+      : await MountedMachine.open(image, 'rw', { command: [...peer.here, `${lines.port}`], environment: {} }, folder);
   const sender = new Sender(peer.speaks, lines);
   try {
     options.say(`${name} is up after ${Math.round((await machine.boot(() => sender.open())) / 1000)} s`);
-    const version = await machine.sh(`dpkg -s ${peer.package} | sed -n 's/^Version: //p'`);
+    const version = await machine.sh(peer.version ?? `dpkg -s ${peer.package} | sed -n 's/^Version: //p'`);
     sender.start();
     const cuts: PeerCut[] = [];
     while (cuts.length < options.cuts) {
@@ -132,7 +189,7 @@ export async function pullPlugOfPeer(
     await sender.rest();
     await pause(TAKEN_AFTER_MS + 1_000);
     const taken = sender.taken();
-    const isStopped = await machine.sh(`timeout 60 systemctl stop ${peer.unit} && sync`).then(
+    const isStopped = await stop(machine, peer).then(
       () => true,
       () => false,
     );
@@ -156,6 +213,13 @@ export async function pullPlugOfPeer(
     await machine.close();
     rmSync(folder, { recursive: true, force: true });
   }
+}
+
+/** As an operator does. Rejects where it takes longer than a minute. */
+async function stop(machine: QemuMachine | MountedMachine, peer: Peer): Promise<void> {
+  if (machine instanceof QemuMachine) return void (await machine.sh(`timeout 60 systemctl stop ${peer.unit} && sync`));
+  await machine.service('stop');
+  await machine.sh('sync -f /var/lib');
 }
 
 /** It goes on from what a cut has left, and the far end is there. */

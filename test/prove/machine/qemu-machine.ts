@@ -6,12 +6,12 @@ import { promisify } from 'node:util';
 import { freePort } from '../../broker/mosquitto.ts';
 import { pause } from '../ways/way.ts';
 import type { Image, Kernel } from './image.ts';
-import { type DiskImage, type Fates, NbdDisk, writeImage } from './nbd-disk.ts';
+import { type Cut, type Glimpse, Moments, type Plug, summedFates } from './moments.ts';
+import { type DiskImage, type Fates, FLASH_PAGE, NbdDisk, writeImage } from './nbd-disk.ts';
 import { Shell } from './shell.ts';
 
 /** Seconds where nothing else runs; minutes, emulated on a machine that does much else. */
 const BOOTED_WITHIN_MS = 10 * 60_000;
-const CUT_WITHIN_MS = 60_000;
 const COLLECTED_WITHIN_MS = 120_000;
 const COLLECT_TRIES = 4;
 const SHELL_PORT = 8499;
@@ -31,25 +31,6 @@ export interface Mounts {
   root?: string;
   /** The state folder on an f2fs of its own, with these options. */
   f2fs?: string;
-}
-
-/** The moment of a cut. */
-export interface Plug {
-  before: 'a write' | 'a flush' | 'an acknowledgement';
-  /** The how-manieth of them. */
-  count: number;
-  /** Of these alone while the machine says that it is at such work (watch.mjs). */
-  within?: RegExp;
-  /** So long it is waited for. */
-  withinMs?: number;
-}
-
-/** How it went. */
-export interface Cut {
-  before: Plug['before'] | 'the end of patience';
-  /** What the store was at, in its own words. */
-  doing: string;
-  fates: Fates;
 }
 
 export interface Forward {
@@ -75,9 +56,8 @@ export class QemuMachine {
   readonly #mounts: Mounts;
   readonly #console: string;
   #qemu: ChildProcess | undefined;
-  #isOff = false;
+  readonly #moments: Moments;
   #shells: Shell[] = [];
-  #noteAnswer = () => {};
 
   private constructor(
     kernel: Kernel,
@@ -89,6 +69,7 @@ export class QemuMachine {
   ) {
     this.#kernel = kernel;
     this.#disks = disks;
+    this.#moments = new Moments(disks, () => this.#doing());
     this.#mounts = mounts;
     this.#forwards = [...forwarded, shell];
     this.#shellPort = shell.port;
@@ -103,7 +84,8 @@ export class QemuMachine {
     folder: string,
   ): Promise<QemuMachine> {
     const disks = [new NbdDisk(image.root, join(folder, 'root.sock'))];
-    if (mounts.f2fs !== undefined) disks.push(new NbdDisk(image.state, join(folder, 'state.sock')));
+    // f2fs is made for flash: where half a page of it is written it does not find its own files again.
+    if (mounts.f2fs !== undefined) disks.push(new NbdDisk(image.state, join(folder, 'state.sock'), FLASH_PAGE));
     for (const disk of disks) await disk.start();
     const { shell } = await forwards({ shell: SHELL_PORT });
     return new QemuMachine(kernel, disks, mounts, forwarded, shell, folder);
@@ -146,7 +128,7 @@ export class QemuMachine {
       { stdio: ['ignore', 'pipe', 'pipe'] },
     );
     this.#qemu = qemu;
-    this.#isOff = false;
+    this.#moments.isOver = false;
     const log = createWriteStream(this.#console, { flags: 'a' });
     for (const stream of [qemu.stdout!, qemu.stderr!]) stream.pipe(log, { end: false });
   }
@@ -184,7 +166,22 @@ export class QemuMachine {
 
   /** Something was acknowledged to whoever sent it. */
   answered(): void {
-    this.#noteAnswer();
+    this.#moments.answered();
+  }
+
+  /** Of the daemon, by systemd. */
+  async service(does: 'stop' | 'start' | 'reload'): Promise<void> {
+    const commands = {
+      stop: 'stop tagferry',
+      start: 'start --no-block tagferry',
+      reload: 'kill --signal=HUP --kill-who=main tagferry',
+    };
+    await this.sh(`systemctl ${commands[does]}`);
+  }
+
+  /** All that the daemon has said since the start. */
+  async journal(): Promise<string> {
+    return await this.sh('journalctl -u tagferry --no-pager -o cat', 'give');
   }
 
   /**
@@ -192,22 +189,16 @@ export class QemuMachine {
    * it, by `chance`.
    */
   async pull(plug: Plug, chance?: () => number): Promise<Cut> {
-    const { before, doing } = await this.#moment(plug, () => {
-      this.#isOff = true;
+    const { before, doing } = await this.#moments.next(plug, () => {
+      this.#moments.isOver = true;
       for (const disk of this.#disks) disk.powerOff();
     });
     return { before, doing: await doing, fates: await this.off(chance) };
   }
 
   /** What its disks would have if the plug were pulled at that moment; it goes on. `meanwhile` is called at it, too. */
-  async glimpse(plug: Plug, meanwhile: () => void, chance?: () => number): Promise<Cut & { images: DiskImage[] }> {
-    let images: DiskImage[] = [];
-    const { before, doing } = await this.#moment(plug, () => {
-      images = this.#disks.map((disk) => disk.imageOfCut(chance));
-      meanwhile();
-    });
-    for (const disk of this.#disks) disk.isOver = undefined;
-    return { before, doing: await doing, fates: summedFates(images.map(({ fates }) => fates)), images };
+  async glimpse(plug: Plug, meanwhile: () => void, chance?: () => number): Promise<Glimpse> {
+    return await this.#moments.glimpse(plug, meanwhile, chance);
   }
 
   /** What a cut would leave now, where all that was not flushed is gone. */
@@ -215,39 +206,10 @@ export class QemuMachine {
     return this.#disks.map((disk) => disk.imageOfCut());
   }
 
-  /** Calls `then` at that moment, before the disk does what it was asked for. */
-  async #moment(plug: Plug, then: () => void): Promise<{ before: Cut['before']; doing: Promise<string> | string }> {
-    let left = plug.count;
-    let patience: NodeJS.Timeout | undefined;
-    return await new Promise((resolve) => {
-      const now = (before: Cut['before'], doing: Promise<string> | string) => {
-        if (left < 0) return;
-        left = -1;
-        clearTimeout(patience);
-        then();
-        resolve({ before, doing });
-      };
-      const isOver = async (step: 'a write' | 'a flush') => {
-        if (left <= 0 || plug.before !== step) return this.#isOff;
-        // What waits for this step is still at it when the answer comes.
-        const doing = plug.within !== undefined || left === 1 ? await this.#doing() : '';
-        if (plug.within !== undefined && !plug.within.test(doing)) return this.#isOff;
-        if (--left === 0) now(step, doing);
-        return this.#isOff;
-      };
-      for (const disk of this.#disks) disk.isOver = (step) => isOver(step === 'write' ? 'a write' : 'a flush');
-      this.#noteAnswer = () => {
-        if (plug.before === 'an acknowledgement' && left > 0 && --left === 0) now(plug.before, this.#doing());
-      };
-      patience = setTimeout(() => now('the end of patience', this.#doing()), plug.withinMs ?? CUT_WITHIN_MS);
-    });
-  }
-
   /** At once. */
   async off(chance?: () => number): Promise<Fates> {
-    this.#isOff = true;
+    this.#moments.isOver = true;
     for (const disk of this.#disks) disk.powerOff();
-    this.#noteAnswer = () => {};
     const qemu = this.#qemu;
     if (qemu !== undefined && qemu.exitCode === null && qemu.signalCode === null) {
       const over = once(qemu, 'exit');
@@ -255,7 +217,7 @@ export class QemuMachine {
       await over;
     }
     for (const shell of this.#shells.splice(0)) shell.close();
-    for (const disk of this.#disks) disk.isOver = undefined;
+    this.#moments.forget();
     return summedFates(this.#disks.map((disk) => disk.cut(chance)));
   }
 
@@ -269,11 +231,6 @@ export class QemuMachine {
 function clockWords(): string[] {
   const mhz = /^cpu MHz\s*: ([\d.]+)/m.exec(readFileSync('/proc/cpuinfo', 'utf8'))?.[1];
   return mhz === undefined ? [] : [`tsc_early_khz=${Math.round(Number(mhz) * 1000)}`];
-}
-
-function summedFates(all: readonly Fates[]): Fates {
-  const sum = (fate: keyof Fates) => all.reduce((so, fates) => so + fates[fate], 0);
-  return { lost: sum('lost'), kept: sum('kept'), torn: sum('torn') };
 }
 
 /** The files of a file system that this machine's own kernel does not know, as those of the other read it after a cut: a tar file. */
