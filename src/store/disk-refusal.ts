@@ -19,11 +19,17 @@ export function diskRefusal(stateDir: string, error: unknown): StoreError | unde
   if (codes.some((code) => saysFull({ code })) && !(codes.includes(SHARED_MEMORY) && hasRoom(stateDir))) {
     return unavailable(stateDir, 'its disk is full', 'Free space on its file system.', error);
   }
+  if (codes.includes(EUCLEAN)) {
+    const hint = 'Look with `dmesg` what it says, and have the file system checked (fsck) before it is mounted again.';
+    return unavailable(stateDir, 'its file system is damaged (EUCLEAN)', hint, error);
+  }
   const failed = codes.find((code) => code === 'EIO' || code.startsWith('SQLITE_IOERR'));
   if (failed === undefined) return undefined;
   return unavailable(stateDir, `its disk fails (${failed})`, 'Look with `dmesg` what is wrong with the disk.', error);
 }
 
+/** "Structure needs cleaning", for which Node has no name. */
+const EUCLEAN = 'Unknown system error -117';
 /** What SQLite says where its shared memory cannot be made, for want of room or for any other reason. */
 const SHARED_MEMORY = 'SQLITE_IOERR_SHMSIZE';
 /** More than the shared memory and the first pages of a WAL take. */

@@ -5,6 +5,7 @@
 import { systemClock } from '../base/clock.ts';
 import {
   closeUntouched,
+  DATABASE_FILES,
   type Database,
   openDatabase,
   saysCorrupt,
@@ -12,6 +13,7 @@ import {
   setAsideWal,
 } from '../base/database.ts';
 import { codeOf, StoreError } from '../base/errors.ts';
+import { demandNoLink } from '../base/own-file.ts';
 import { finishReplacing, replaceDatabase } from '../base/replace-database.ts';
 import { PAGE_BYTES, type Salvage, salvage } from '../buffer/recovery/salvage.ts';
 import { SeriesCopy } from '../buffer/recovery/series-copy.ts';
@@ -63,8 +65,17 @@ interface Opening<Store> {
   carryOver(into: Database, aside: string, isWalDamaged: boolean): SetAside['salvaged'];
 }
 
+/**
+ * Throws where the file system itself cannot say what one of the files is. What does not read for such a reason is not lost: it may be there
+ * after a check of the file system, and nothing is to be set aside without it.
+ */
+function demandFound(path: string): void {
+  for (const end of DATABASE_FILES) demandNoLink(`${path}${end}`);
+}
+
 /** Opens a database and what lives in it; another takes the place of one that is corrupt, and `make` runs once more on that. */
 function openOrReplace<Store>(path: string, setAside: SetAside[], opening: Opening<Store>): Store {
+  demandFound(path);
   finishReplacing(path);
   const isWalDamaged = opening.checkWal && walLostCommits(path, PAGE_BYTES);
   const opened = isWalDamaged ? undefined : openSound(path, opening);
@@ -267,6 +278,7 @@ export class StoreHost<Events extends object> {
   }
 
   #openEvents(path: string, setAside: SetAside[], boot: string): void {
+    demandFound(path);
     const hasLostCommits = walLostCommits(path, PAGE_BYTES);
     if (hasLostCommits) {
       setAside.push({ store: path, file: setAsideWal(path, systemClock.wallMs()), salvaged: undefined });

@@ -12,6 +12,7 @@ import { openFlow, telling } from '../doubles/open-flow.ts';
 import { memoryFolder } from '../memory-folder.ts';
 import { seeded } from '../sources/sink-double.ts';
 import { compileDiskLayer, type Run, takeIn } from './disk-fault.ts';
+import { SmallDisk } from './small-disk.ts';
 
 const WAL_HEADER = 32;
 const FRAME = 24 + 1024;
@@ -109,6 +110,25 @@ describe('a buffer that nothing damaged', () => {
   it('gives back everything, and nothing is set aside', async () => {
     expect(await checkOpened(await open())).toEqual([]);
     expect(setAside()).toEqual([]);
+  });
+});
+
+describe('a WAL that its file system does not find any more', () => {
+  it('is waited for: nothing is set aside, and once the file system is mended all is there', async () => {
+    const disk = new SmallDisk(64);
+    try {
+      for (const end of ['', '-wal', '-shm'])
+        copyFileSync(join(origin, `buffer.db${end}`), join(disk.mount, `buffer.db${end}`));
+      folder = disk.mount;
+      disk.spoilInode('buffer.db-wal', true);
+      await expect(open()).rejects.toMatchObject({ code: 'store.unavailable', hint: expect.stringContaining('fsck') });
+      expect(setAside()).toEqual([]);
+      disk.spoilInode('buffer.db-wal', false);
+      expect(await checkOpened(await open())).toEqual([]);
+      await flow!.stop();
+    } finally {
+      disk.dispose();
+    }
   });
 });
 

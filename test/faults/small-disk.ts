@@ -58,6 +58,16 @@ export class SmallDisk {
     execFileSync('mount', ['-o', `remount,${mode}`, this.mount], TOOLS);
   }
 
+  /** Spoils what the file system knows of a file, or puts it right, as a check of it does: until then whoever looks at it gets EUCLEAN. */
+  spoilInode(name: string, isSpoiled: boolean): void {
+    const image = join(this.folder, 'disk.img');
+    // Of what this file system has, 32 bytes belong to an inode beyond its first 128.
+    const field = `set_inode_field /${name} extra_isize ${isSpoiled ? 9_999 : 32}`;
+    execFileSync('umount', [this.mount], TOOLS);
+    execFileSync('debugfs', ['-w', '-R', field, image], TOOLS);
+    execFileSync('mount', ['-o', 'loop', image, this.mount], TOOLS);
+  }
+
   dispose(): void {
     execFileSync('umount', ['-l', this.mount], TOOLS);
     rmSync(this.folder, { recursive: true, force: true });

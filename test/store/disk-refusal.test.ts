@@ -22,6 +22,7 @@ describe('what opening failed with', () => {
     ['SQLITE_FULL', 'its disk is full'],
     ['ENOSPC', 'its disk is full'],
     ['EDQUOT', 'its disk is full'],
+    ['Unknown system error -117', 'its file system is damaged (EUCLEAN)'],
   ])('is waited out where the disk says %s, however deep that stands', (code, words) => {
     const message = `the state folder ${folder} cannot be written: ${words}`;
     const expected = { message, code: 'store.unavailable', retryable: true, hint: expect.any(String) as string };
