@@ -111,7 +111,8 @@ export class NbdDisk {
       const fate = chance === undefined ? 'lost' : (['lost', 'kept', 'torn'] as const)[Math.floor(chance() * 3)]!;
       fates[fate]++;
       if (fate === 'kept') this.#put(durable, write);
-      if (fate === 'torn') for (const atom of atomsOf(write, this.#atomBytes)) if (chance!() < 0.5) this.#put(durable, atom);
+      if (fate === 'torn')
+        for (const atom of atomsOf(write, this.#atomBytes)) if (chance!() < 0.5) this.#put(durable, atom);
     }
     return fates;
   }
