@@ -1,7 +1,7 @@
 import { copyFileSync, existsSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import Database from 'better-sqlite3';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { systemClock } from '../../src/base/clock.ts';
 import { openDatabase } from '../../src/base/database.ts';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
@@ -123,7 +123,8 @@ describe('a WAL that its file system does not find any more', () => {
       disk.spoilInode('buffer.db-wal', true);
       await expect(open()).rejects.toMatchObject({ code: 'store.unavailable', hint: expect.stringContaining('fsck') });
       expect(setAside()).toEqual([]);
-      disk.spoilInode('buffer.db-wal', false);
+      // What the attempt had open is closed by its thread.
+      await vi.waitFor(() => disk.spoilInode('buffer.db-wal', false), 20_000);
       expect(await checkOpened(await open())).toEqual([]);
       await flow!.stop();
     } finally {
