@@ -1,6 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
 import { connect, type MqttClient } from 'mqtt';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
@@ -223,6 +224,44 @@ describe('with Mosquitto', () => {
     expect([...one.way.confirmed.keys()].filter((text) => other.way.confirmed.has(text)).length).toBeLessThanOrEqual(
       inFlight,
     );
+  });
+
+  it('what comes to a group goes to the others alone, when the session of a killed member has ended', async () => {
+    await broker.start();
+    await connectPlant();
+    const [one, other] = [await wayToBroker(), await wayToBroker()];
+    const [killed, stays] = [one, other].map(({ port }) =>
+      agentOf(tagsOf(port, ALL, 'share: gateways, session_expiry: 2s', ', at: /v, time: /t')),
+    ) as [AgentProcess, AgentProcess];
+    await killed.start();
+    await stays.start();
+    const timed = async (count: number) => {
+      const first = published.count;
+      for (let n = 0; n < count; n++) {
+        const topic = published.count % TOPICS;
+        const number = published.next(topic);
+        await say(topic, `{"v":${number},"t":${START_MS + Number(number)}}`);
+      }
+      return first;
+    };
+    await stays.until(async () => {
+      await timed(10);
+      return one.way.confirmed.size > 0 && other.way.confirmed.size > 0;
+    }, 'both take their part');
+    await killed.end('SIGKILL');
+    const missing = (from: number) => published.compare(sandbox).missing.filter((number) => number >= from);
+    const last = await timed(1);
+    await stays.until(async () => {
+      const first = await timed(20);
+      // Where one is slow it is asked again of the next twenty.
+      const untilMs = performance.now() + 3_000;
+      while (missing(first).length > 0 && performance.now() < untilMs) await pause(100);
+      return missing(first).length === 0;
+    }, 'it has the part of the other as well');
+    const since = await timed(200);
+    await expectAll(stays, since);
+    // The control: until then the absent one was given its part.
+    expect(missing(last).length).toBeGreaterThan(0);
   });
 
   it('agents of a group outlive kill -9 of their broker in mid-stream, and one joins: what was confirmed is there', async () => {
