@@ -71,7 +71,8 @@ describe('citations in the code', () => {
   const files = [
     ...['src', 'test'].flatMap((folder) => filesBelow(folder, /\.tsx?$/)),
     ...filesBelow('scripts', /\.(ts|mjs)$|^[\w-]+$/),
-  ].filter((file) => file !== 'test/house/docs.test.ts');
+    // Tools that a script has installed for itself are not ours.
+  ].filter((file) => file !== 'test/house/docs.test.ts' && !file.includes('/node_modules/'));
 
   /** What of every file's text an expression finds and a rule does not let pass. */
   const found = (expression: RegExp, isDead: (citation: string) => boolean) =>
