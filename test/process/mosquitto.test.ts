@@ -98,6 +98,33 @@ async function expectAll(agent: AgentProcess, first: number): Promise<void> {
   expect({ missing: missing(), invented, doubled }).toEqual(NOTHING_WRONG);
 }
 
+interface Member {
+  way: WatchedWay;
+  agent: AgentProcess;
+}
+
+/** Agents that share what comes, each by a way of its own; none is started. */
+async function groupOf(count: number, ...more: string[]): Promise<Member[]> {
+  const members: Member[] = [];
+  while (members.length < count) {
+    const { way, port } = await wayToBroker();
+    const source = ['share: gateways', ...more].join(', ');
+    members.push({ way, agent: agentOf(tagsOf(port, ALL, source, ', at: /v, time: /t')) });
+  }
+  return members;
+}
+
+/** Publishes numbers with times of their own, for two agents may stamp alike; gives the first. */
+async function timed(count: number): Promise<number> {
+  const first = published.count;
+  for (let n = 0; n < count; n++) {
+    const topic = published.count % TOPICS;
+    const number = published.next(topic);
+    await say(topic, `{"v":${number},"t":${START_MS + Number(number)}}`);
+  }
+  return first;
+}
+
 /** A configuration by which `gw` may subscribe to these topics, each by its own name, and `plant` may publish. */
 function rightsOf(topics: readonly string[]): string {
   const rights = join(broker.folder, 'rights.json');
@@ -194,20 +221,10 @@ describe('with Mosquitto', () => {
   it('two agents of a group share what comes; kill -9 of one doubles at most what it had not confirmed', async () => {
     await broker.start();
     await connectPlant();
-    const [one, other] = [await wayToBroker(), await wayToBroker()];
-    const [killed, stays] = [one, other].map(({ port }) =>
-      agentOf(tagsOf(port, ALL, 'share: gateways', ', at: /v, time: /t')),
-    ) as [AgentProcess, AgentProcess];
+    const [one, other] = (await groupOf(2)) as [Member, Member];
+    const [killed, stays] = [one.agent, other.agent];
     await killed.start();
     await stays.start();
-    // With times of their own, for two agents may stamp alike.
-    const timed = async (count: number) => {
-      for (let n = 0; n < count; n++) {
-        const topic = published.count % TOPICS;
-        const number = published.next(topic);
-        await say(topic, `{"v":${number},"t":${START_MS + Number(number)}}`);
-      }
-    };
     await stays.until(async () => {
       await timed(10);
       return one.way.confirmed.size > 0 && other.way.confirmed.size > 0;
@@ -229,21 +246,10 @@ describe('with Mosquitto', () => {
   it('what comes to a group goes to the others alone, when the session of a killed member has ended', async () => {
     await broker.start();
     await connectPlant();
-    const [one, other] = [await wayToBroker(), await wayToBroker()];
-    const [killed, stays] = [one, other].map(({ port }) =>
-      agentOf(tagsOf(port, ALL, 'share: gateways, session_expiry: 2s', ', at: /v, time: /t')),
-    ) as [AgentProcess, AgentProcess];
+    const [one, other] = (await groupOf(2, 'session_expiry: 2s')) as [Member, Member];
+    const [killed, stays] = [one.agent, other.agent];
     await killed.start();
     await stays.start();
-    const timed = async (count: number) => {
-      const first = published.count;
-      for (let n = 0; n < count; n++) {
-        const topic = published.count % TOPICS;
-        const number = published.next(topic);
-        await say(topic, `{"v":${number},"t":${START_MS + Number(number)}}`);
-      }
-      return first;
-    };
     await stays.until(async () => {
       await timed(10);
       return one.way.confirmed.size > 0 && other.way.confirmed.size > 0;
@@ -268,23 +274,14 @@ describe('with Mosquitto', () => {
     const configuration = `persistence true\nautosave_on_changes true\nautosave_interval 1\npersistence_location ${broker.folder}/`;
     await broker.start(configuration);
     await connectPlant();
-    const ways = [await wayToBroker(), await wayToBroker(), await wayToBroker()];
-    const [one, other, joins] = ways.map(({ port }) =>
-      agentOf(tagsOf(port, ALL, 'share: gateways', ', at: /v, time: /t')),
-    ) as [AgentProcess, AgentProcess, AgentProcess];
+    const members = await groupOf(3);
+    const [one, other, joins] = members.map(({ agent }) => agent) as [AgentProcess, AgentProcess, AgentProcess];
     await one.start();
     await other.start();
-    const timed = async (count: number) => {
-      for (let n = 0; n < count; n++) {
-        const topic = published.count % TOPICS;
-        const number = published.next(topic);
-        await say(topic, `{"v":${number},"t":${START_MS + Number(number)}}`);
-      }
-    };
     const flows = (which: number) =>
       other.until(async () => {
         await timed(10);
-        return ways[which]!.way.confirmed.size > 0;
+        return members[which]!.way.confirmed.size > 0;
       }, `values flow to the agent ${which}`);
     await flows(0);
     await flows(1);
@@ -299,7 +296,7 @@ describe('with Mosquitto', () => {
     await joins.start();
     await flows(2);
     const confirmed = () =>
-      ways.flatMap(({ way }) => [...way.confirmed.keys()].map((text) => JSON.parse(text).v as number));
+      members.flatMap(({ way }) => [...way.confirmed.keys()].map((text) => JSON.parse(text).v as number));
     await other.until(() => {
       const missing = new Set(published.compare(sandbox).missing);
       return confirmed().every((number) => !missing.has(number));
