@@ -63,6 +63,18 @@ describe('a row of the log', () => {
     }
   });
 
+  it('knows the last number of each series when a higher series is the first of its kind in the middle of it', () => {
+    const values = columns([3, 1_000, 20.5, 0], [5_000, 1_000, 7.5, 0], [3, 1_000, 20.8, 0], [5_000, 1_000, 7.6, 0]);
+    const grown = new LogRowWriter();
+    const bytes = () => Buffer.from(grown.write(HEAD, values, [])).toString('hex');
+    const first = bytes();
+    // By then there is room for all.
+    expect(bytes()).toBe(first);
+    // 205 to 208 and 75 to 76, as differences.
+    expect(first.endsWith('939c010006959c010002')).toBe(true);
+    expect([...readLogRow(Buffer.from(first, 'hex')).values.value.slice(0, 4)]).toEqual([20.5, 7.5, 20.8, 7.6]);
+  });
+
   it('tells by its beginning whose values stand in it, where its end does not read', () => {
     const row = new LogRowWriter().write(HEAD, columns([2, 1_000, 20.5, 0]), []).slice();
     expect(peekLogRow(row)).toEqual({ firstSeq: 12, count: 1 });
