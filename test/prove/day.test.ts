@@ -17,3 +17,11 @@ it(`what was acknowledged is delivered, whatever comes, seed ${SEED}`, { timeout
   expect(all.acknowledged).toBeGreaterThan(0);
   expect(events.acknowledged).toBeGreaterThan(0);
 });
+
+it('what was acknowledged is delivered, and has its reaction once, where nothing fails', async () => {
+  const { wrong, all, events } = await liveDay({ seed: SEED, schedule: [], perSecond: 300 });
+  expect(wrong).toEqual([]);
+  expect(all.acknowledged).toBeGreaterThan(0);
+  expect(events).toMatchObject({ missing: 0, repeated: 0 });
+  expect(events.acknowledged).toBeGreaterThan(0);
+});

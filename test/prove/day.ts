@@ -11,6 +11,8 @@ import { type Stop, World } from './world.ts';
 const FRESH_WITHIN_MS = 75_000;
 /** A stop that takes longer never ends. */
 const ENDLESS_STOP_MS = 180_000;
+/** So long is a day on which nothing fails. */
+const CALM_MS = 5_000;
 
 export interface DayReport {
   seed: number;
@@ -97,6 +99,7 @@ class Day {
     try {
       if (oneByOne) for (const happening of schedule) await this.#alone(happening);
       else await this.#mixed(schedule);
+      if (schedule.length === 0) await pause(CALM_MS);
     } finally {
       clearInterval(watch);
     }
@@ -205,6 +208,9 @@ function wrongIn(report: DayReport, isTimed: boolean): string[] {
   }
   if (events.missing > 0) wrong.push(`${events.missing} acknowledged events have no reaction`);
   if (events.invented > 0) wrong.push(`${events.invented} reactions of no event`);
+  if (events.repeated > 0 && Object.keys(report.faults).length === 0) {
+    wrong.push(`${events.repeated} reactions ran again, though nothing failed`);
+  }
   if (events.acknowledged < events.sent) wrong.push(`${events.sent - events.acknowledged} events were never taken`);
   for (const { after, ms } of report.freshMs) {
     if (isTimed && ms > FRESH_WITHIN_MS) wrong.push(`after ${after} a fresh value took ${ms} ms`);
