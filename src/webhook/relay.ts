@@ -99,27 +99,29 @@ export class Relay {
     if (page.length === 0) return 0;
     const published = await Promise.allSettled(page.map((event) => this.#publish(event, inForce)));
     const failed = published.findIndex((one) => one.status === 'rejected');
-    const done = failed < 0 ? page : page.slice(0, failed);
-    if (done.length > 0) {
-      const { id } = done.at(-1)!;
+    const done = failed < 0 ? page.length : failed;
+    if (done > 0) {
+      const { id } = page[done - 1]!;
       await inbox.setNote(RELAYED_NOTE, String(id));
       this.#after = id;
-      relayed(done.length);
+      relayed(published.slice(0, done).filter((one) => one.status === 'fulfilled' && one.value).length);
     }
     if (failed >= 0) throw (published[failed] as PromiseRejectedResult).reason;
     return page.length;
   }
 
-  /** One that the broker takes at no time holds up no other. */
-  async #publish(event: RelayedEvent, secrets: readonly string[]): Promise<void> {
+  /** Gives whether the broker has it. One that it takes at no time holds up no other. */
+  async #publish(event: RelayedEvent, secrets: readonly string[]): Promise<boolean> {
     const { publish, log } = this.#parts;
     const id = Buffer.from(event.identity).toString('hex');
     try {
       await publish(event.payload, signaturesOf(event, secrets), id, this.#stopping.signal);
+      return true;
     } catch (error) {
       if (codeOf(error) !== 'broker.too_large') throw error;
       const fields = { event: 'webhook.relay_too_large', id: event.id, bytes: event.payload.length };
       log.error({ ...fields, error: messageOf(error) }, 'an event is too large for the broker, and no gateway gets it');
+      return false;
     }
   }
 

@@ -16,11 +16,14 @@ let relay: Relay;
 let secrets: string[];
 /** What the broker says to a body. */
 let refusal: (body: string) => Error | undefined;
+/** What the relay has counted. */
+let counted: number;
 let published: { body: string; headers: Readonly<Record<string, string>> }[];
 
 beforeEach(async () => {
   secrets = [NEW_SECRET, SECRET];
   published = [];
+  counted = 0;
   refusal = () => undefined;
   listening = new Listening();
   listening.secrets = secrets;
@@ -40,7 +43,9 @@ beforeEach(async () => {
     secrets: () => secrets,
     clock: systemClock,
     log: listening.logged.log,
-    relayed: () => {},
+    relayed: (count) => {
+      counted += count;
+    },
   });
 });
 afterEach(async () => {
@@ -90,6 +95,7 @@ describe('the relay', () => {
     expect((await listening.post(next)).status).toBe(204);
     await relayed(3);
     expect(published.at(-1)?.body).toBe(next);
+    await until(() => counted === 3);
   });
 
   it('publishes again, after one that was not confirmed, what came after it, and nothing that came before', async () => {
