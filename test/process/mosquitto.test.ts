@@ -125,6 +125,18 @@ async function timed(count: number): Promise<number> {
   return first;
 }
 
+/** Two of a group that run, and each has had some of what comes. */
+async function pairThatShares(...more: string[]): Promise<[Member, Member]> {
+  const [one, other] = (await groupOf(2, ...more)) as [Member, Member];
+  await one.agent.start();
+  await other.agent.start();
+  await other.agent.until(async () => {
+    await timed(10);
+    return one.way.confirmed.size > 0 && other.way.confirmed.size > 0;
+  }, 'both take their part');
+  return [one, other];
+}
+
 /** A configuration by which `gw` may subscribe to these topics, each by its own name, and `plant` may publish. */
 function rightsOf(topics: readonly string[]): string {
   const rights = join(broker.folder, 'rights.json');
@@ -221,14 +233,8 @@ describe('with Mosquitto', () => {
   it('two agents of a group share what comes; kill -9 of one doubles at most what it had not confirmed', async () => {
     await broker.start();
     await connectPlant();
-    const [one, other] = (await groupOf(2)) as [Member, Member];
+    const [one, other] = await pairThatShares();
     const [killed, stays] = [one.agent, other.agent];
-    await killed.start();
-    await stays.start();
-    await stays.until(async () => {
-      await timed(10);
-      return one.way.confirmed.size > 0 && other.way.confirmed.size > 0;
-    }, 'both take their part');
     const first = published.count;
     const publishing = timed(300);
     const before = other.way.confirmed.size;
@@ -246,14 +252,7 @@ describe('with Mosquitto', () => {
   it('what comes to a group goes to the others alone, when the session of a killed member has ended', async () => {
     await broker.start();
     await connectPlant();
-    const [one, other] = (await groupOf(2, 'session_expiry: 2s')) as [Member, Member];
-    const [killed, stays] = [one.agent, other.agent];
-    await killed.start();
-    await stays.start();
-    await stays.until(async () => {
-      await timed(10);
-      return one.way.confirmed.size > 0 && other.way.confirmed.size > 0;
-    }, 'both take their part');
+    const [{ agent: killed }, { agent: stays }] = await pairThatShares('session_expiry: 2s');
     await killed.end('SIGKILL');
     const missing = (from: number) => published.compare(sandbox).missing.filter((number) => number >= from);
     const last = await timed(1);
