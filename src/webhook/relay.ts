@@ -40,6 +40,8 @@ export class Relay {
   readonly #repeats = new Repeats();
   readonly #stopping = new AbortController();
   #after = 0;
+  /** Beyond the cursor, while one before them fails: what the broker has (true), and what it takes at no time (false). */
+  readonly #ahead = new Map<number, boolean>();
   #wanted = false;
   #work: Promise<void> | undefined;
 
@@ -97,16 +99,21 @@ export class Relay {
     if (inForce.length === 0) return 0;
     const page = await inbox.toRelay(PAGE, this.#after);
     if (page.length === 0) return 0;
-    const published = await Promise.allSettled(page.map((event) => this.#publish(event, inForce)));
-    const failed = published.findIndex((one) => one.status === 'rejected');
-    const done = failed < 0 ? page.length : failed;
-    if (done > 0) {
-      const { id } = page[done - 1]!;
+    const left = page.filter(({ id }) => !this.#ahead.has(id));
+    const outcomes = await Promise.allSettled(left.map((event) => this.#publish(event, inForce)));
+    for (const [at, one] of outcomes.entries())
+      if (one.status === 'fulfilled') this.#ahead.set(left[at]!.id, one.value);
+    const failed = page.findIndex(({ id }) => !this.#ahead.has(id));
+    const done = failed < 0 ? page : page.slice(0, failed);
+    if (done.length > 0) {
+      const { id } = done.at(-1)!;
       await inbox.setNote(RELAYED_NOTE, String(id));
       this.#after = id;
-      relayed(published.slice(0, done).filter((one) => one.status === 'fulfilled' && one.value).length);
+      relayed(done.filter((event) => this.#ahead.get(event.id)).length);
+      for (const event of done) this.#ahead.delete(event.id);
     }
-    if (failed >= 0) throw (published[failed] as PromiseRejectedResult).reason;
+    const refused = outcomes.find((one) => one.status === 'rejected');
+    if (refused) throw refused.reason;
     return page.length;
   }
 
