@@ -17,7 +17,7 @@ export default {
     'scripts/soak.d/soak.ts',
     'scripts/deb/*.ts',
     'scripts/fuzz.d/{fuzz,search}.ts',
-    'scripts/mutate.d/{mutate,vitest.config}.ts',
+    'scripts/mutate.d/{mutate,mutant-switch,trying-runner,vitest.config}.ts',
     'scripts/release.d/{licences,notes,oci,sbom}.ts',
     'scripts/bench/*.ts',
     'scripts/bench/sources/*.ts',

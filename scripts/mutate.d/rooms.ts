@@ -9,14 +9,18 @@ export const ROOMS: readonly Room[] = [
   {
     name: 'buffer',
     sources: ['src/buffer/**/*.ts'],
-    tests: ['test/buffer/*.test.ts', 'test/model/value-store.test.ts', 'test/faults/{corruption,rebuild}.test.ts'],
+    tests: [
+      'test/buffer/*.test.ts',
+      'test/model/value-store.test.ts',
+      'test/faults/{corruption,rebuild,rescue}.test.ts',
+    ],
   },
   {
     name: 'uplink',
     sources: ['src/uplink/*.ts'],
     // Without those that go through hours of a fleet: each change would wait for them.
     tests: [
-      'test/uplink/{answer-time,compression,log-words,model,outcome,planner,post-size,probe-turns,probes,recovery,sender,uplink,verdict}.test.ts',
+      'test/uplink/{answer-time,compression,hostile,link,log-words,model,outcome,planner,post-size,probe-turns,probes,recovery,sender,uplink,verdict}.test.ts',
     ],
   },
   {
@@ -33,6 +37,6 @@ export const ROOMS: readonly Room[] = [
   {
     name: 'session',
     sources: ['src/platform/session/*.ts', 'src/platform/grants/*.ts'],
-    tests: ['test/platform/{client,grants,session,session-day,session-refused}.test.ts'],
+    tests: ['test/platform/{answer-words,client,foreign-provider,grants,session,session-day,session-refused}.test.ts'],
   },
 ];
