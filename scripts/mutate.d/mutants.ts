@@ -54,7 +54,7 @@ async function instrumented(files: SourceFile[]): Promise<{ files: SourceFile[];
 }
 
 /** Where it stands and what it does: the same however many others are placed. */
-export const signOf = ({ fileName, location: { start, end }, mutatorName, replacement }: Mutant): string =>
+const signOf = ({ fileName, location: { start, end }, mutatorName, replacement }: Mutant): string =>
   [fileName, start.line, start.column, end.line, end.column, mutatorName, replacement].join(' ');
 
 export interface Chosen {

@@ -16,7 +16,7 @@ import { type Mutant, ROOT } from './mutants.ts';
 import type { Found, Work } from './trying-runner.ts';
 
 /** A process of which nothing more is heard for this long hangs. */
-const SILENT_MS = 120_000;
+const SILENT_MS = { look: 300_000, try: 75_000, whole: 120_000 };
 /** A test longer than this is left out where whole files are run. */
 const SLOW_MS = 2_000;
 /** Tests in turns: what a short one has noticed no longer one needs to. */
@@ -188,7 +188,7 @@ export class Trials {
     const begun = Date.now();
     const watch = setInterval(() => {
       const heard = Math.max(begun, existsSync(work.journal) ? statSync(work.journal).mtimeMs : 0);
-      if (Date.now() - heard > SILENT_MS) process.kill(-child.pid!, 'SIGKILL');
+      if (Date.now() - heard > SILENT_MS[work.mode]) process.kill(-child.pid!, 'SIGKILL');
     }, 1_000);
     return new Promise((resolve) => {
       child.on('close', (code, signal) => {

@@ -28,7 +28,9 @@ export type Found =
 
 // Before a test puts others in their place.
 const { setTimeout: later, clearTimeout: notLater, performance } = globalThis;
+const nowMs = performance.now.bind(performance);
 const PATIENCE_MS = 1_500;
+const TOO_LONG_MS = 8_000;
 
 const work = JSON.parse(readFileSync(process.env.TAGFERRY_MUTATE_WORK!, 'utf8')) as Work;
 const told = `${work.journal}.reached`;
@@ -57,6 +59,11 @@ for (const method of ['waitFor', 'waitUntil'] as const) {
   });
 }
 
+interface Look {
+  passed: boolean;
+  reached: Set<string>;
+}
+
 export default class TryingRunner extends TestRunner {
   #queue: string[] = [];
   /** The change under trial; none: whether the test passes without one. */
@@ -64,7 +71,8 @@ export default class TryingRunner extends TestRunner {
   #isSound = false;
   #begunAt = 0;
   #lookedMs = 0;
-  #looks: { passed: boolean; reached: Set<string> }[] = [];
+  #firstMs = 0;
+  #looks: Look[] = [];
   readonly #loading = new Set<string>();
   readonly #noticed = new Set<string>();
 
@@ -87,17 +95,23 @@ export default class TryingRunner extends TestRunner {
     test.result!.errors = undefined as never;
     test.result!.attempts!.length = 0;
     if (work.mode === 'look') {
+      // Not to be tried on anything: that it passes twice need not be known.
+      if (this.#looks.length === 1 && this.#firstMs > TOO_LONG_MS) {
+        this.#tellLook(test, this.#looks[0]!);
+        test.context.skip();
+      }
       this.#keepLoading();
       mutants.reached = new Set();
     } else {
       this.#trial = this.#isSound ? this.#queue.shift() : undefined;
       if (this.#isSound && this.#trial === undefined) test.context.skip();
       mutants.asked = 0;
+      mutants.endsAtMs = this.#trial === undefined ? Number.POSITIVE_INFINITY : nowMs() + 1_000 + this.#mostMs;
       mutants.active = this.#trial;
       process.env.TAGFERRY_MUTANT = this.#trial ?? '';
       if (this.#trial !== undefined) tell({ begun: this.#trial, test: test.id });
     }
-    this.#begunAt = performance.now();
+    this.#begunAt = nowMs();
   }
 
   async runTask(test: RunnerTestCase): Promise<void> {
@@ -120,10 +134,14 @@ export default class TryingRunner extends TestRunner {
     }
   }
 
+  get #mostMs(): number {
+    return 4_000 + 5 * this.#lookedMs;
+  }
+
   override async onAfterRetryTask(test: RunnerTestCase, options: TestTryOptions): Promise<void> {
     await super.onAfterRetryTask(test, options);
     const { state } = test.result!;
-    const ms = performance.now() - this.#begunAt;
+    const ms = nowMs() - this.#begunAt;
     if (state === 'skip') return;
     if (work.mode === 'look') this.#looked(test, state === 'pass', ms);
     else if (work.mode === 'try') this.#tried(test, state === 'pass', ms);
@@ -134,7 +152,11 @@ export default class TryingRunner extends TestRunner {
     mutants.reached = new Set();
     this.#looks.push({ passed, reached });
     const [first, second] = this.#looks;
-    if (!first || !second) return;
+    if (second) this.#tellLook(test, first!, second, ms);
+    else this.#firstMs = ms;
+  }
+
+  #tellLook(test: RunnerTestCase, first: Look, second: Look = first, ms = this.#firstMs): void {
     tell({
       test: test.id,
       name: test.name,
@@ -148,6 +170,7 @@ export default class TryingRunner extends TestRunner {
 
   #tried(test: RunnerTestCase, passed: boolean, ms: number): void {
     mutants.active = undefined;
+    mutants.endsAtMs = Number.POSITIVE_INFINITY;
     process.env.TAGFERRY_MUTANT = '';
     if (this.#trial !== undefined) {
       const how = passed ? '' : String(test.result?.errors?.[0]?.message ?? '').slice(0, 120);
