@@ -20,7 +20,7 @@ export const ROOMS: readonly Room[] = [
     sources: ['src/uplink/*.ts'],
     // Without those that go through hours of a fleet: each change would wait for them.
     tests: [
-      'test/uplink/{answer-time,compression,hostile,link,log-words,model,outcome,planner,post-size,probe-turns,probes,recovery,sender,uplink,verdict}.test.ts',
+      'test/uplink/{answer-time,compression,hostile,link,log-words,model,outcome,parts,planner,post-size,probe-turns,probes,recovery,sender,uplink,verdict}.test.ts',
     ],
   },
   {
@@ -29,7 +29,7 @@ export const ROOMS: readonly Room[] = [
       'src/webhook/{canonical-json,event-feed,group-commit,identity,inbox,inbox-*,listener,received-event,seen-memory,signature}.ts',
     ],
     tests: [
-      'test/webhook/{catch-up,crash,event-feed,identity,inbox,listener,listener-guards,signature}.test.ts',
+      'test/webhook/{catch-up,crash,event-feed,group-commit,identity,inbox,inbox-salvage,listener,listener-guards,signature}.test.ts',
       'test/{control,model}/{event-routes,inbox}.test.ts',
       'test/faults/corrupt-inbox.test.ts',
     ],

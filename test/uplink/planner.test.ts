@@ -202,6 +202,83 @@ describe('the planner', () => {
       'backlog 2 trial',
     ],
     [
+      'tries a probe where nothing else is to be tried',
+      input([lane(1, 3, 10_000)], {
+        ...held(1),
+        probes: probesOf(1),
+        outage: { nextTryAtMs: NOW, trialUnderWay: false },
+      }),
+      'probe 1 trial',
+    ],
+    [
+      'tries the backlog first where the order is oldest-first',
+      input([lane(1, 3, 0, 5, 1)], {
+        outage: { nextTryAtMs: NOW, trialUnderWay: false },
+        options: { ...OPTIONS, drainOrder: 'oldest-first' },
+      }),
+      'backlog 1 trial',
+    ],
+    [
+      'tries live values where the order is oldest-first and there is no backlog',
+      input([lane(1, 3, 0)], {
+        outage: { nextTryAtMs: NOW, trialUnderWay: false },
+        options: { ...OPTIONS, drainOrder: 'oldest-first' },
+      }),
+      'live 1 trial',
+    ],
+    [
+      'wakes for a probe when its budget comes',
+      input([lane(1, 3, 10_000)], { ...held(1), probes: probesOf(1), probeFreeAtMs: NOW + 5_000 }),
+      'wait 5000',
+    ],
+    [
+      'posts the backlog on all sockets but one',
+      input([lane(1, 0, 0, 9_000, 1)], { underWay: { all: 2, backlog: 2, failing: 0 } }),
+      'backlog 1',
+    ],
+    [
+      'keeps the last socket from the backlog',
+      input([lane(1, 0, 0, 9_000, 1)], { underWay: { all: 3, backlog: 3, failing: 0 } }),
+      `wait ${NEVER}`,
+    ],
+    [
+      'lets a slice of the backlog go before an asset that was served after it came',
+      input([lane(1, 0, 0, 9_000, 1)], { ready: [ready(2, 'backlog', 50)] }, [[1, { lastPostAtMs: NOW - 10 }]]),
+      'slice 2',
+    ],
+    [
+      'lets it wait for one that was served before',
+      input([lane(1, 0, 0, 9_000, 1)], { ready: [ready(2, 'backlog', 50)] }, [[1, { lastPostAtMs: NOW - 100 }]]),
+      'backlog 1',
+    ],
+    [
+      'takes the slice that has waited longest',
+      input([], { ready: [10, 50, 30].map((ms) => ready(ms, 'live', ms)) }),
+      'slice 50',
+    ],
+    [
+      'takes for a lane its own slices',
+      input([], { ready: [ready(1, 'live', 50), ready(2, 'backlog', 60)] }),
+      'slice 1',
+    ],
+    [
+      'posts a backlog that fills a post though the asset was just posted',
+      input([lane(1, 0, 0, 5_000, 1)], {}, [[1, { lastPostAtMs: NOW - 10 }]]),
+      'backlog 1',
+    ],
+    [
+      'lets what does not fill one wait for the interval',
+      input([lane(1, 0, 0, 4_999, 1)], {}, [[1, { lastPostAtMs: NOW - 10 }]]),
+      'wait 9990',
+    ],
+    [
+      'lets it wait for nothing where the order is oldest-first',
+      input([lane(1, 0, 0, 4_999, 1)], { options: { ...OPTIONS, drainOrder: 'oldest-first' } }, [
+        [1, { lastPostAtMs: NOW - 10 }],
+      ]),
+      'backlog 1',
+    ],
+    [
       'tries no second one beside it',
       input([lane(1, 3, 10_000)], { outage: { nextTryAtMs: NOW, trialUnderWay: true } }),
       `wait ${NEVER}`,
@@ -233,6 +310,9 @@ describe('the planner', () => {
       const decision = plan(input([lane(1, 3, 0, 9_000, 1)], { outage, options }));
       return decision.do === 'post' && [decision.take.lane, decision.take.maxValues, decision.take.alongValues];
     };
+    const alone = plan(input([lane(1, 0, 0, 9_000, 1)], { outage: { nextTryAtMs: NOW, trialUnderWay: false } }));
+    expect(alone).toMatchObject({ take: { lane: 'backlog', maxValues: 500 } });
+    expect(alone.do === 'post' && alone.take.alongValues).toBeUndefined();
     expect(tried(10)).toEqual(['live', 10, 10]);
     expect(tried(5_000)).toEqual(['live', 500, 500]);
   });
