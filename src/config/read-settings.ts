@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { Ajv, type ErrorObject } from 'ajv';
+import { envSchema } from 'env-schema';
 import { type Place, type Problems, printable } from './problem.ts';
 import { readForm } from './setting-forms.ts';
 import { KEY_NAMES, type KeyName, settingKey } from './setting-keys.ts';
@@ -48,8 +49,9 @@ export function stateDirectory(
 }
 
 /**
- * What is required and what each text means, all errors at once. By an ajv of its own: it keeps each schema that it has seen. Not by
- * env-schema: that compiles the schema of schemas when it is loaded, a fifth of what a verb takes to start.
+ * env-schema with what it does well (what is required, all errors at once) and its pitfalls closed: it gets no
+ * environment (unknown keys vanish there in silence, and it could not say where a value came from), a schema made for
+ * this one call (it changes the one it is given), and an ajv of its own (ajv keeps each schema it has seen).
  */
 function applySchema(
   texts: Readonly<Record<string, string>>,
@@ -72,10 +74,16 @@ function applySchema(
     }),
   );
   const required = keys.filter((key) => settingKey(key).required);
-  // One rule for all keys, not one for each: that would be compiled for longer than the rest of agent.env takes.
-  const validate = ajv.compile({ type: 'object', required, patternProperties: { '': { settingForm: true } } });
-  const values: Record<string, unknown> = { ...defaults, ...texts };
-  return validate(values) ? { values, errors: [] } : { values: {}, errors: validate.errors ?? [] };
+  try {
+    // One rule for all keys, not one for each: that would be compiled for longer than the rest of agent.env takes.
+    const schema = { type: 'object', required, patternProperties: { '': { settingForm: true } } };
+    const data = { ...defaults, ...texts };
+    return { values: envSchema<Record<string, unknown>>({ schema, data, env: false, ajv }), errors: [] };
+  } catch (error) {
+    const errors = (error as { errors?: ErrorObject[] }).errors;
+    if (errors === undefined) throw error;
+    return { values: {}, errors };
+  }
 }
 
 /** The ajv keyword that reads the text of the key it stands at, and puts what it means in its place. */
