@@ -59,7 +59,7 @@ for (const room of ROOMS.filter(({ name }) => positionals.length === 0 || positi
   const missed = outcomes.filter(({ noticedBy }) => noticedBy === undefined);
   for (const { mutant, isReached } of missed) {
     const { fileName, location, mutatorName, replacement } = mutant;
-    const where = `${fileName}:${location.start.line}:${location.start.column}`;
+    const where = `${fileName}:${location.start.line + 1}:${location.start.column}`;
     const what = replacement.replaceAll(/\s+/g, ' ').slice(0, 120);
     console.log(`  ${where} ${mutatorName}${isReached ? '' : ' (not reached)'}: ${what}`);
   }

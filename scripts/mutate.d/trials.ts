@@ -22,7 +22,7 @@ const SLOW_MS = 2_000;
 /** Tests in turns: what a short one has noticed no longer one needs to. */
 const TURNS_MS = [30, 300, SLOW_MS, Number.POSITIVE_INFINITY];
 /** Of the tests that reach a change the shortest, as many as take so long together: what then is not noticed counts as missed. */
-const TIME_EACH_MS = 12_000;
+const TIME_EACH_MS = 8_000;
 
 export interface Outcome {
   mutant: Mutant;

@@ -31,6 +31,13 @@ describe('what the inbox gives to those who follow it', () => {
     expect((await feed.ofAccess(9, 0))[0]!.envelope).toBe(first!.envelope);
   });
 
+  it('is kept parsed for several at once', async () => {
+    const feed = feedOf([event(1), event(2), event(3)]);
+    const before = await feed.runnable(9);
+    const after = await feed.retried(9, 0);
+    for (const [at, { envelope }] of before.entries()) expect(after[at]!.envelope).toBe(envelope);
+  });
+
   it('is kept parsed for the last of many only, and not where it is large', async () => {
     const feed = feedOf(Array.from({ length: MAX_KEPT + 1 }, (_, at) => event(at + 1)));
     const [first, second] = await feed.runnable(9);
