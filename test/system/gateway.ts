@@ -1,6 +1,8 @@
-import { execFile } from 'node:child_process';
+import { type ChildProcessByStdio, execFile } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import type { Readable, Writable } from 'node:stream';
 import { promisify } from 'node:util';
 import { debianTree } from './debian-tree.ts';
 import { Machine, until } from './machine.ts';
@@ -39,6 +41,36 @@ export interface Answer {
   text: string;
 }
 
+/** The program inside that makes requests: a line of JSON for each, and one for each answer, in the same order. */
+class Asker {
+  readonly #child: ChildProcessByStdio<Writable, Readable, null>;
+  readonly #waiting: { resolve: (answer: Answer) => void; reject: (error: Error) => void; what: string }[] = [];
+
+  constructor(child: ChildProcessByStdio<Writable, Readable, null>) {
+    this.#child = child;
+    createInterface({ input: child.stdout }).on('line', (line) => {
+      const { resolve, reject, what } = this.#waiting.shift()!;
+      const answer = JSON.parse(line) as Answer | { error: string };
+      if ('error' in answer) reject(new Error(`${what}: ${answer.error}`));
+      else resolve(answer);
+    });
+    // Also where it could not be started, or ended with the machine.
+    child.stdin.on('error', () => {});
+    child.once('close', () => {
+      for (const { reject, what } of this.#waiting.splice(0)) reject(new Error(`${what}: what asks has ended`));
+    });
+  }
+
+  ask(request: { method: string; url: string; body?: unknown }): Promise<Answer> {
+    const what = `${request.method} ${request.url}`;
+    return new Promise((resolve, reject) => {
+      if (this.#child.exitCode !== null) return reject(new Error(`${what}: what asks has ended`));
+      this.#waiting.push({ resolve, reject, what });
+      this.#child.stdin.write(`${JSON.stringify(request)}\n`);
+    });
+  }
+}
+
 /** A gateway with tagferry's package on it and the sandbox beside it; everything it talks to is in the machine. */
 export class Gateway {
   readonly machine: Machine;
@@ -61,7 +93,8 @@ export class Gateway {
     this.machine.put(deb, '/root/tagferry.deb');
     const command =
       by === 'apt' ? 'apt-get install --yes --no-install-recommends /root/tagferry.deb' : 'dpkg -i /root/tagferry.deb';
-    return this.machine.sh(`${command} 2>&1`, { timeoutMs: 300_000 });
+    // What is written in there stands in memory.
+    return this.machine.sh(`${command} 2>&1; rm /root/tagferry.deb`, { timeoutMs: 300_000 });
   }
 
   /** The sandbox and the programs of the tests run from a copy (`from`: of what), which no upgrade and no removal touches. */
@@ -72,8 +105,7 @@ export class Gateway {
       cp -r ${from} /opt/platform
       systemd-run --quiet --unit=platform /opt/platform/bin/node /opt/platform/dist/main.js sandbox ${flags}`);
     await until('the sandbox answers', async () => {
-      const { status } = await this.#fetch('GET', `${SANDBOX}/sandbox/status`);
-      return status === 0;
+      return (await this.fetch('GET', `${SANDBOX}/sandbox/status`).catch(() => undefined)) !== undefined;
     });
   }
 
@@ -92,16 +124,12 @@ export class Gateway {
     this.machine.write('/etc/tagferry/agent.env', `${lines.join('\n')}\n${more}`);
   }
 
-  async #fetch(method: string, url: string, body?: unknown) {
-    const input = body === undefined ? '' : JSON.stringify(body);
-    const runtime = '/opt/platform/bin/node';
-    return this.machine.run([runtime, '/opt/test/fetch.mjs', method, url], { input });
-  }
+  /** What asks inside, one request after another: it is started once, for a start costs more than a request. */
+  #asker: Asker | undefined;
 
   async fetch(method: string, url: string, body?: unknown): Promise<Answer> {
-    const { status, stdout, stderr } = await this.#fetch(method, url, body);
-    if (status !== 0) throw new Error(`${method} ${url}: ${stderr}`);
-    return JSON.parse(stdout) as Answer;
+    this.#asker ??= new Asker(this.machine.start(['/opt/platform/bin/node', '/opt/test/fetch.mjs']));
+    return this.#asker.ask({ method, url, body });
   }
 
   /** The sandbox's own addresses (`/sandbox/…`), on the address that stays when the platform is offline. */

@@ -1,6 +1,7 @@
-import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { type ChildProcess, type ChildProcessByStdio, execFile, spawn } from 'node:child_process';
 import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
+import type { Readable, Writable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Terminal } from './terminal.ts';
 
@@ -89,6 +90,12 @@ export class Machine {
     });
   }
 
+  /** Starts a program inside that is written to and read from while it runs; it ends with the machine. */
+  start(command: readonly string[]): ChildProcessByStdio<Writable, Readable, null> {
+    const { file, args } = this.#enter(command);
+    return spawn(file, args, { stdio: ['pipe', 'pipe', 'ignore'] });
+  }
+
   /** Runs a command inside on a terminal of 80 columns and 24 rows, for whoever types and reads. */
   terminal(command: string): Terminal {
     const { file, args } = this.#enter([
@@ -155,7 +162,7 @@ export class Machine {
   }
 }
 
-/** Asks until there is an answer. */
+/** Asks until there is an answer, at most a third of the time: to ask is often a program's start. */
 export async function until<T>(
   what: string,
   probe: () => T | Promise<T>,
@@ -163,12 +170,14 @@ export async function until<T>(
 ): Promise<Exclude<T, false | undefined | null>> {
   const deadline = performance.now() + withinMs;
   for (;;) {
+    const asked = performance.now();
     const found = await probe();
+    const took = performance.now() - asked;
     if (found !== undefined && found !== null && found !== false) {
       return found as Exclude<T, false | undefined | null>;
     }
     if (performance.now() > deadline) throw new Error(`it did not happen within ${withinMs / 1000} s: ${what}`);
-    await delay(100);
+    await delay(Math.max(100, 2 * took));
   }
 }
 

@@ -1,8 +1,30 @@
-// Runs inside the machine, whose loopback nobody else can reach: fetch.mjs METHOD URL, the body on standard input.
-// Prints the status and the body.
-const [method, url] = process.argv.slice(2);
-let body = '';
-for await (const chunk of process.stdin.setEncoding('utf8')) body += chunk;
-const headers = { 'content-type': 'application/json' };
-const answer = await fetch(url, { method, ...(body === '' ? {} : { body, headers }) });
-process.stdout.write(JSON.stringify({ status: answer.status, text: await answer.text() }));
+// Runs inside the machine, whose loopback nobody else can reach: makes the requests that come as lines of JSON on standard input
+// (`{"method","url","body"}`), one after another, and prints a line for each: its status and text, or the error.
+import { request } from 'node:http';
+import { createInterface } from 'node:readline';
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const { method, url, body } = JSON.parse(line);
+  const answer = await ask(method, url, body === undefined ? '' : JSON.stringify(body)).catch(({ message }) => ({
+    error: message,
+  }));
+  process.stdout.write(`${JSON.stringify(answer)}\n`);
+}
+
+/** A connection of its own: who is asked may have been killed since the last. */
+function ask(method, url, body) {
+  const headers = body === '' ? {} : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) };
+  return new Promise((resolve, reject) => {
+    const outgoing = request(url, { method, headers, agent: false }, (answer) => {
+      let text = '';
+      answer.setEncoding('utf8').on('data', (chunk) => {
+        text += chunk;
+      });
+      answer.on('end', () => resolve({ status: answer.statusCode, text }));
+      answer.on('error', reject);
+    });
+    outgoing.setTimeout(60_000, () => outgoing.destroy(new Error('no answer within a minute')));
+    outgoing.on('error', reject);
+    outgoing.end(body);
+  });
+}
