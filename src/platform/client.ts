@@ -121,8 +121,8 @@ export class PlatformClient extends ApiCalls {
       // One rule for every call, a post's too: who has paid by himself reads from the budget how long it rests.
       if (answer.status !== 429) budget?.accepted();
       else if (budget) {
-        const intervalMs = budget.refused(this.platformClock.closedMs(answer));
-        budget.restUntil(clock.monotonicMs() + this.platformClock.restMs(answer, intervalMs));
+        budget.refused(this.platformClock.closedMs(answer));
+        budget.restUntil(clock.monotonicMs() + this.platformClock.restMs(answer));
       }
       return answer;
     } catch (error) {

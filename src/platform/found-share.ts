@@ -6,18 +6,19 @@
  *                          ▲                 │
  *                          ╰───────429───────╯        back from an outage: slow-start, doubling up to what it was
  *
- * - A 429 counts for all that the share would have sent until the limit opens again, which nobody asks for. So a large share loses more
- *   than a small one by the same closed minute, which makes them even, and chance (who came just before it closed, and who just after)
- *   has little part in it.
- * - The step is a part of what the last 429 left: it suits few who share as well as a thousand. It doubles every five minutes without one;
- *   for a while after an outage, while there is still a backlog to post, it is larger and doubles each minute.
- * - In that while, where the limit closed early in its minute, all shares together were too large by just that: none falls to less than fits.
+ * - A 429 counts for all that the share would have sent until the limit opens again, which nobody asks for; of more than one, for its
+ *   square root. So a large share loses more than a small one by the same closed minute, which makes them even; but one bad minute,
+ *   in which somebody comes with all that is configured, disturbs little what was found.
+ * - The step is a part of what the last 429 left: it suits few who share as well as a thousand. It doubles every five minutes without one.
+ *   Steps and losses are small: all who share are refused in turn then (`RequestPlaces`), and not all in one minute and nobody in the next.
+ * - Who was refused for the first time has far too much: for a while each 429 counts twice.
+ * - For a while after an outage, while there is still a backlog to post, all is faster: steps are larger and double each minute, losses
+ *   too; and where the limit closed early in its minute, all shares together were too large by just that: none falls to less than fits.
  * - All that is a rate goes by time, not by minutes that are full: agents with few requests would grow by the luck of their rhythm.
- * - Refused time after time with nothing taken between, the share is too large by far: it falls faster each time.
  * - Who posts a backlog yields more than who posts what is live, so that the fleet's live values go first.
  * - Who does not use its share does not gain by it.
- * - None falls below one request a minute. Where that is more than fits, the limit itself decides by where in its minute a request comes,
- *   and each agent's requests come at places spread evenly over it (`isScarce`): in half an hour all have been early as often.
+ * - None falls below one request a minute. Where that is more than fits, the limit itself decides by where in its minute a request comes:
+ *   by their places all are early as often. Only where it is open for nobody they ask less.
  * - After an outage all come back with a backlog: each begins small, so that nobody has the whole limit of the first minute, and who is
  *   refused then goes on with half of what it got.
  */
@@ -29,11 +30,6 @@ const MIN_SHARE = 1;
 /** Refused so often in a row the limit is open for nobody (a quota of the day): one in ten minutes tells soon enough that it is again. */
 const CLOSED_AFTER = 30;
 const CLOSED_SHARE = 0.1;
-/** Below it a request at the same place of every minute would always be early, or never. */
-const SCARCE = 1.25;
-/** What each request that is lost to a closed limit leaves of it: to who posts a backlog, and to who does not. */
-const LEFT_TO_BACKLOG = 0.86;
-const LEFT_TO_LIVE = 0.91;
 /** Of the requests that would have followed the one refused, on average so much of one stood before it: it may have come late. */
 const OF_THE_REFUSED = 0.5;
 /** However much was lost, by one 429 it falls to this part at most. */
@@ -42,21 +38,17 @@ const LEFT_AT_LEAST = 0.25;
 const LATELY_MS = MINUTE_MS;
 /** A limit that was open for a smaller part of its minute closed early: shares are too large by more than the last step. */
 const EARLY = 0.8;
-/** From so many requests a minute on, each of them says less. */
-const MANY = 10;
-/** So many refusals in a row, each weighing one and a half times the one before. */
-const MAX_STREAK = 5;
-const STREAK_WEIGHT = 1.5;
-const STREAK_MS = 2.5 * MINUTE_MS;
-/** What a minute adds, of what the last 429 left; a share below `FEW` grows by a little less. Measured with 2 to 400 agents (docs/sites.md). */
-const STEP = 0.05;
-const FEW = 2;
-/** The step doubles after so long without a 429, at most so many times. */
-const DOUBLED_EVERY_MS = 5 * MINUTE_MS;
+/**
+ * `step`: what a minute adds, of what the last 429 left; it doubles after so long without one, at most so many times. What each request
+ * that is lost to a closed limit leaves: to who posts a backlog, and to who does not. Measured with 2 to 400 agents (docs/sites.md).
+ */
+const USUAL = { step: 0.025, doubledMs: 5 * MINUTE_MS, leftToBacklog: 0.93, leftToLive: 0.955 };
 const MAX_DOUBLINGS = 5;
+/** For so long after its first 429 a share that was all that is configured loses so many times as much. */
+const FIRST = { forMs: 15 * MINUTE_MS, times: 2 };
 /** For so long after an outage shares are found anew: what others leave is taken up faster, while there is still a backlog to post. */
 const ANEW_MS = 10 * MINUTE_MS;
-const ANEW = { step: 0.2, doubledMs: MINUTE_MS };
+const ANEW = { step: 0.2, doubledMs: MINUTE_MS, leftToBacklog: 0.86, leftToLive: 0.91 };
 /** Who asks less often than once in ten minutes does not grow for all of them at once. */
 const MAX_MINUTES = 10;
 /** A look more often than this changes nothing that can be seen. */
@@ -75,10 +67,8 @@ export class FoundShare {
   #reason: ShareReason = 'configured';
   /** Requests a minute that a minute adds. */
   #step = 0;
-  #streak = 0;
   /** Refused since the last that was taken. */
   #inVain = 0;
-  #hadOne = false;
   #takenMs = Number.NEGATIVE_INFINITY;
   #backlogMs = Number.NEGATIVE_INFINITY;
   /** What a slow start leads to, and how fast. */
@@ -87,6 +77,7 @@ export class FoundShare {
   #lastRefusedMs = Number.NEGATIVE_INFINITY;
   #closedUntilMs = Number.NEGATIVE_INFINITY;
   #anewUntilMs = Number.NEGATIVE_INFINITY;
+  #firstUntilMs = Number.NEGATIVE_INFINITY;
   #isWanted = false;
 
   /** `max`: requests a minute that are configured. */
@@ -105,11 +96,6 @@ export class FoundShare {
     return this.#reason;
   }
 
-  /** So small that it matters at which place of the limit's minute its requests come. */
-  get isScarce(): boolean {
-    return this.#reason !== 'configured' && this.#share < SCARCE;
-  }
-
   /** A request was made. `isWanted`: as soon as the share allowed it. */
   used(nowMs: number, isBacklog: boolean, isWanted: boolean): void {
     if (isBacklog) this.#backlogMs = nowMs;
@@ -118,7 +104,6 @@ export class FoundShare {
 
   /** The platform took a request. */
   accepted(nowMs: number): void {
-    this.#hadOne = true;
     this.#inVain = 0;
     this.#takenMs = nowMs;
     this.#share = Math.max(this.#share, Math.min(MIN_SHARE, this.#max));
@@ -130,15 +115,14 @@ export class FoundShare {
    */
   refused(nowMs: number, closedMs: number, got: number): void {
     if (nowMs < this.#closedUntilMs) return;
-    const sinceMs = nowMs - this.#lastRefusedMs;
+    if (this.#reason === 'configured') this.#firstUntilMs = nowMs + FIRST.forMs;
     this.#lastRefusedMs = nowMs;
     this.#closedUntilMs = nowMs + closedMs;
-    this.#streak = sinceMs < STREAK_MS && !this.#hadOne ? Math.min(MAX_STREAK, this.#streak + 1) : 1;
     const next = this.#start ? this.#leftOfStart(got) : this.#share * this.#left(nowMs, closedMs);
-    const minShare = ++this.#inVain > CLOSED_AFTER ? CLOSED_SHARE : MIN_SHARE;
-    this.#share = Math.min(this.#share, Math.max(Math.min(minShare, this.#max), next));
-    this.#step = (this.#isAnew(nowMs) ? ANEW.step : STEP) * this.#share * Math.min(1, (this.#share / FEW) ** 0.25);
-    this.#hadOne = false;
+    const isClosed = ++this.#inVain > CLOSED_AFTER;
+    const minShare = Math.min(isClosed ? CLOSED_SHARE : MIN_SHARE, this.#max);
+    this.#share = Math.min(this.#share, Math.max(minShare, isClosed ? this.#share / 2 : next));
+    this.#step = this.#rhythm(nowMs).step * this.#share;
     this.#reason = 'refused';
     this.#start = undefined;
     this.#lookedMs = nowMs;
@@ -151,12 +135,13 @@ export class FoundShare {
   /** What a 429 leaves of the share, as a part of it. */
   #left(nowMs: number, closedMs: number): number {
     const lost = OF_THE_REFUSED + (closedMs / MINUTE_MS) * this.#share;
-    const weight = Math.min(1, Math.sqrt(MANY / this.#share)) * STREAK_WEIGHT ** (this.#streak - 1);
-    const leftOfEach = nowMs - this.#backlogMs < LATELY_MS ? LEFT_TO_BACKLOG : LEFT_TO_LIVE;
+    const { leftToBacklog, leftToLive } = this.#rhythm(nowMs);
+    const leftOfEach = nowMs - this.#backlogMs < LATELY_MS ? leftToBacklog : leftToLive;
+    const left = leftOfEach ** (Math.min(lost, Math.sqrt(lost)) * (nowMs < this.#firstUntilMs ? FIRST.times : 1));
     // Where in its minute the limit closed lies between the last request that was taken and this one.
     const openedMs = nowMs + closedMs - MINUTE_MS;
     const open = ((Math.max(this.#takenMs, openedMs) + nowMs) / 2 - openedMs) / MINUTE_MS;
-    return Math.max(LEFT_AT_LEAST, leftOfEach ** (lost * weight), this.#isAnew(nowMs) && open < EARLY ? open : 0);
+    return Math.max(LEFT_AT_LEAST, left, this.#isAnew(nowMs) && open < EARLY ? open : 0);
   }
 
   /** The platform is back after `unavailableMs`, and everybody who shares comes with a backlog. */
@@ -187,8 +172,12 @@ export class FoundShare {
   }
 
   #stepNow(nowMs: number): number {
-    const doubledMs = this.#isAnew(nowMs) ? ANEW.doubledMs : DOUBLED_EVERY_MS;
+    const { doubledMs } = this.#rhythm(nowMs);
     return this.#step * 2 ** Math.min(MAX_DOUBLINGS, Math.floor((nowMs - this.#lastRefusedMs) / doubledMs));
+  }
+
+  #rhythm(nowMs: number): typeof USUAL {
+    return this.#isAnew(nowMs) ? ANEW : USUAL;
   }
 
   #isAnew(nowMs: number): boolean {

@@ -5,7 +5,6 @@ import type { PlatformAnswer } from './http-boundary.ts';
 /** Each gateway of a fleet comes back at another second of the new minute. */
 const REST_SPREAD_MS = 10_000;
 const MINUTE_MS = 60_000;
-const MAX_SPREAD_MS = 10 * MINUTE_MS;
 const RETRY_AFTER_SPREAD_MS = 1_000;
 /** A `Retry-After` beyond this is taken for a mistake, and the platform is asked again. */
 const MAX_REST_MS = 5 * MINUTE_MS;
@@ -53,11 +52,10 @@ export class PlatformClock {
 
   /**
    * How long a 429 keeps everyone waiting: until the limit opens, and a random while more, so that not every gateway comes back in that
-   * second: at least of the interval from one of its requests to the next, so that a thousand who share a limit do not meet again.
+   * second.
    */
-  restMs(answer: Pick<PlatformAnswer, 'header'>, intervalMs = 0): number {
-    const minMs = this.#askedMs(answer) === undefined ? REST_SPREAD_MS : RETRY_AFTER_SPREAD_MS;
-    const spreadMs = Math.max(minMs, Math.min(intervalMs, MAX_SPREAD_MS));
+  restMs(answer: Pick<PlatformAnswer, 'header'>): number {
+    const spreadMs = this.#askedMs(answer) === undefined ? REST_SPREAD_MS : RETRY_AFTER_SPREAD_MS;
     return this.closedMs(answer) + this.#clock.random() * spreadMs;
   }
 

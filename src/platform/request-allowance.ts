@@ -7,8 +7,8 @@ export interface RequestAllowance {
   giveBack(): void;
   /** The platform took a request. */
   accepted(): void;
-  /** The platform answered 429, and takes nothing for so long. Gives over how many milliseconds the return is to be spread. */
-  refused(closedMs: number): number;
+  /** The platform answered 429, and takes nothing for so long. */
+  refused(closedMs: number): void;
   /** The platform answered 429: nobody calls before this monotonic time. */
   restUntil(monotonicMs: number): void;
 }

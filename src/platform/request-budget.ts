@@ -11,13 +11,14 @@
  * minute that wait (155 ms) is over before the first token is there; at one a minute it cannot be shorter, because the
  * last process may have posted the moment before it died. Where it is known that none ran, `quietSinceMs` says so.
  *
- * The pace of the minute is at most the configured one: where others have a part in the limit, it is the share that was found
- * (`FoundShare`).
+ * Where others have a part in the limit, requests come no faster than the share that was found (`FoundShare`), at places of their own in
+ * each minute (`RequestPlaces`); those that come while the limit is closed are lost.
  *
  * Calls that wait here (`acquire`) and the uplink, which asks (`tryTake`), take turns when both want the next request.
  */
 import type { Clock } from '../base/clock.ts';
 import { FoundShare, type ShareReason } from './found-share.ts';
+import { RequestPlaces } from './request-places.ts';
 
 /** `paid`: the caller has taken from the budget already. */
 export type RequestKind = 'live' | 'backlog' | 'probe' | 'other' | 'paid';
@@ -86,6 +87,10 @@ export class RequestBudget {
   readonly #paces: Pace[] = [];
   readonly #minute: Pace | undefined;
   readonly #share: FoundShare | undefined;
+  readonly #places: RequestPlaces;
+  /** The next place is one after this; and what it was before the last request. */
+  #placedMs = Number.NEGATIVE_INFINITY;
+  #placedBeforeMs = Number.NEGATIVE_INFINITY;
   readonly #day: Pace | undefined;
   readonly #probes: Pace | undefined;
   readonly #minuteCount = new RecentCount(MINUTE_MS, 60);
@@ -102,10 +107,11 @@ export class RequestBudget {
     this.#clock = clock;
     this.#options = options;
     this.#startedMs = clock.monotonicMs();
+    this.#places = new RequestPlaces(() => clock.random());
     const quietSinceMs = options.quietSinceMs ?? this.#startedMs;
     const { requestsPerMinute, requestsPerDay } = options;
     if (requestsPerMinute > 0) {
-      this.#minute = new Pace(SPAN_MS / requestsPerMinute, MINUTE_TOLERANCE_MS, quietSinceMs, clock.random());
+      this.#minute = new Pace(SPAN_MS / requestsPerMinute, MINUTE_TOLERANCE_MS, quietSinceMs);
       this.#share = new FoundShare(requestsPerMinute, this.#startedMs);
       this.#paces.push(this.#minute);
     }
@@ -127,7 +133,7 @@ export class RequestBudget {
 
   /** From one request to the next, as it lets them go now; 0 without a limit. */
   get intervalMs(): number {
-    return Math.max(0, ...this.#paces.map((pace) => pace.intervalMs));
+    return Math.max(0, this.#shareIntervalMs, ...this.#paces.map((pace) => pace.intervalMs));
   }
 
   /** Takes a request where one is free now. */
@@ -147,7 +153,7 @@ export class RequestBudget {
   /** Monotonic time at which a request of the kind is free; in the past where one is free now, `-Infinity` without limits. */
   nextAtMs(kind: RequestKind): number {
     if (kind === 'paid') return Number.NEGATIVE_INFINITY;
-    let atMs = this.#restUntilMs;
+    let atMs = Math.max(this.#restUntilMs, this.#placeMs);
     for (const pace of this.#paces) atMs = Math.max(atMs, pace.nextAtMs);
     if (kind === 'probe' && this.#probes) atMs = Math.max(atMs, this.#probes.nextAtMs);
     return atMs;
@@ -180,38 +186,37 @@ export class RequestBudget {
   giveBack(): void {
     const nowMs = this.#clock.monotonicMs();
     for (const pace of this.#paces) pace.giveBack();
+    this.#placedMs = this.#placedBeforeMs;
     for (const count of [this.#minuteCount, this.#hourCount, this.#dayCount]) count.takeBack(nowMs);
   }
 
   /** The platform took a request. */
   accepted(): void {
     this.#share?.accepted(this.#clock.monotonicMs());
-    this.#followShare();
   }
 
-  /**
-   * The platform answered 429, and takes nothing for `closedMs`: the share becomes smaller. Gives over how long the return from it is to
-   * be spread: what it lets pass from request to request now.
-   */
-  refused(closedMs: number): number {
+  /** The platform answered 429, and takes nothing for `closedMs`: the share becomes smaller. */
+  refused(closedMs: number): void {
     const nowMs = this.#clock.monotonicMs();
     const got = Math.max(0, this.#minuteCount.sum(nowMs, MINUTE_MS - closedMs) - 1);
     this.#share?.refused(nowMs, closedMs, got);
-    this.#followShare();
-    // Where requests are scarce their places keep those apart who were refused together.
-    return this.#share?.isScarce ? 0 : (this.#minute?.intervalMs ?? 0);
+    this.#placedMs = nowMs + closedMs;
+    this.#places.opensAt(this.#placedMs);
   }
 
   /** The platform is there again after an outage of `unavailableMs`. */
   outageOver(unavailableMs: number): void {
     this.#share?.outageOver(this.#clock.monotonicMs(), unavailableMs);
-    this.#followShare();
   }
 
-  #followShare(): void {
-    const share = this.#share;
-    if (!share) return;
-    this.#minute?.setInterval(SPAN_MS / share.perMinute, this.#clock.monotonicMs(), share.isScarce);
+  get #shareIntervalMs(): number {
+    return this.#share ? SPAN_MS / this.#share.perMinute : 0;
+  }
+
+  /** Where the share has the next request: a share that is all that is configured is kept by its pace. */
+  get #placeMs(): number {
+    if (!this.#share || this.#share.reason === 'configured') return Number.NEGATIVE_INFINITY;
+    return this.#places.after(this.#placedMs, MINUTE_MS / this.#shareIntervalMs);
   }
 
   /** Nothing is free before `monotonicMs`: the platform answered 429. A shorter rest never ends a longer one. */
@@ -227,6 +232,7 @@ export class RequestBudget {
   /** The rest ends now: a person says so (a reload, `session renew`). */
   endRest(): void {
     this.#restUntilMs = Number.NEGATIVE_INFINITY;
+    this.#placedMs = Math.min(this.#placedMs, this.#clock.monotonicMs());
     this.#serveWaiters();
     this.#armPump();
   }
@@ -259,10 +265,12 @@ export class RequestBudget {
     const nowMs = this.#clock.monotonicMs();
     if (this.#minute) {
       // A rest is waited for like the pace: who comes right after it wanted to come before.
-      const lateMs = nowMs - Math.max(this.#minute.nextAtMs, this.#restUntilMs);
-      this.#share?.used(nowMs, kind === 'backlog', lateMs < Math.max(WAITED_MS, this.#minute.intervalMs / 4));
-      if (this.#share?.look(nowMs)) this.#followShare();
+      const lateMs = nowMs - Math.max(this.#minute.nextAtMs, this.#placeMs, this.#restUntilMs);
+      this.#share?.used(nowMs, kind === 'backlog', lateMs < Math.max(WAITED_MS, this.#shareIntervalMs / 4));
+      this.#share?.look(nowMs);
     }
+    this.#placedBeforeMs = this.#placedMs;
+    this.#placedMs = nowMs;
     for (const pace of this.#paces) pace.take(nowMs);
     if (kind === 'probe') this.#probes?.take(nowMs);
     for (const count of [this.#minuteCount, this.#hourCount, this.#dayCount]) count.add(nowMs);
@@ -297,48 +305,28 @@ export class RequestBudget {
   }
 }
 
-/** The golden ratio: multiples of it lie evenly in any number of them. */
-const GOLDEN = (Math.sqrt(5) - 1) / 2;
-
 /** Even spacing with a little tolerance: see the head of this file. */
 class Pace {
-  intervalMs: number;
+  readonly intervalMs: number;
   readonly #toleranceMs: number;
   #expectedMs: number;
-  /** By how much of a minute the next comes later than its even place, where requests are scarce. */
-  #place: number;
-  #isScarce = false;
 
-  constructor(intervalMs: number, toleranceMs: number, quietSinceMs: number, place = 0) {
-    this.#place = place;
+  constructor(intervalMs: number, toleranceMs: number, quietSinceMs: number) {
     this.intervalMs = intervalMs;
     this.#toleranceMs = toleranceMs;
     this.#expectedMs = quietSinceMs + intervalMs + toleranceMs;
   }
 
   get nextAtMs(): number {
-    return this.#expectedMs - this.#toleranceMs + this.#laterMs;
-  }
-
-  get #laterMs(): number {
-    return this.#isScarce ? this.#place * MINUTE_MS : 0;
-  }
-
-  /** Another pace from now on: nothing waits for longer than one interval of it, and a minute where requests are scarce. */
-  setInterval(intervalMs: number, nowMs: number, isScarce: boolean): void {
-    this.intervalMs = intervalMs;
-    this.#isScarce = isScarce;
-    this.#expectedMs = Math.min(this.#expectedMs, nowMs + intervalMs + this.#toleranceMs);
+    return this.#expectedMs - this.#toleranceMs;
   }
 
   take(nowMs: number): void {
-    this.#expectedMs = Math.max(this.#expectedMs, nowMs - this.#laterMs) + this.intervalMs;
-    this.#place = (this.#place + GOLDEN) % 1;
+    this.#expectedMs = Math.max(this.#expectedMs, nowMs) + this.intervalMs;
   }
 
   giveBack(): void {
     this.#expectedMs -= this.intervalMs;
-    this.#place = (this.#place + 1 - GOLDEN) % 1;
   }
 }
 

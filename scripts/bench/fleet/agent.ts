@@ -23,9 +23,7 @@ class NoFile extends SessionFile {
 
 /** One that finds no share, as agents were before: a 429 is a rest, and the pace stays. */
 class UnadaptedBudget extends RequestBudget {
-  override refused(): number {
-    return 0;
-  }
+  override refused(): void {}
   override outageOver(): void {}
 }
 
