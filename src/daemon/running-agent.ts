@@ -205,7 +205,7 @@ export class RunningAgent {
       standing: () => ({
         ...this.#counters(),
         backlog: buffer.bufferedValues,
-        requests: platform.budget.stats().minuteUsed,
+        requests: platform.budget.minuteUsed,
         isOut: !['online', 'resting'].includes(this.state()),
       }),
       recentLines,
@@ -300,7 +300,7 @@ export class RunningAgent {
   /** In one word. */
   state(): string {
     const { buffer, platform } = this.#options;
-    return overallState({ session: platform.session, uplink: this.#uplink, buffer });
+    return overallState({ session: platform.session, uplink: this.#uplink, buffer, budget: platform.budget });
   }
 
   /** What the service manager shows. */
@@ -324,7 +324,7 @@ export class RunningAgent {
   }
 
   #counters() {
-    return { ingested: this.#ingestedValues, delivered: this.#uplink.snapshot().deliveredValues };
+    return { ingested: this.#ingestedValues, delivered: this.#uplink.deliveredValues };
   }
 
   #diagnose() {

@@ -41,16 +41,16 @@ const LAST_EVENTS = 5;
 const REFUSALS: ReadonlySet<string> = new Set(['400', '401', '403', '404', '413', '422']);
 
 /** One word for the whole: what STATUS tells systemd and an operator reads first. */
-export function overallState(parts: Pick<StatusParts, 'session' | 'uplink' | 'buffer'>): string {
+export function overallState(parts: Pick<StatusParts, 'session' | 'uplink' | 'buffer' | 'budget'>): string {
   if (parts.buffer.problems.length > 0) return 'refusing values';
-  if (!parts.session.snapshot().usable) return 'signed out';
-  const { outage, restsForMs } = parts.uplink.snapshot();
+  if (!parts.session.isUsable) return 'signed out';
+  const { outage } = parts.uplink;
   if (outage && !outage.isForeign) {
     if (outage.code === '402') return 'quota spent';
     if (REFUSALS.has(outage.code)) return 'posts refused';
   }
   if (outage) return 'platform away';
-  return restsForMs === undefined ? 'online' : 'resting';
+  return parts.budget.restingUntilMs === undefined ? 'online' : 'resting';
 }
 
 export async function statusReport(parts: StatusParts) {

@@ -237,12 +237,17 @@ export class RequestBudget {
     this.#armPump();
   }
 
+  /** Requests in the last 60 s. */
+  get minuteUsed(): number {
+    return this.#minuteCount.sum(this.#clock.monotonicMs());
+  }
+
   stats(): RequestBudgetStats {
     const nowMs = this.#clock.monotonicMs();
     const nextAtMs = this.nextAtMs('live');
     const observedMs = Math.min(HOUR_MS, Math.max(MINUTE_MS, nowMs - this.#startedMs));
     return {
-      minuteUsed: this.#minuteCount.sum(nowMs),
+      minuteUsed: this.minuteUsed,
       minuteLimit: this.#options.requestsPerMinute,
       share: this.#share?.perMinute ?? 0,
       shareReason: this.#share?.reason ?? 'configured',
@@ -365,6 +370,8 @@ class RecentCount {
 
   sum(nowMs: number, lastMs = this.#slotMs * this.#counts.length): number {
     const oldest = Math.floor((nowMs - Math.max(0, lastMs)) / this.#slotMs);
-    return this.#counts.reduce((sum, count, at) => (this.#slots[at]! > oldest ? sum + count : sum), 0);
+    let sum = 0;
+    for (let at = 0; at < this.#counts.length; at++) if (this.#slots[at]! > oldest) sum += this.#counts[at]!;
+    return sum;
   }
 }

@@ -2,7 +2,6 @@
  * The uplink as a part of the agent: looks at what waits, lets the planner decide, lets the sender do it, sleeps until
  * something changes. It holds no values: whatever it knows is in memory and is found out anew after a restart.
  */
-
 import type { Clock } from '../base/clock.ts';
 import { messageOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
@@ -16,7 +15,7 @@ import { Effects } from './effects.ts';
 import { FaultAttribution } from './fault-attribution.ts';
 import { HeldSeries } from './held-series.ts';
 import { creditAfter, type PlanInput, type PlanOptions, POSTS_A_PROBE, type PostDecision, plan } from './planner.ts';
-import { PlatformAvailability } from './platform-availability.ts';
+import { type Outage, PlatformAvailability } from './platform-availability.ts';
 import type { AccessPort, AddressPort, PostBudget, UplinkHooks, ValuesClient } from './ports.ts';
 import { PostLag } from './post-lag.ts';
 import { PostSize } from './post-size.ts';
@@ -345,6 +344,14 @@ export class Uplink {
       this.#parts.log.warn({ event: 'uplink.interval_lengthened', ...facts }, words);
     } else
       this.#parts.log.info({ event: 'uplink.interval_normal', ...facts }, 'the post interval is as configured again');
+  }
+
+  get deliveredValues(): number {
+    return this.#effects.deliveredValues;
+  }
+
+  get outage(): Readonly<Outage> | undefined {
+    return this.#availability.outage;
   }
 
   snapshot(): UplinkSnapshot {

@@ -16,7 +16,7 @@ export interface HistorySample {
   latencyMs: number;
   /** API calls in the 60 seconds before. */
   requests: number;
-  /** Resident memory. */
+  /** Resident memory, some seconds ago at most. */
   rssBytes: number;
   /** 1 where posts did not go: away, refused, signed out. */
   out: number;

@@ -11,20 +11,24 @@ export interface Standing {
 }
 
 const EVERY_MS = 1_000;
+/** The kernel puts a file together for it. */
+const SECONDS_A_LOOK_AT_MEMORY = 10;
 
 /** Writes a row of history each second, from the start to the end of the agent. */
 export class Sampler {
   readonly history = new History();
   readonly #look: () => Standing;
   readonly #clock: Clock;
+  readonly #resident: () => number;
   #before = { ingested: 0, delivered: 0 };
   #waited = { sumMs: 0, count: 0 };
   #cancel: () => void = () => {};
   #rssBytes = 0;
 
-  constructor(look: () => Standing, clock: Clock) {
+  constructor(look: () => Standing, clock: Clock, resident = () => process.memoryUsage.rss()) {
     this.#look = look;
     this.#clock = clock;
+    this.#resident = resident;
   }
 
   start(): void {
@@ -54,16 +58,17 @@ export class Sampler {
       backlog,
       latencyMs: count === 0 ? Number.NaN : sumMs / count,
       requests,
-      rssBytes: this.#residentBytes(),
+      rssBytes: this.history.second % SECONDS_A_LOOK_AT_MEMORY === 0 ? this.#residentBytes() : this.#rssBytes,
       out: isOut ? 1 : 0,
     });
     this.#before = { ingested, delivered };
     this.#waited = { sumMs: 0, count: 0 };
   }
+
   /** It is read from a file: where no more may be open, what it was stands for what it is. */
   #residentBytes(): number {
     try {
-      this.#rssBytes = process.memoryUsage.rss();
+      this.#rssBytes = this.#resident();
     } catch {
       // EMFILE, which the listeners tell of by themselves.
     }

@@ -151,10 +151,15 @@ export class Session implements TokenSource {
     return this.renewNow();
   }
 
+  /** Whether there is a token that the platform takes. */
+  get isUsable(): boolean {
+    return this.#usable() !== undefined;
+  }
+
   snapshot(): SessionSnapshot {
     const source = {
       state: this.#state,
-      usable: this.#usable() !== undefined,
+      usable: this.isUsable,
       token: this.#keeper.current,
       nextAtMs: this.#nextAtMs,
       failures: this.#trouble?.failures ?? 0,
