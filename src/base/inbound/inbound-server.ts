@@ -23,7 +23,7 @@ import { type HostRule, hostRefusal } from './host-rule.ts';
 export interface InboundLimits {
   connections: number;
   headerBytes: number;
-  /** For a head to come whole, and for a TLS handshake. */
+  /** For a head to come whole, about, and for a TLS handshake. */
   headerMs: number;
   /** For a body to come whole; streams have no such bound. */
   requestMs: number;
@@ -188,7 +188,8 @@ export class InboundServer {
       // Bodies are watched by the table, which knows streams from those that only pretend to send.
       requestTimeout: 0,
       keepAliveTimeout: keepAliveMs,
-      connectionsCheckingInterval: Math.min(1_000, headerMs),
+      // Each look wakes an idle agent, four listeners have one each.
+      connectionsCheckingInterval: headerMs / 2,
       noDelay: true,
     };
     if (!tls) return createServer(options);
