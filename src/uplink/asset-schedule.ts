@@ -68,15 +68,16 @@ export class AssetSchedule {
     options: PlanOptions,
     isHeld: (asset: number) => boolean,
   ): void {
-    for (const [asset, entry] of this.map) {
+    // By forEach: an iterator makes an object a step, of every asset with every turn of the uplink.
+    this.map.forEach((entry, asset) => {
+      if (entry.dueSinceMs === undefined) return;
       // Nothing waits, or what waited went by the backlog's lane: who comes again later begins anew.
       const lane = lanes.get(asset);
-      const isOver =
-        !lane || (lane.live === 0 && (lane.backlog === 0 || entry.lastPostAtMs > (entry.dueSinceMs ?? nowMs)));
+      const isOver = !lane || (lane.live === 0 && (lane.backlog === 0 || entry.lastPostAtMs > entry.dueSinceMs));
       if (isOver) entry.dueSinceMs = undefined;
-    }
-    for (const lane of lanes.values()) {
-      if (liveDueAtMs(lane, options) > nowMs) continue;
+    });
+    lanes.forEach((lane) => {
+      if (liveDueAtMs(lane, options) > nowMs) return;
       const entry = this.of(lane.asset);
       const waitsForItself =
         entry.live !== undefined ||
@@ -85,7 +86,7 @@ export class AssetSchedule {
         (options.drainOrder === 'oldest-first' && (lane.backlog > 0 || entry.backlog !== undefined));
       if (waitsForItself) entry.dueSinceMs = undefined;
       else entry.dueSinceMs ??= nowMs;
-    }
+    });
   }
 
   /** Everybody waits for the same thing: nobody's wait counts. */

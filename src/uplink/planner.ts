@@ -124,8 +124,10 @@ export function plan(input: PlanInput): Decision {
   if (underWay.all >= options.concurrency || input.unpaid) return { do: 'wait', untilMs: Number.POSITIVE_INFINITY };
   if (input.outage) return planTrial(input, input.outage);
   const wake = new WakeTime();
-  const live = chooseLive(input, wake);
-  const backlog = chooseBacklog(input, wake);
+  // A list, gone through by number: an iterator makes an object a step, of every asset with every turn of the uplink.
+  const lanes = [...input.lanes.values()];
+  const live = chooseLive(input, lanes, wake);
+  const backlog = chooseBacklog(input, lanes, wake);
   const isProbesTurn = input.postsSinceProbe >= POSTS_A_PROBE || (!live && !backlog);
   const probe = isProbesTurn ? chooseProbe(input, wake) : undefined;
   if (probe) {
@@ -204,11 +206,12 @@ function mayGo(input: PlanInput, asset: number, wake: WakeTime): boolean {
   return entry.failures === 0 || input.underWay.failing < Math.max(1, input.options.concurrency >> 1);
 }
 
-function chooseLive(input: PlanInput, wake: WakeTime): PostDecision | undefined {
+function chooseLive(input: PlanInput, lanes: readonly AssetLanes[], wake: WakeTime): PostDecision | undefined {
   const { nowMs, options } = input;
   let best: AssetLanes | undefined;
   let bestMs = Number.POSITIVE_INFINITY;
-  for (const lane of input.lanes.values()) {
+  for (let at = 0; at < lanes.length; at++) {
+    const lane = lanes[at]!;
     if (lane.live === 0 || input.isHeld(lane.asset)) continue;
     const entry = input.schedule.get(lane.asset);
     if (entry?.live) continue;
@@ -237,12 +240,13 @@ function chooseLive(input: PlanInput, wake: WakeTime): PostDecision | undefined 
   return { do: 'post', kind: 'live', take, trial: false, competed: false };
 }
 
-function chooseBacklog(input: PlanInput, wake: WakeTime): PostDecision | undefined {
+function chooseBacklog(input: PlanInput, lanes: readonly AssetLanes[], wake: WakeTime): PostDecision | undefined {
   const { nowMs, options, backfill } = input;
   // One socket is kept for live values: a post of the backlog may take long.
   if (input.underWay.backlog >= Math.max(1, options.concurrency - 1)) return undefined;
   let best: AssetLanes | undefined;
-  for (const lane of input.lanes.values()) {
+  for (let at = 0; at < lanes.length; at++) {
+    const lane = lanes[at]!;
     if (lane.backlog === 0 || input.isHeld(lane.asset)) continue;
     const entry = input.schedule.get(lane.asset);
     if (entry?.backlog || !mayGo(input, lane.asset, wake)) continue;

@@ -37,13 +37,17 @@ export class Probes {
   /** What could be tried now, longest due first. */
   due(nowMs: number): ProbeView[] {
     const { access, schedule, waits } = this.#parts;
+    const held = access.dueProbes(nowMs);
+    const refused = waits.due(nowMs);
+    // As nearly always.
+    if (held.length + refused.length + this.retrySoon.size === 0) return [];
     const underWay = new Set([...schedule.deliveries].map((delivery) => delivery.probe?.hold));
     const probes: ProbeView[] = [];
-    for (const probe of access.dueProbes(nowMs)) {
+    for (const probe of held) {
       const isUnderWay = probe.hold !== undefined && underWay.has(probe.hold);
       if (!isUnderWay) probes.push({ ...probe, maxValues: PROBE_VALUES });
     }
-    for (const { asset, series, nextTryAtMs } of waits.due(nowMs)) {
+    for (const { asset, series, nextTryAtMs } of refused) {
       probes.push({ asset, onlySeries: [series], dueSinceMs: nextTryAtMs, maxValues: 1 });
     }
     // The sort is stable: an instrumentation's assets stay in their turn.
