@@ -21,6 +21,9 @@ const SILENT_MS = { look: 300_000, try: 75_000, whole: 120_000 };
 const SLOW_MS = 2_000;
 /** Tests in turns: what a short one has noticed no longer one needs to. */
 const TURNS_MS = [30, 300, SLOW_MS, Number.POSITIVE_INFINITY];
+/** Of tests that differ by a number alone, a seed mostly, so many are tried, unless they are as short as this. */
+const OF_A_KIND = 2;
+const SHORT_MS = 100;
 /** Of the tests that reach a change the shortest, as many as take so long together: what then is not noticed counts as missed. */
 const TIME_EACH_MS = 8_000;
 
@@ -99,8 +102,13 @@ export class Trials {
     const reached = new Map(tests.map((test) => [test, new Set(test.reached)]));
     for (const { id } of mutants) {
       let left = TIME_EACH_MS;
+      const kinds = new Map<string, number>();
       for (const test of tests) {
         if (!reached.get(test)!.has(id)) continue;
+        const kind = test.name.replaceAll(/\d+/g, '');
+        const before = kinds.get(kind) ?? 0;
+        if (test.ms > SHORT_MS && before === OF_A_KIND) continue;
+        kinds.set(kind, before + 1);
         left -= test.ms;
         if (left < 0) break;
         this.#shared.add(`${test.test} ${id}`);

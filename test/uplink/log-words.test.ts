@@ -50,6 +50,22 @@ describe('the log of the uplink', () => {
     expect(logged('uplink.back').map(({ msg }) => msg)).toEqual(['the platform takes values again']);
   });
 
+  it('says at once that the platform is away again, though it said so of an outage before', async () => {
+    let broken = true;
+    await begin(() => (broken ? { status: 503 } : TAKEN));
+    for (const turn of [1, 2, 3]) {
+      broken = true;
+      plant.accept(1, 1);
+      await clock.advance(60_000);
+      const said = logged('uplink.away').slice(-1000);
+      expect(said.filter(({ attempts }) => attempts === 1)).toMatchObject(Array(turn).fill({ level: 40, count: 1 }));
+      broken = false;
+      plant.uplink.tryNowOnRequest();
+      await clock.advance(60_000);
+      expect(logged('uplink.back')).toHaveLength(turn);
+    }
+  });
+
   it('does not call the platform away where the only asset of a site is refused for all of its values', async () => {
     let broken = true;
     await begin(() => (broken ? refusal('unknown unit') : TAKEN));

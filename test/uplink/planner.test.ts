@@ -202,6 +202,11 @@ describe('the planner', () => {
       'backlog 2 trial',
     ],
     [
+      'tries nothing where nothing is to be tried',
+      input([], { outage: { nextTryAtMs: NOW, trialUnderWay: false } }),
+      `wait ${NEVER}`,
+    ],
+    [
       'tries a probe where nothing else is to be tried',
       input([lane(1, 3, 10_000)], {
         ...held(1),

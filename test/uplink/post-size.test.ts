@@ -52,6 +52,17 @@ describe('the size of posts', () => {
     expect(size.maxBytes).toBe(50_000);
   });
 
+  it('doubles once a refusal has rested, and stays where half of the way to it would be all of it', () => {
+    const size = new PostSize(MAX);
+    size.refused(100_000, 0);
+    const grown = (bytes: number, atMs: number) => [0, 1, 2].map(() => size.taken(bytes, atMs));
+    expect(grown(50_000, MINUTE)).toEqual([undefined, undefined, 100_000]);
+    size.refused(100_000, 2 * MINUTE);
+    expect(grown(50_000, 2 * MINUTE)).toEqual([undefined, undefined, 75_000]);
+    expect(grown(75_000, 2 * MINUTE)).toEqual([undefined, undefined, undefined]);
+    expect(size.maxBytes).toBe(75_000);
+  });
+
   it('is forgotten with an outage, and with a reload', () => {
     const size = new PostSize(MAX);
     for (const end of [() => size.forget(), () => size.setLimit(MAX), () => size.setLimit(300_000)]) {

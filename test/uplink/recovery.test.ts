@@ -2,7 +2,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { PlatformError } from '../../src/base/errors.ts';
 import type { UplinkOptions } from '../../src/uplink/uplink.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
-import { type Answering, DirectPlatform, OPTIONS, Plant, type Reply, TAKEN } from './plant.ts';
+import { type Answering, DirectPlatform, OPTIONS, Plant, type Reply, refusal, TAKEN } from './plant.ts';
 
 /** What the platform asked for or taught does not outlast its cause. */
 describe('after a rest, a spent quota, or bodies that were too large, the uplink', () => {
@@ -103,6 +103,84 @@ describe('after a rest, a spent quota, or bodies that were too large, the uplink
     plant.uplink.setPace({ ...OPTIONS, postMaxBytes: 400_000 });
     expect(plant.uplink.snapshot().maxBytes).toBe(400_000);
   });
+
+  it('does not take a rest for a budget that is too small, where an asset waited for its turn as it began', async () => {
+    let reply: Reply = { status: 429, headers: { 'retry-after': '200' } };
+    await begin(() => reply, { concurrency: 1 });
+    plant.accept(1, 1);
+    plant.accept(2, 2);
+    await clock.advance(100_000);
+    expect(posts()).toHaveLength(1);
+    reply = TAKEN;
+    await clock.advance(150_000);
+    expect(posts().map(({ status }) => status)).toEqual([429, 204, 204]);
+    expect(plant.uplink.snapshot().intervalMs).toBeLessThan(15_000);
+  });
+
+  it('tries a series that waits at once after a reload, and says that it is taken again', async () => {
+    let isBroken = true;
+    await begin((post) => (isBroken && post.series.some(({ series }) => series === 1) ? refusal() : TAKEN));
+    for (let turn = 0; turn < 12; turn++) {
+      plant.accept(1, 1);
+      await flow(20, [2]);
+    }
+    const [waiting] = plant.uplink.snapshot().waitingSeries;
+    expect(waiting).toMatchObject({ series: 1, asset: 1, status: 400 });
+    expect(waiting!.nextTryInMs).toBeGreaterThan(300_000);
+    expect(waiting!.nextTryInMs).toBeLessThanOrEqual(900_000);
+    isBroken = false;
+    plant.accept(1, 1);
+    plant.uplink.setPace(OPTIONS);
+    await flow(30, [2]);
+    expect(plant.uplink.snapshot().waitingSeries).toEqual([]);
+    const back = plant.logged.filter(({ event }) => event === 'uplink.series_back');
+    expect(back).toMatchObject([{ asset: 1, series: [1] }]);
+  });
+
+  it('puts a batch together anew where addresses have changed while it was divided', async () => {
+    let isAsking = false;
+    await begin((post) => {
+      if (post.asset !== 1) return TAKEN;
+      isAsking = true;
+      return post.values > 4 ? refusal() : TAKEN;
+    });
+    let taken = 0;
+    const { take } = plant.buffer;
+    plant.buffer.take = (request) => {
+      if (request.asset === 1) taken++;
+      return take.call(plant.buffer, request);
+    };
+    plant.accept(1, 1, 16);
+    while (!isAsking) await clock.advance(100);
+    plant.uplink.addressesChanged();
+    await flow(60, [2]);
+    expect(taken).toBeGreaterThan(1);
+    expect(platform.ledger.taken.filter(({ asset }) => asset === 1)).toHaveLength(16);
+  });
+
+  it.each(['take', 'settle'] as const)(
+    'goes on where the store fails to %s for a while, and says so now and then',
+    async (call) => {
+      await begin(() => TAKEN);
+      const works = plant.buffer[call] as (...args: unknown[]) => Promise<never>;
+      let failures = 0;
+      Object.assign(plant.buffer, {
+        [call]: (...args: unknown[]) => {
+          if (failures >= 20) return works.apply(plant.buffer, args);
+          failures++;
+          return Promise.reject(new Error('the disk is away'));
+        },
+      });
+      plant.accept(1, 1, 3);
+      await clock.advance(600_000);
+      expect(plant.buffer.waiting + plant.buffer.underWay.size).toBe(0);
+      expect(platform.ledger.numbers.size).toBe(3);
+      expect(platform.ledger.taken).toHaveLength(3);
+      const said = plant.logged.filter(({ event }) => event === 'uplink.store_failed');
+      expect(said[0]).toMatchObject({ error: 'the disk is away', count: 1 });
+      expect(said.length).toBeLessThan(10);
+    },
+  );
 });
 
 describe('a start that is given up', () => {
