@@ -137,6 +137,38 @@ describe('retention of the inbox', () => {
     expect(inbox.stats().events).toBe(0);
   });
 
+  it('counts what the journal of an event costs, and forgets one that is gone', () => {
+    inbox.insertMany([event()]);
+    const { bytes: before } = inbox.stats();
+    const attempt = {
+      reaction: 'r',
+      action: 'log',
+      outcome: 'ok',
+      detail: 'x'.repeat(9_000),
+      durationMs: 0,
+      atMs: 0,
+    } as const;
+    inbox.record(1, undefined, attempt);
+    expect(inbox.show(1)!.journal).toMatchObject([{ detail: 'x'.repeat(4_000) }]);
+    const { bytes } = inbox.stats();
+    expect(bytes - before).toBeGreaterThan(4_000);
+    expect(bytes - before).toBeLessThan(5_000);
+    inbox.record(77, undefined, attempt);
+    expect(inbox.stats().bytes).toBe(bytes);
+  });
+
+  it('knows its age by what it has seen where the note of it is lost', async () => {
+    await clock.advance(100 * DAY);
+    inbox.insertMany([event()]);
+    inbox.finish(1, 'done');
+    database.exec("DELETE FROM inbox_note WHERE name = 'age'");
+    database.close();
+    open('boot-2');
+    await clock.advance(62 * DAY);
+    while (inbox.prune());
+    expect(inbox.stats().events).toBe(0);
+  });
+
   it('forgets rests that are over', async () => {
     expect(inbox.cooldown('r', 'o')).toBeUndefined();
     inbox.setCooldown('r', 'o', 5_000);

@@ -165,10 +165,13 @@ describe('the listener answers', () => {
     await at.start({ limits: { commitMs: 20 } });
     at.before = () => hang.promise;
     const body = anEvent();
-    expect((await at.post(body)).status).toBe(503);
+    const answer = await at.post(body);
+    expect([answer.status, answer.headers.get('content-type')]).toEqual([503, 'application/json']);
+    expect(at.logged.text).toContain('"why":"inbox.slow"');
     at.before = () => {};
     hang.resolve();
     await until(() => at.received.length === 1);
+    expect(at.logged.text.match(/"event":"webhook.received"/g)).toHaveLength(1);
     expect((await at.post(body)).status).toBe(204);
     expect(at.inbox.list()).toHaveLength(1);
   });
