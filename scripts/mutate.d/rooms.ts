@@ -38,6 +38,8 @@ export const ROOMS: readonly Room[] = [
   {
     name: 'session',
     sources: ['src/platform/session/*.ts', 'src/platform/grants/*.ts'],
-    tests: ['test/platform/{answer-words,client,foreign-provider,grants,session,session-day,session-parts,session-refused}.test.ts'],
+    tests: [
+      'test/platform/{answer-words,client,foreign-provider,grants,session,session-day,session-parts,session-refused}.test.ts',
+    ],
   },
 ];

@@ -19,6 +19,8 @@ import type { Found, Work } from './trying-runner.ts';
 const SILENT_MS = { look: 300_000, try: 75_000, whole: 120_000 };
 /** A test longer than this is left out where whole files are run. */
 const SLOW_MS = 2_000;
+/** A file is run whole for a change where its tests take no longer than this. */
+const WHOLE_MS = 4_000;
 /** Tests in turns: what a short one has noticed no longer one needs to. */
 const TURNS_MS = [30, 300, SLOW_MS, Number.POSITIVE_INFINITY];
 /** Of tests that differ by a number alone, a seed mostly, so many are tried, unless they are as short as this. */
@@ -150,11 +152,14 @@ export class Trials {
   /** What a file reaches while it is loaded or before its first test, each time in a process of its own. */
   async #tryWhole(id: string, looks: readonly Look[]): Promise<void> {
     if (this.#noticedBy.has(id)) return;
-    const at = looks.filter(
-      ({ tests, loading }) =>
-        loading.includes(id) ||
-        tests.some(({ reached, once, again }) => once.includes(id) || (!again && reached.includes(id))),
-    );
+    const isShort = ({ tests }: Look) => tests.reduce((sum, { ms }) => sum + (ms > SLOW_MS ? 0 : ms), 0) <= WHOLE_MS;
+    const at = looks
+      .filter(isShort)
+      .filter(
+        ({ tests, loading }) =>
+          loading.includes(id) ||
+          tests.some(({ reached, once, again }) => once.includes(id) || (!again && reached.includes(id))),
+      );
     for (const { file, tests } of at) {
       const journal = this.#journal(file, 'whole');
       let kept = read(journal).find((one) => 'tried' in one && one.tried === id);

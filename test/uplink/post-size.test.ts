@@ -63,6 +63,12 @@ describe('the size of posts', () => {
     expect(size.maxBytes).toBe(75_000);
   });
 
+  it('doubles where the size that was refused was taken since', () => {
+    const size = new PostSize(MAX);
+    size.refused(100_000, 0);
+    expect([100_000, 50_000, 50_000].map((bytes) => size.taken(bytes, 1_000))).toEqual([undefined, undefined, 100_000]);
+  });
+
   it('is forgotten with an outage, and with a reload', () => {
     const size = new PostSize(MAX);
     for (const end of [() => size.forget(), () => size.setLimit(MAX), () => size.setLimit(300_000)]) {

@@ -137,6 +137,15 @@ describe('after a rest, a spent quota, or bodies that were too large, the uplink
     expect(back).toMatchObject([{ asset: 1, series: [1] }]);
   });
 
+  it('lets one asset pause that is answered 503 while others are taken, and calls nothing away', async () => {
+    await begin((post) => (post.asset === 1 ? { status: 503 } : TAKEN));
+    await flow(60, [2, 3, 4]);
+    plant.accept(1, 1);
+    await flow(30, [2, 3, 4]);
+    expect(plant.uplink.snapshot()).toMatchObject({ state: 'online', pausedAssets: [{ asset: 1 }] });
+    expect(plant.counts.backs).toBe(0);
+  });
+
   it('puts a batch together anew where addresses have changed while it was divided', async () => {
     let isAsking = false;
     await begin((post) => {
