@@ -7,6 +7,7 @@ import { processTokenAnswer } from '../../src/platform/grants/token-answer.ts';
 import { issueToken, isUsable, tokenHint } from '../../src/platform/session/issued-token.ts';
 import { RetiredTokens } from '../../src/platform/session/retired-tokens.ts';
 import type { Session } from '../../src/platform/session/session.ts';
+import type { StoredToken } from '../../src/platform/session/session-file.ts';
 import { sessionReport } from '../../src/platform/session/session-report.ts';
 import {
   nextGrant,
@@ -16,6 +17,8 @@ import {
   unprovenDelayMs,
   usableUntilMs,
 } from '../../src/platform/session/session-timing.ts';
+import { SignInFailureLog } from '../../src/platform/session/sign-in-failure-log.ts';
+import { TokenKeeper } from '../../src/platform/session/token-keeper.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 describe('times of the session', () => {
@@ -241,5 +244,158 @@ describe('tokens that were replaced', () => {
     await clock.advance(20_000);
     expect(tokens.list()).toEqual([]);
     expect(lines.at(-1)).toEqual({ level: 'warn', event: 'session.revoke_refused' });
+  });
+});
+
+describe('the tokens that are alive', () => {
+  const DAY = 86_400_000;
+  function world(left: StoredToken[] = []) {
+    const clock = new ManualClock();
+    const lines: string[] = [];
+    const line = ({ event }: { event: string }) => lines.push(event);
+    const log = { debug: () => {}, info: line, warn: line } as never;
+    const revoked: string[] = [];
+    const written: string[][] = [];
+    const disk = { isBroken: false };
+    const file = {
+      read: async () => left,
+      write: async (tokens: StoredToken[]) => {
+        if (disk.isBroken) throw new Error('no disk');
+        written.push(tokens.map(({ accessToken }) => accessToken));
+      },
+    };
+    const revoke = async (text: string) => void revoked.push(text);
+    const keeper = new TokenKeeper({ file: file as never, clock, log, revoke });
+    const issued = (accessToken: string, refreshToken: string, grant: 'password' | 'refresh_token' = 'refresh_token') =>
+      issueToken({ accessToken, refreshToken, expiresInMs: 600_000 }, grant, clock.monotonicMs(), undefined, () => 0);
+    const settled = async () => {
+      for (let turn = 0; turn < 40; turn++) await Promise.resolve();
+    };
+    return { clock, lines, revoked, written, disk, keeper, issued, settled };
+  }
+
+  it('are in the file before they are used, and revoked when they are replaced', async () => {
+    const { keeper, issued, written, revoked, settled } = world();
+    await keeper.adopt(issued('one', 'r1', 'password'));
+    expect([written, keeper.current?.accessToken]).toEqual([[['one']], 'one']);
+    await keeper.adopt(issued('two', 'r2'));
+    await settled();
+    expect([written[1], written.at(-1), revoked]).toEqual([['two', 'one'], ['two'], ['one']]);
+    await keeper.end(1_000);
+    expect([revoked, written.at(-1), keeper.current]).toEqual([['one', 'two'], [], undefined]);
+  });
+
+  it('wait with those that share their refresh token, which revoking one would end', async () => {
+    const { keeper, issued, revoked, settled } = world();
+    await keeper.adopt(issued('one', 'r', 'password'));
+    await keeper.adopt(issued('two', 'r'));
+    await keeper.adopt(issued('three', 'r'));
+    await settled();
+    expect(revoked).toEqual([]);
+    await keeper.adopt(issued('four', 'r', 'password'));
+    await settled();
+    expect(revoked).toEqual(['one', 'two', 'three']);
+  });
+
+  it('are not revoked where a server gives the same one again', async () => {
+    const { keeper, issued, revoked, settled, written } = world();
+    await keeper.adopt(issued('same', 'r1', 'password'));
+    await keeper.adopt(issued('same', 'r2'));
+    await settled();
+    expect(revoked).toEqual([]);
+    const used = keeper.current!;
+    used.inUse = 1;
+    await keeper.adopt(issued('other', 'r3'));
+    await settled();
+    expect(revoked).toEqual([]);
+    // It is on its way to revocation, and comes back.
+    await keeper.adopt(issued('same', 'r4'));
+    used.inUse = 0;
+    keeper.released(used);
+    await settled();
+    expect(revoked).toEqual(['other']);
+    expect(written.at(-1)).toEqual(['same']);
+  });
+
+  it('are none of the session’s any more where it ended while one was written down', async () => {
+    const { keeper, issued, revoked } = world();
+    const adopting = keeper.adopt(issued('late', 'r', 'password'));
+    const ending = keeper.end(1_000);
+    await Promise.all([adopting, ending]);
+    expect([keeper.current, revoked]).toEqual([undefined, ['late']]);
+  });
+
+  it('say once that they cannot be written down, and again after it went well', async () => {
+    const { keeper, issued, disk, lines } = world();
+    disk.isBroken = true;
+    await keeper.adopt(issued('one', 'r1'));
+    await keeper.adopt(issued('two', 'r2'));
+    expect(lines).toEqual(['session.file_failed']);
+    disk.isBroken = false;
+    await keeper.adopt(issued('three', 'r3'));
+    disk.isBroken = true;
+    await keeper.adopt(issued('four', 'r4'));
+    expect(lines).toEqual(['session.file_failed', 'session.file_failed']);
+  });
+
+  it.each([
+    ['surely alive', 600_000, ['a']],
+    ['perhaps over by now', -1, ['a', 'r']],
+    ['of a clock that was ahead', 660_000, ['a', 'r']],
+  ])('of an earlier run are revoked, with their refresh token where they may be over: %s', async (_, forMs, texts) => {
+    const wallMs = new ManualClock().wallMs();
+    const { keeper, revoked, settled, lines } = world([
+      { accessToken: 'a', refreshToken: 'r', expiresWallMs: wallMs + forMs },
+      { accessToken: 'b', refreshToken: undefined, expiresWallMs: wallMs - DAY },
+    ]);
+    await keeper.takeUpLeftovers();
+    await settled();
+    expect(revoked.toSorted()).toEqual([...texts, 'b'].toSorted());
+    expect(lines).toEqual(['session.leftovers']);
+  });
+
+  it('of no earlier run are not spoken of', async () => {
+    const { keeper, lines } = world();
+    await keeper.takeUpLeftovers();
+    expect(lines).toEqual([]);
+  });
+});
+
+describe('what the log says of the sign-in', () => {
+  it('is each failure once and clearly, and that it is there again where it was missed', async () => {
+    const clock = new ManualClock();
+    const lines: [string, Record<string, unknown>][] = [];
+    const levels = ['debug', 'info', 'warn', 'error'].map((level) => [
+      level,
+      (fields: Record<string, unknown>) => lines.push([level, fields]),
+    ]);
+    const log = new SignInFailureLog(clock, Object.fromEntries(levels) as never);
+    const away = new PlatformError('away', { code: 'platform.503', retryable: true });
+    log.recovered('password');
+    log.recovered('refresh_token');
+    expect(lines.splice(0)).toEqual([
+      ['info', { event: 'session.valid', grant: 'password' }],
+      ['debug', { event: 'session.valid', grant: 'refresh_token' }],
+    ]);
+    for (const _ of [1, 2]) {
+      log.failed(away, false, 500);
+      await clock.advance(1_000);
+      log.failed(new PlatformError('no', { code: 'platform.401', retryable: false }), true, 5_000);
+      log.recovered('refresh_token');
+      expect(
+        lines
+          .splice(0)
+          .map(([level, { event, attempts, failingForMs, missedForMs }]) => [
+            level,
+            event,
+            attempts,
+            failingForMs ?? missedForMs,
+          ]),
+      ).toEqual([
+        ['warn', 'session.failed', 1, 0],
+        ['error', 'session.refused', 2, 1_000],
+        ['info', 'session.valid', 2, 1_000],
+      ]);
+    }
   });
 });

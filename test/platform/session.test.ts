@@ -26,6 +26,60 @@ describe('a session', () => {
     expect(bench.server.violations).toEqual([]);
   });
 
+  it('starts once, and renews nothing before it starts or once it has stopped', async () => {
+    const none = expect.objectContaining({ code: 'platform.no_session' });
+    await expect(bench.session.renewNow()).rejects.toEqual(none);
+    await bench.start();
+    await expect(bench.session.start(new AbortController().signal)).rejects.toThrow('starts once');
+    let changes = 0;
+    const end = bench.session.onChange(() => changes++);
+    await Promise.all([bench.session.renewNow(), bench.session.renewNow()]);
+    expect([bench.server.tokens.length, changes > 0]).toEqual([2, true]);
+    end();
+    changes = 0;
+    await bench.session.stop();
+    await expect(bench.session.renewNow()).rejects.toEqual(none);
+    await expect(bench.session.lease()).rejects.toEqual(none);
+    expect([bench.server.tokens.length, changes]).toEqual([2, 0]);
+  });
+
+  it('asks for no token at a call while it waits to try again', async () => {
+    bench.server.faults.push((seen, response) => {
+      if (seen.path !== '/oauth/token') return false;
+      response.writeHead(503).end();
+      return true;
+    });
+    await bench.session.start(new AbortController().signal);
+    await bench.quiet();
+    expect(bench.session.snapshot().state).toBe('waiting');
+    const asked = bench.server.count('/oauth/token');
+    for (let call = 0; call < 3; call++)
+      await expect(bench.session.lease()).rejects.toMatchObject({ code: 'platform.no_session' });
+    await bench.quiet();
+    expect(bench.server.count('/oauth/token')).toBe(asked);
+  });
+
+  it('counts a refusal against a token that never worked, once, and forgets them with one that does', async () => {
+    await bench.start();
+    const refused = () =>
+      bench.lines.filter(({ event }) => event === 'session.token_refused').map(({ unproven }) => unproven);
+    const [first, same] = [await bench.session.lease(), await bench.session.lease()];
+    first.refused();
+    same.refused();
+    expect(refused()).toEqual([1]);
+    await bench.quiet();
+    const second = await bench.session.lease();
+    second.accepted();
+    await bench.session.renewNow();
+    (await bench.session.lease()).refused();
+    expect(refused()).toEqual([1, 1]);
+    await bench.pass(10_000, 1_000);
+    const worked = await bench.session.lease();
+    worked.accepted();
+    worked.refused();
+    expect(refused()).toEqual([1, 1, 0]);
+  });
+
   it('says how old its token is', async () => {
     await bench.start();
     await bench.clock.advance(7_000);
