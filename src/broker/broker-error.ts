@@ -1,5 +1,10 @@
 import { TagferryError } from '../base/errors.ts';
 
+/** Reasons by which a broker says that it does not speak the version: MQTT 5, and 3.1.1's. */
+const WRONG_VERSION = new Set([0x84, 0x01]);
+/** Reason by which a broker of MQTT 5 ends a connection whose client connected once more, elsewhere. */
+const SESSION_TAKEN_OVER = 0x8e;
+
 /** An MQTT broker, or the way to it, said no. */
 export class BrokerError extends TagferryError {}
 
@@ -37,5 +42,35 @@ export function brokerUnknown(name: string): BrokerError {
   return new BrokerError(`there is no broker ${name}`, {
     code: 'broker.unknown',
     hint: 'Name an MQTT source of tags.yaml in "publish: { to: … }".',
+  });
+}
+
+/** A broker of MQTT ended the connection. */
+export function connectionEnded(reason: number): BrokerError {
+  if (reason === SESSION_TAKEN_OVER) {
+    return new BrokerError('another client came to the broker by the name of this one, and took its session over', {
+      code: 'broker.name_taken',
+      retryable: true,
+      hint: 'Give each agent a client_id of its own; machines made of one image need an /etc/machine-id each.',
+    });
+  }
+  return new BrokerError(`the broker ended the connection (reason ${reason})`, {
+    code: 'broker.ended',
+    retryable: true,
+  });
+}
+
+/** A broker of MQTT did not take the client in. */
+export function clientRefused(code: number, version: 5 | 3): BrokerError {
+  if (version === 5 && WRONG_VERSION.has(code)) {
+    return new BrokerError('the broker does not speak MQTT 5', { code: 'broker.version', retryable: true });
+  }
+  const isLogin = [0x04, 0x05, 0x86, 0x87, 0x8a].includes(code);
+  return new BrokerError(`the broker refuses this client (reason ${code})`, {
+    code: isLogin ? 'broker.login' : 'broker.refused',
+    retryable: true,
+    hint: isLogin
+      ? 'Look at username and password_file of the source, and at the rights of this client in the broker.'
+      : 'Look into the log of the broker.',
   });
 }

@@ -9,7 +9,7 @@ import { codeOf, messageOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 import { type Backoff, fullJitterMs } from '../base/retry.ts';
-import { brokerAway } from './broker-error.ts';
+import { BrokerError, brokerAway } from './broker-error.ts';
 
 export interface ConnectionLoopOptions<Connection> {
   /** Of the broker. */
@@ -144,7 +144,8 @@ export class ConnectionLoop<Connection> {
     this.#problem = code ?? messageOf(error);
     this.failures++;
     const count = this.#repeats.note('away', clock.monotonicMs());
-    const fields = { event: 'broker.away', broker: name, code, error: messageOf(error), count };
+    const hint = error instanceof BrokerError ? error.hint : undefined;
+    const fields = { event: 'broker.away', broker: name, code, error: messageOf(error), hint, count };
     logger[count === undefined ? 'debug' : 'warn'](fields, 'a broker is away; it is tried again until it answers');
     this.#saidAway ||= count !== undefined;
   }

@@ -11,7 +11,7 @@ import type { Duplex } from 'node:stream';
 import type { IPublishPacket, Packet, Parser } from 'mqtt-packet';
 import type { Clock } from '../base/clock.ts';
 import type { BrokerAddress } from './broker-address.ts';
-import { BrokerError } from './broker-error.ts';
+import { BrokerError, clientRefused, connectionEnded } from './broker-error.ts';
 import type { Credentials } from './credentials.ts';
 import { Exchanges } from './exchanges.ts';
 import { confirmationsOf, type Expected, type Receipt, Receipts } from './receipts.ts';
@@ -71,8 +71,6 @@ const MAX_PACKET_BYTES = 4 * 1024 * 1024;
 const MAX_HEADERS = 50;
 /** Topic and headers of a message are smaller. */
 const HEAD_BYTES = 256 * 1024;
-/** Reasons by which a broker says that it does not speak the version: MQTT 5, and 3.1.1's. */
-const WRONG_VERSION = new Set([0x84, 0x01]);
 
 /** Messages that came one after the other and become safe together. */
 interface Safe {
@@ -151,7 +149,7 @@ export class Connection {
       parser.once('packet', (packet) => {
         if (packet.cmd !== 'connack') return this.#fail(new Error('the broker answered CONNECT with something else'));
         const code = packet.reasonCode ?? packet.returnCode ?? 0;
-        if (code !== 0) return this.#fail(refused(code, version));
+        if (code !== 0) return this.#fail(clientRefused(code, version));
         this.sessionPresent = packet.sessionPresent === true;
         this.#options.incoming.greeted(this.sessionPresent);
         this.#exchanges.allow(packet.properties?.receiveMaximum);
@@ -258,7 +256,7 @@ export class Connection {
         this.#options.incoming.done([packet.messageId!]);
         return;
       case 'disconnect':
-        this.#fail(ended(packet.reasonCode ?? 0));
+        this.#fail(connectionEnded(packet.reasonCode ?? 0));
         return;
       default:
         this.#exchanges.answered(packet);
@@ -370,25 +368,4 @@ export class Connection {
 function headersOf(properties: Readonly<Record<string, string | string[]>>): ReadonlyMap<string, string> {
   const some = Object.entries(properties).slice(0, MAX_HEADERS);
   return new Map(some.map(([name, value]) => [name.toLowerCase(), [value].flat()[0] ?? '']));
-}
-
-function ended(reason: number): BrokerError {
-  return new BrokerError(`the broker ended the connection (reason ${reason})`, {
-    code: 'broker.ended',
-    retryable: true,
-  });
-}
-
-function refused(code: number, version: 5 | 3): BrokerError {
-  if (version === 5 && WRONG_VERSION.has(code)) {
-    return new BrokerError('the broker does not speak MQTT 5', { code: 'broker.version', retryable: true });
-  }
-  const isLogin = [0x04, 0x05, 0x86, 0x87, 0x8a].includes(code);
-  return new BrokerError(`the broker refuses this client (reason ${code})`, {
-    code: isLogin ? 'broker.login' : 'broker.refused',
-    retryable: true,
-    hint: isLogin
-      ? 'Look at username and password_file of the source, and at the rights of this client in the broker.'
-      : 'Look into the log of the broker.',
-  });
 }

@@ -8,6 +8,9 @@ import { Broker } from '../../src/broker/broker.ts';
 /** Pauses between tries take a moment, as if time flew. */
 const hurried: Clock = { ...systemClock, sleep: (ms, signal) => systemClock.sleep(ms / 100, signal) };
 const CONNACK = Buffer.from([0x20, 0x02, 0x00, 0x00]);
+const CONNACK_5 = Buffer.from([0x20, 0x03, 0x00, 0x00, 0x00]);
+/** DISCONNECT: the session was taken over. */
+const TAKEN_OVER = Buffer.from([0xe0, 0x01, 0x8e]);
 
 let server: Server | undefined;
 let broker: Broker | undefined;
@@ -16,12 +19,12 @@ afterEach(async () => {
   await new Promise((resolve) => (server ? server.close(resolve) : resolve(undefined)));
 });
 
-async function brokerAt(url: string): Promise<Record<string, unknown>[]> {
+async function brokerAt(url: string, version: 3 | 5 = 3): Promise<Record<string, unknown>[]> {
   const lines: Record<string, unknown>[] = [];
   const logger = pino({ base: null, level: 'info' }, { write: (line: string) => void lines.push(JSON.parse(line)) });
   broker = new Broker({
     name: 'plant',
-    spec: { url, version: 3, qos: 1, sessionExpiryMs: 60_000 },
+    spec: { url, version, qos: 1, sessionExpiryMs: 60_000 },
     clientId: 'x',
     clock: hurried,
     logger,
@@ -45,6 +48,24 @@ describe('the log about a broker', () => {
     const away = lines.filter(({ event }) => event === 'broker.away').map(({ count }) => count);
     expect(away.slice(0, 4)).toEqual([1, 2, 4, 8]);
     expect(lines.length).toBeLessThan(14);
+  });
+
+  it('says what a broker of MQTT 5 tells: another has the name of this client, and what to look at', async () => {
+    server = createServer((socket) => {
+      socket.on('error', () => {});
+      socket.once('data', () => socket.end(Buffer.concat([CONNACK_5, TAKEN_OVER])));
+    }).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const { port } = server.address() as { port: number };
+    const lines = await brokerAt(`mqtt://127.0.0.1:${port}`, 5);
+    const away = () => lines.find(({ event }) => event === 'broker.away');
+    await vi.waitUntil(() => away() !== undefined, { timeout: 20_000 });
+    expect(away()).toMatchObject({
+      code: 'broker.name_taken',
+      error: expect.stringContaining('another client'),
+      hint: expect.stringContaining('/etc/machine-id'),
+      count: 1,
+    });
   });
 
   it('says again now and then that it is still away', async () => {
