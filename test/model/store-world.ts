@@ -405,11 +405,11 @@ export class World {
     const { id, standing, found } = this.exporting;
     this.store.operator.endExport(id);
     this.exporting = undefined;
-    expect(found.length).toBe(new Set(found).size);
+    const came = new Set(found);
+    expect(found.length).toBe(came.size);
     expect(found.filter((number) => !standing.has(number))).toEqual([]);
-    const now = this.standing();
     const missing = [...standing].filter(
-      (number) => now.has(number) && !this.moved.has(number) && !found.includes(number),
+      (number) => !came.has(number) && !this.moved.has(number) && this.#stands(number),
     );
     expect(missing).toEqual([]);
   }

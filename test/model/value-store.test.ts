@@ -20,13 +20,16 @@ function expectInOrder(world: World): void {
 function expectLastInOrder(world: World): void {
   const lastTime = new Map(world.delivered.flat().map((number, at) => [number, at]));
   const last = new Map<string, number>();
+  const overtaken: string[] = [];
   for (const [number] of [...lastTime].sort(([, a], [, b]) => a - b)) {
     if (world.dropped.has(number)) continue;
     const { asset, key, timeMs } = world.accepted.get(number)!;
     const place = `${asset}/${key}/${timeMs}`;
-    expect(last.get(place) ?? -1).toBeLessThan(number);
+    const before = last.get(place) ?? -1;
+    if (before >= number) overtaken.push(`${place}: ${number} came after ${before}`);
     last.set(place, number);
   }
+  expect(overtaken).toEqual([]);
 }
 
 let folder: string;
