@@ -8,12 +8,11 @@ import { sharesProcess } from './shared-rooms.ts';
  * it, stand apart. A name is a file, or a folder with all of its files.
  */
 export const LONGEST = [
-  'test/system/operated.test.ts',
+  'test/system/gateway.test.ts',
   'test/uplink/uplink.test.ts',
   'test/faults/disk-errors.test.ts',
   'test/process/small-memory.test.ts',
   'test/faults/read-only.test.ts',
-  'test/system/gateway.test.ts',
   'test/system/package.test.ts',
   'test/page',
   'test/system',

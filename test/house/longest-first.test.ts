@@ -14,10 +14,10 @@ describe('the order of the tests', () => {
       'base/table.test.ts',
       'process/kill.test.ts',
       'process/small-memory.test.ts',
-      'system/operated.test.ts',
+      'system/gateway.test.ts',
     ];
     expect(files.sort((a, b) => placeOf(a) - placeOf(b))).toEqual([
-      'system/operated.test.ts',
+      'system/gateway.test.ts',
       'process/small-memory.test.ts',
       'process/kill.test.ts',
       'base/table.test.ts',

@@ -1,3 +1,4 @@
+// Long: 3 min
 /**
  * The circles that technicians and operators ran in: an upgrade that nobody watches, secrets in each of the three ways, files that
  * only root can read, a password that was mended, a service that ends again and again. One machine, one package.
@@ -8,9 +9,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { debianTree } from './debian-tree.ts';
-import { Gateway, packageOf } from './gateway.ts';
-import { type Outcome, until } from './machine.ts';
+import { debianTree } from '../system/debian-tree.ts';
+import { Gateway, packageOf } from '../system/gateway.ts';
+import { type Outcome, until } from '../system/machine.ts';
 
 const run = promisify(execFile);
 const PATIENCE_MS = 300_000;

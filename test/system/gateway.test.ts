@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { debianTree } from './debian-tree.ts';
 import { Gateway, packageOf } from './gateway.ts';
 import { until } from './machine.ts';
 import { CHECKOUT } from './made-once.ts';
@@ -17,8 +18,9 @@ let older: string;
 let newer: string;
 
 beforeAll(async () => {
-  older = await packageOf({ version: '0.0.1' });
-  newer = await packageOf();
+  const packages = async () => [await packageOf({ version: '0.0.1' }), await packageOf()] as const;
+  // One compiles, the other fetches.
+  [[older, newer]] = await Promise.all([packages(), debianTree()]);
   gateway = await Gateway.boot();
 }, 1_200_000);
 
