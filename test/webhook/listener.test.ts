@@ -176,6 +176,20 @@ describe('the listener answers', () => {
     expect(at.inbox.list()).toHaveLength(1);
   });
 
+  it('204 to a body of exactly the most bytes, and to one that waits to be asked for', async () => {
+    const body = anEvent();
+    await at.start({ limits: { bodyBytes: Buffer.byteLength(body) } });
+    const status = new Promise((resolve, reject) => {
+      const headers = { ...signed(body), 'content-length': String(Buffer.byteLength(body)), expect: '100-continue' };
+      const request = httpRequest(at.url(), { method: 'POST', headers });
+      request.on('continue', () => request.end(body)).on('error', reject);
+      request.on('response', (response) => resolve(response.resume().statusCode)).flushHeaders();
+    });
+    expect(await status).toBe(204);
+    expect((await at.post(`${body} `)).status).toBe(413);
+    expect(at.inbox.list()).toHaveLength(1);
+  });
+
   it('429 over the rate, by the clock', async () => {
     const clock = new ManualClock();
     await at.start({ limits: { burst: 3, requestsPerSecond: 1 } }, { clock });
