@@ -1,6 +1,8 @@
 /**
  * Two builds of the agent at once, fed the same: what each takes of a core, and how much is resident. So a busy machine is as busy for one
- * as for the other. `node scripts/bench/beside.ts [--seconds N] [--rounds N] TREE TREE`, two checkouts in which `scripts/build.ts` ran.
+ * as for the other. `node scripts/bench/beside.ts [--seconds N] [--rounds N] [--warm N] TREE TREE`, two checkouts in which
+ * `scripts/build.ts` ran. Both are fed for `--warm` seconds before anything is measured: in its first minutes V8 compiles what turns out to
+ * be used often, the more the more code there is, and a gateway runs for months.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -13,13 +15,17 @@ import { parseArgs } from 'node:util';
 import { machine, table } from './measure.ts';
 
 const { values: options, positionals: trees } = parseArgs({
-  options: { seconds: { type: 'string', default: '40' }, rounds: { type: 'string', default: '3' } },
+  options: {
+    seconds: { type: 'string', default: '40' },
+    rounds: { type: 'string', default: '3' },
+    warm: { type: 'string', default: '420' },
+  },
   allowPositionals: true,
 });
 const SECONDS = Number(options.seconds);
 const TAGS = 500;
 const PER_SECOND = 100;
-const WARM_SECONDS = 30;
+const WARM_SECONDS = Number(options.warm);
 
 interface Running {
   child: ChildProcess;
@@ -138,7 +144,7 @@ try {
     await during(`${PER_SECOND} values/s, one request a second`, () => pushFor(SECONDS, PER_SECOND));
     await during(`${PER_SECOND} values/s, ten requests a second`, () => pushFor(SECONDS, PER_SECOND / 10));
   }
-  console.log(`Two trees at once, ${SECONDS} s each\n${machine()}\n`);
+  console.log(`Two trees at once, ${SECONDS} s each, after ${WARM_SECONDS} s\n${machine()}\n`);
   console.log(table(['', 'first', 'second', 'ratio', 'MB', 'MB'], rows));
 } finally {
   for (const { child } of running) child.kill('SIGKILL');
