@@ -134,7 +134,9 @@ describe('what a token endpoint answers', () => {
 
   it('is a token of up to 8,192 characters, and of no more', () => {
     expect(outcome(200, { access_token: 'a'.repeat(8_192) })).toBe('taken');
-    expect(outcome(201, { access_token: 'a'.repeat(8_193) })).toBe('unreadable');
+    expect(outcome(200, { access_token: 'a'.repeat(8_193) })).toBe('unreadable');
+    expect(outcome(201, { access_token: 'a' })).toBe('taken');
+    expect(outcome(200, { access_token: 'a', error: 'none' })).toBe('unreadable');
     const lifeOf = (life: unknown) =>
       processTokenAnswer(answerOf(200, { access_token: 'a', expires_in: life }), context).expiresInMs;
     expect([lifeOf('60'), lifeOf('60 s'), lifeOf('1234567890'), lifeOf(1), lifeOf(0.5), lifeOf(90_000)]).toEqual([
