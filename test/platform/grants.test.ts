@@ -142,6 +142,15 @@ describe('the grants of the technical user', () => {
     expect(error.retryAfterMs).toBeUndefined();
   });
 
+  it('know a code of OAuth in which a short password happens to stand', () => {
+    const asked = passwordGrantRequest(BASE, client, { username: 'u', password: 'p' });
+    const said = (error: string) =>
+      failureOf(() => processPasswordAnswer(answerOf(400, JSON.stringify({ error })), asked, 0));
+    expect(said('temporarily_unavailable')).toMatchObject({ failure: 'unavailable', retryable: true });
+    expect(said('unsupported_grant_type').hint).toContain('may not use the password grant');
+    expect(said('no_p')).toMatchObject({ failure: 'refused', oauthError: 'no_[…]' });
+  });
+
   it('count a revocation as done where a token server says so, and not where something else answers', () => {
     const asked = revokeRequest(BASE, client, 'a1');
     processRevocation(answerOf(200, '', { 'content-length': '0' }), asked, 0);

@@ -20,6 +20,19 @@ const BEARER_TEXT = /^[\x21-\x7e]{1,8192}$/;
 const MAX_LIFE_S = 24 * 3600;
 /** A shorter life is not believed, as one that is no number. */
 const MIN_LIFE_S = 1;
+/** Codes of RFC 6749 (4.1.2.1, 5.2) and RFC 7009: public words, in which nothing that was sent is looked for. */
+const OAUTH_ERRORS: ReadonlySet<string> = new Set([
+  'access_denied',
+  'invalid_client',
+  'invalid_grant',
+  'invalid_request',
+  'invalid_scope',
+  'server_error',
+  'temporarily_unavailable',
+  'unauthorized_client',
+  'unsupported_grant_type',
+  'unsupported_token_type',
+]);
 /** The most of the platform's words that goes into a message. */
 const MAX_WORDS = 200;
 
@@ -77,7 +90,7 @@ interface Context extends GrantAsked {
 
 function refusalOf(answer: PlatformAnswer, body: Record<string, unknown> | undefined, context: Context): GrantError {
   const { status } = answer;
-  const oauthError = typeof body?.error === 'string' ? cleaned(body.error, context.sent) : undefined;
+  const oauthError = typeof body?.error === 'string' ? oauthErrorOf(body.error, context.sent) : undefined;
   const words = typeof body?.error_description === 'string' ? cleaned(body.error_description, context.sent) : undefined;
   // The API's own error body instead of OAuth's: its words are cleaned of secrets too.
   const api = problemsOf(answer).map((problem) => cleaned(problem.message, context.sent));
@@ -116,6 +129,10 @@ function failure(
     retryable: kind !== 'refused',
     ...(kind === 'refused' || kind === 'unreadable' ? { hint: hintOf(context, oauthError, answer.status) } : {}),
   });
+}
+
+function oauthErrorOf(code: string, sent: readonly string[]): string {
+  return OAUTH_ERRORS.has(code) ? code : cleaned(code, sent);
 }
 
 /** The platform's words, without anything that was sent as a secret. */
