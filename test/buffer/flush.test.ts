@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { Flush } from '../../src/buffer/compaction/flush.ts';
+import { sortArrivals } from '../../src/buffer/compaction/arrivals.ts';
+import { Flush, rowsOfOneRun } from '../../src/buffer/compaction/flush.ts';
 import { unpackSegment } from '../../src/buffer/format/segment.ts';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { Pending } from '../../src/buffer/pending.ts';
@@ -73,5 +74,48 @@ describe('a flush', () => {
     }
     expect(flushed(world)).toEqual(numbers(values));
     expect(state.logValues).toBe(0);
+  });
+
+  it('goes on after a start where it had begun, and begins nothing of another age or of another run', () => {
+    const world = log();
+    const { state, pending, flush } = world;
+    flush.begin(3);
+    flush.step({ values: 1, segments: 1 });
+    const after = new Flush(state, pending);
+    after.resume();
+    expect(after.isUnderWay).toBe(true);
+    after.finish();
+    expect(state.rows.map(({ id }) => id)).toEqual([4, 5]);
+    after.resume();
+    expect(after.isUnderWay).toBe(false);
+    // Of a run whose clock is behind.
+    state.rows = state.rows.map((row) => ({ ...row, run: 2, monotonicMs: 1 }));
+    after.resume();
+    expect(after.isUnderWay).toBe(false);
+  });
+
+  it('takes rows of one run that are loaded, no more than it is told', () => {
+    const { rows } = log().state;
+    const counts = (...most: number[]) => most.map((max) => rowsOfOneRun(rows, max));
+    expect(counts(0, 2, 5, 9)).toEqual([0, 2, 5, 5]);
+    rows[4]!.run = 2;
+    rows[3]!.isLoaded = false;
+    expect(counts(2, 3, 4, 5)).toEqual([2, 3, 3, 3]);
+    expect(rowsOfOneRun([], 1)).toBe(0);
+  });
+});
+
+describe('arrivals', () => {
+  it('are sorted by series as they were asked for, without what stands behind their end', () => {
+    const columns = new ValueColumns();
+    for (const [at, series] of [3, 1, 3, 2, 1].entries()) columns.add(series, 100 + at, at, at);
+    // Columns are longer than what is in them.
+    columns.series[columns.length] = 3;
+    const { series, count, timeMs, value, flags } = sortArrivals([{ columns, firstSeq: 0 }], [3, 1], 4);
+    expect(series).toEqual([
+      { id: 3, start: 0, count: 2 },
+      { id: 1, start: 2, count: 2 },
+    ]);
+    expect([count, [...timeMs], [...value], [...flags]]).toEqual([4, [100, 102, 101, 104], [0, 2, 1, 4], [0, 2, 1, 4]]);
   });
 });

@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { BodyWriter } from '../../src/buffer/batches/body-writer.ts';
+import { ByteWriter } from '../../src/buffer/format/bytes.ts';
+import { digitsOf } from '../../src/buffer/format/decimal.ts';
 import { LogRowWriter, readLogRow } from '../../src/buffer/format/log-row.ts';
 import { packSegment, unpackSegment } from '../../src/buffer/format/segment.ts';
 import { STAMPED_HERE, ValueColumns } from '../../src/buffer/format/value-columns.ts';
@@ -118,6 +120,24 @@ describe('what goes into a segment comes out bit for bit', () => {
       values.add(1, 1.7e12 + i * 1000, Math.round(level * 100) / 100, 0);
     }
     expect(packSegment({ ...values, count: values.length } as never).length / 1000).toBeLessThan(2);
+  });
+
+  it('takes a double for what is no decimal, and no more, and does not look behind its end', () => {
+    const packed = (readings: number[], count = readings.length) => {
+      const value = Float64Array.from(readings);
+      const columns = { timeMs: new Float64Array(value.length), flags: new Uint8Array(value.length) };
+      return packSegment({ count, value, ...columns });
+    };
+    expect(packed(Array.from({ length: 100 }, (_, i) => Math.sqrt(i + 2) / 7)).length).toBeLessThan(100 * 8 + 30);
+    expect(packed([20.5, 1 / 3], 1)).toEqual(packed([20.5]));
+    expect(packed([20.5]).length).toBeLessThan(packed([1 / 3]).length);
+    expect([1e-12, 0.123_456_789_012, 1e-13].map((value) => digitsOf(value))).toEqual([12, 12, -1]);
+  });
+
+  it('has room for each byte that comes', () => {
+    const writer = new ByteWriter(2);
+    for (let i = 0; i < 9; i++) writer.byte(i);
+    expect([...writer.bytes()]).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8]);
   });
 });
 

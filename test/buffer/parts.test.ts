@@ -8,11 +8,13 @@ import { Committer } from '../../src/buffer/client/committer.ts';
 import { SeriesKeeping } from '../../src/buffer/client/series-keeping.ts';
 import { StoredValues } from '../../src/buffer/client/stored-values.ts';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
+import { knownSeries } from '../../src/buffer/idle-series.ts';
 import { OriginFile } from '../../src/buffer/recovery/origin-file.ts';
 import { SeriesCopy } from '../../src/buffer/recovery/series-copy.ts';
 import { SeriesCatalogue } from '../../src/buffer/series.ts';
 import { DiskGauge, excessBytes, minFreeBytes } from '../../src/buffer/space/bounds.ts';
 import { giveUpReserve, Reserve } from '../../src/buffer/space/reserve.ts';
+import { StoreState } from '../../src/buffer/state.ts';
 import type { CommitRequest, StoreFacts } from '../../src/buffer/store-facts.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { memoryFolder } from '../memory-folder.ts';
@@ -225,9 +227,20 @@ describe('the committer', () => {
     expect(commits.map(({ columns }) => columns?.length)).toEqual([1, undefined, 2]);
     await clock.advance(60_000);
     expect(maintained.length).toBeGreaterThan(2);
+    // Each is told the time: they come after the last commit, one after the other.
+    expect(maintained.every((atMs, i) => atMs > (maintained[i - 1] ?? 2_000))).toBe(true);
     expect(commits).toHaveLength(3);
     await committer.close();
     await expect(append(1)).rejects.toMatchObject({ code: 'buffer.closing' });
+  });
+
+  it('writes what waits before it closes', async () => {
+    const { commits, append, committer } = world();
+    await append(1);
+    const waits = append(2);
+    await committer.close();
+    expect(commits.map(({ columns }) => columns?.length)).toEqual([1, 2]);
+    await waits;
   });
 
   it('brings the new series again after a commit that failed, and flushes whoever waits', async () => {
@@ -293,6 +306,13 @@ describe('series that are forgotten', () => {
         true,
       ]);
     expect([catalogue.ofAsset(1).length, catalogue.ofAsset(2).length, catalogue.ofAsset(3).length]).toEqual([1, 1, 0]);
+  });
+
+  it('are not the ones whose name alone is lost: nothing is written of these', () => {
+    const state = new StoreState();
+    const unnamed = { key: 'k', group: undefined, unit: undefined, instrumentation: undefined };
+    for (const [id, asset] of [12, 0, 12].entries()) state.addSeries({ id: id + 1, asset, ...unnamed });
+    expect(knownSeries(state).map(({ id }) => id)).toEqual([1, 3]);
   });
 
   it('are looked for now and then, at longer intervals while there are few', async () => {

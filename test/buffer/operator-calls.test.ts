@@ -1,0 +1,151 @@
+/** What operators ask of the store, in its own process: how large a step is, what is damaged, what leaves the log. */
+import { rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { type Database, openDatabase } from '../../src/base/database.ts';
+import type { Note } from '../../src/buffer/client/notes.ts';
+import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
+import type { WithdrawalCursor } from '../../src/buffer/operator/withdrawing.ts';
+import { SeriesCatalogue } from '../../src/buffer/series.ts';
+import { ValueStore } from '../../src/buffer/value-store.ts';
+import { memoryFolder } from '../memory-folder.ts';
+
+/** Of an export's page and of a retargeting's step: the segment that fills it is the last, and has at most so many more. */
+const PAGE_VALUES = 5_000;
+const STEP_VALUES = 10_000;
+const SEGMENT_VALUES = 2_048;
+
+let folder: string;
+let database: Database;
+let store: ValueStore;
+let catalogue: SeriesCatalogue;
+let nowMs: number;
+
+beforeEach(() => {
+  folder = memoryFolder('tagferry-operator-');
+  nowMs = 1_000;
+  const path = join(folder, 'buffer.db');
+  database = openDatabase(path);
+  const bounds = { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' } as const;
+  const options = { bounds, flushAfterMs: 1_000, flushValues: 100_000 };
+  const opened = ValueStore.open(database, path, options, { boot: 'one', monotonicMs: nowMs, wallMs: 0 });
+  store = opened.store;
+  catalogue = new SeriesCatalogue(opened.series);
+});
+afterEach(() => {
+  store.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+function commit(columns?: ValueColumns, notes: Note[] = []): void {
+  store.commit({ columns, newSeries: catalogue.takeNew(), notes, monotonicMs: nowMs, wallMs: 0 });
+}
+
+const flowOf = (asset: number) => catalogue.idOf(asset, 'flow', undefined, undefined);
+
+/** So many values of asset 1. */
+function accept(count: number): void {
+  const columns = new ValueColumns(count);
+  for (let i = 0; i < count; i++) columns.add(flowOf(1), ++nowMs, i, 0);
+  commit(columns);
+}
+
+function flush(): void {
+  nowMs += 1e6;
+  for (let steps = 0; steps < 100 && store.maintain({ monotonicMs: nowMs }).maintenanceDue; steps++);
+  commit();
+}
+
+describe('an export', () => {
+  it('comes in pages of some thousand values, each value once and in its order', () => {
+    accept(3 * PAGE_VALUES);
+    flush();
+    expect(store.facts()).toMatchObject({ logValues: 0, segmentValues: 3 * PAGE_VALUES });
+    const id = store.operator.beginExport({});
+    const readings: number[] = [];
+    const pages: number[] = [];
+    for (let done = false; !done; ) {
+      const page = store.operator.exportPage(id);
+      readings.push(...page.columns.value);
+      pages.push(page.columns.length);
+      ({ done } = page);
+    }
+    expect(readings).toEqual(Array.from({ length: 3 * PAGE_VALUES }, (_, i) => i));
+    expect(Math.max(...pages)).toBeLessThan(PAGE_VALUES + SEGMENT_VALUES);
+  });
+
+  it('is given up when four others have begun since, and says so', () => {
+    accept(2);
+    const [first, ...others] = Array.from({ length: 5 }, () => store.operator.beginExport({}));
+    expect(() => store.operator.exportPage(first!)).toThrow(expect.objectContaining({ code: 'store.export_gone' }));
+    expect(others.map((id) => store.operator.exportPage(id).columns.length)).toEqual([2, 2, 2, 2]);
+  });
+});
+
+describe('values that go to another asset', () => {
+  const retarget = (cursor?: WithdrawalCursor) => {
+    const pairs = [{ from: flowOf(1), to: catalogue.get(flowOf(2))! }];
+    return store.operator.retarget({ pairs, cursor });
+  };
+
+  it('go some ten thousand a step', () => {
+    accept(2 * STEP_VALUES);
+    flush();
+    const steps: number[] = [];
+    let cursor: WithdrawalCursor | undefined;
+    do {
+      const step = retarget(cursor);
+      steps.push(step.values);
+      ({ cursor } = step);
+      commit();
+    } while (cursor);
+    expect(Math.max(...steps)).toBeLessThan(STEP_VALUES + SEGMENT_VALUES);
+    expect(steps.reduce((sum, values) => sum + values, 0)).toBe(2 * STEP_VALUES);
+    const listed = store.operator
+      .list({ after: 0, limit: 9 })
+      .map(({ asset, live, backlog }) => [asset, live + backlog]);
+    expect(listed).toEqual([
+      [1, 0],
+      [2, 2 * STEP_VALUES],
+    ]);
+  });
+
+  it('leave no row of the log behind', () => {
+    accept(10);
+    const rows = () => database.prepare('SELECT id FROM log').pluck().all();
+    const before = rows();
+    expect(retarget().values).toBe(10);
+    commit();
+    expect([before.length, rows().length]).toEqual([1, 1]);
+    expect(rows()).not.toEqual(before);
+    expect(store.facts()).toMatchObject({ logValues: 10, segmentValues: 0 });
+  });
+});
+
+describe('what stands in quarantine', () => {
+  it('is shown by its first values; what the disk garbled is called damaged, and stays', () => {
+    accept(7);
+    const { batch } = store.take({ asset: 1, lane: 'live', maxValues: 9, maxBytes: 10_000 });
+    store.quarantine(batch!.id, { status: 422, message: 'no such unit', atMs: 5 });
+    commit();
+    const shown = () => store.operator.showQuarantine({ after: 0, limit: 9 });
+    const row = { series: flowOf(1), count: 7, status: 422, message: 'no such unit', atMs: 5 };
+    expect(shown()).toMatchObject([{ ...row, value: [0, 1, 2, 3, 4], damaged: false }]);
+    database.exec(`UPDATE quarantine SET message = 'no such tag'`);
+    expect(shown()).toMatchObject([{ ...row, message: 'no such tag', timeMs: [], value: [], damaged: true }]);
+    expect(store.operator.requeue({ after: 0, through: 9 })).toMatchObject({ values: 0, after: undefined });
+    commit();
+    expect(shown()).toHaveLength(1);
+  });
+});
+
+describe('facts that were written with values', () => {
+  it('come back by the beginning of their names, without one that the disk garbled', () => {
+    const notes = ['a/1', 'a/2', 'a/3', 'b/1'].map((name) => ({ name, text: `of ${name}` }));
+    commit(undefined, notes);
+    expect(store.notes('a/')).toEqual(notes.slice(0, 3));
+    commit(undefined, [{ name: 'a/1', text: undefined }]);
+    database.exec(`UPDATE note SET text = 'else' WHERE name = 'a/2'`);
+    expect(store.notes('a/')).toEqual([notes[2]]);
+  });
+});
