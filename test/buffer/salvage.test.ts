@@ -119,6 +119,7 @@ describe.each(WAYS)('a buffer that is carried over %s', (way) => {
     ['series', "unit_id = 'x'"],
     ['series', 'grp = 5'],
     ['log', 'row = substr(row, 1, length(row) - 1)'],
+    ['log', "row = 'a text'"],
     ['span', 'sum = sum + 1'],
     ['span', 'place = place + 1000'],
     ['span_gone', "gone = x'00'"],

@@ -169,6 +169,8 @@ describe('a file of SQLite read by its pages', () => {
     const first = leaf + file.readUInt16BE(cells);
     expect(tried((copy) => copy.writeUInt32BE(0xffff_ff7f, first))).toEqual([[2, 3, 4], 1]);
     expect(tried((copy) => copy.writeUInt8(10, first + 5))).toEqual([[2, 3, 4], 1]);
+    // One of so many bytes as a page may hold, and more than are behind it in this one.
+    expect(tried((copy) => copy.writeUInt8(127, first))).toEqual([[2, 3, 4], 1]);
   });
 
   it('is partly readable where anything of it reads, and not where nothing is there', () => {
@@ -211,7 +213,10 @@ describe('a WAL', () => {
     expect(lost(Buffer.alloc(0))).toBe(true);
     expect(lost(Buffer.concat([Buffer.alloc(WAL_HEADER), wal.subarray(WAL_HEADER)]))).toBe(true);
     // An index that does not agree with itself, or is of another round, is no witness: the torn end is one commit.
-    writeFileSync(`${path}.copy-shm`, flipped(readFileSync(`${path}.copy-shm`), 20));
+    const index = readFileSync(`${path}.copy-shm`);
+    writeFileSync(`${path}.copy-shm`, flipped(index, 20));
+    expect(lost(wal.subarray(0, frame(frames - 1)))).toBe(false);
+    writeFileSync(`${path}.copy-shm`, flipped(flipped(index, 32), 48 + 32));
     expect(lost(wal.subarray(0, frame(frames - 1)))).toBe(false);
   });
 

@@ -1,0 +1,64 @@
+/** What a store says when it opens: of what did not read once, and of what it left on disk for want of memory. */
+import { rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { openDatabase } from '../../src/base/database.ts';
+import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
+import { SeriesCatalogue } from '../../src/buffer/series.ts';
+import { ValueStore } from '../../src/buffer/value-store.ts';
+import { memoryFolder } from '../memory-folder.ts';
+
+let folder: string;
+let path: string;
+beforeEach(() => {
+  folder = memoryFolder('tagferry-opening-');
+  path = join(folder, 'buffer.db');
+});
+afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+function open(maxLoadedSeries?: number) {
+  const bounds = { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' as const };
+  const options = { bounds, flushAfterMs: 60_000, flushValues: 1_000, maxLoadedSeries };
+  const now = { monotonicMs: 1_000, wallMs: 0, boot: 'one' };
+  return ValueStore.open(openDatabase(path), path, options, now);
+}
+
+/** Five commits of two values, each of two series of its own. */
+function fill(): void {
+  const { store } = open();
+  const catalogue = new SeriesCatalogue();
+  for (let commit = 0; commit < 5; commit++) {
+    const columns = new ValueColumns();
+    for (const key of ['a', 'b']) columns.add(catalogue.idOf(1, `${key}${commit}`, undefined, undefined), 5, 1, 0);
+    store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: 1_000, wallMs: 0 });
+  }
+  store.close();
+}
+
+describe('a store that opens', () => {
+  it('tells of a row that does not read once', () => {
+    fill();
+    const database = openDatabase(path);
+    database.exec("UPDATE log SET row = x'00' WHERE id = (SELECT max(id) FROM log)");
+    database.close();
+    const { store, facts } = open();
+    expect(facts.damaged).toEqual([{ what: 'log', values: 0 }]);
+    expect(facts.logValues).toBe(8);
+    expect(store.facts().damaged).toEqual([]);
+    store.close();
+  });
+
+  it.each([
+    [undefined, 10, 0],
+    [10, 10, 0],
+    [4, 4, 6],
+    // A row is let in whole, or not at all; the first whatever it takes.
+    [5, 4, 6],
+    [1, 2, 8],
+  ])('and may load %s series loads %d and leaves the values of the others on disk: %d', (max, loaded, left) => {
+    fill();
+    const { store, series, facts } = open(max);
+    expect([series.length, facts.notLoaded, facts.logValues]).toEqual([loaded, left, loaded]);
+    store.close();
+  });
+});
