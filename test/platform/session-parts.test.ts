@@ -235,6 +235,16 @@ describe('tokens that were replaced', () => {
     expect(asked).toEqual(['used']);
   });
 
+  it('that calls use are each revoked before it ends, whatever the others wait for', async () => {
+    const { clock, asked, tokens } = world();
+    tokens.add(token('later', clock.monotonicMs() + 120_000, 1));
+    tokens.add(token('sooner', clock.monotonicMs() + 60_000, 1));
+    await clock.advance(57_000);
+    expect(asked).toEqual(['sooner']);
+    await clock.advance(60_000);
+    expect(asked).toEqual(['sooner', 'later']);
+  });
+
   it('are tried again while the platform is away, and given up where it refuses', async () => {
     let error: Error = new PlatformError('away', { code: 'platform.503', retryable: true });
     const { clock, asked, lines, tokens } = world(() => Promise.reject(error));
