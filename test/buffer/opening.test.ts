@@ -61,4 +61,42 @@ describe('a store that opens', () => {
     expect([series.length, facts.notLoaded, facts.logValues]).toEqual([loaded, left, loaded]);
     store.close();
   });
+
+  it('lets spans in like rows: the first whatever it takes, and no more than may be loaded', () => {
+    const { store: filled } = open();
+    const catalogue = new SeriesCatalogue();
+    for (let turn = 1; turn <= 2; turn++) {
+      const columns = new ValueColumns();
+      for (const key of ['a', 'b']) columns.add(catalogue.idOf(1, `${key}${turn}`, undefined, undefined), 5, 1, 0);
+      filled.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: 1_000, wallMs: 0 });
+      const monotonicMs = turn * 1e6;
+      for (let steps = 0; steps < 100 && filled.maintain({ monotonicMs }).maintenanceDue; steps++);
+      filled.commit({ columns: undefined, newSeries: [], monotonicMs, wallMs: 0 });
+    }
+    expect(filled.facts()).toMatchObject({ logValues: 0, segmentValues: 4 });
+    filled.close();
+    for (const [max, loaded] of [
+      [4, 4],
+      [3, 2],
+      [1, 2],
+    ]) {
+      const { store, facts } = open(max);
+      expect([facts.segmentValues, facts.notLoaded]).toEqual([loaded, 4 - loaded!]);
+      store.close();
+    }
+  });
+
+  it('counts series on from those that it has, and keeps one that comes without a value', () => {
+    fill();
+    const { store, series } = open();
+    const catalogue = new SeriesCatalogue(series);
+    catalogue.idOf(1, 'late', undefined, undefined);
+    store.commit({ columns: undefined, newSeries: catalogue.takeNew(), monotonicMs: 1_000, wallMs: 0 });
+    store.close();
+    const database = openDatabase(path);
+    expect(database.prepare('SELECT DISTINCT since FROM series ORDER BY since').pluck().all()).toEqual([
+      1, 2, 3, 4, 5, 6,
+    ]);
+    database.close();
+  });
 });

@@ -120,6 +120,15 @@ describe('values that go to another asset', () => {
     expect(rows()).not.toEqual(before);
     expect(store.facts()).toMatchObject({ logValues: 10, segmentValues: 0 });
   });
+
+  it('go to a series that is newer than all before it', () => {
+    accept(10);
+    retarget();
+    // The step brings it itself.
+    catalogue.takeNew();
+    commit();
+    expect(database.prepare('SELECT since FROM series ORDER BY id').pluck().all()).toEqual([1, 2]);
+  });
 });
 
 describe('what stands in quarantine', () => {

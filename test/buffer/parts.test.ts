@@ -396,6 +396,10 @@ describe('series that are forgotten', () => {
     expect(asked).toBe(1);
     expect(statSync(`${path}.series`).size).toBeLessThan(200);
     expect(copy.read().size).toBe(1);
+    const many = Array.from({ length: 100 }, () => known[0]!);
+    writeFileSync(`${path}.series`, '\n'.repeat(MiB + 100 * 2 * 60));
+    copy.append(known, () => many);
+    expect(statSync(`${path}.series`).size).toBeGreaterThan(MiB);
   });
 });
 

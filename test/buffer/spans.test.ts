@@ -10,8 +10,10 @@ import type { TakeRequest } from '../../src/buffer/client/lanes.ts';
 import { Compaction, removeSpan } from '../../src/buffer/compaction/compaction.ts';
 import { Flush } from '../../src/buffer/compaction/flush.ts';
 import { Maintenance } from '../../src/buffer/compaction/maintenance.ts';
+import { packSegment } from '../../src/buffer/format/segment.ts';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { Pending } from '../../src/buffer/pending.ts';
+import { handOver, takeOver } from '../../src/buffer/recovery/handover.ts';
 import { type Span, segmentId } from '../../src/buffer/span.ts';
 import { StoreState } from '../../src/buffer/state.ts';
 
@@ -74,6 +76,47 @@ describe('the lanes of an asset', () => {
     // A span of which nothing is left at the front is not looked at again.
     state.loseEntry(first, 0);
     expect([lanes().oldestBacklogAt, asset.places.map((place) => place.span)]).toEqual([second.place, [second]]);
+  });
+});
+
+describe('a span that comes', () => {
+  it('adds nothing to the backlog of its asset for a series that is held', () => {
+    const { state, span, asset } = world();
+    state.holdSeries([1]);
+    span([1, 2], 2);
+    expect([asset.backlog, state.segmentValues]).toEqual([2, 4]);
+  });
+});
+
+describe('a segment', () => {
+  it('that is another series’ of as many values is none of this one', () => {
+    const { span } = world();
+    const one = span([1, 2], 2);
+    const two = Float64Array.of(1, 2);
+    const values = { count: 2, timeMs: two, value: two, flags: new Uint8Array(2) };
+    const damaged: number[] = [];
+    const segments = new SegmentReader(
+      () => packSegment(values, 0, 2, { series: 2, place: one.place }),
+      (_, entry) => damaged.push(entry),
+    );
+    expect([segments.read(one, 0), damaged]).toEqual([undefined, [0]]);
+    expect(segments.read(one, 1)?.count).toBe(2);
+  });
+});
+
+describe('a store that is taken over from another', () => {
+  it('has its series, what is held of them and the number of its next batch, and tells every lane', () => {
+    const { state } = world(3);
+    state.holdSeries([2]);
+    state.nextBatch = 7;
+    const taken = new StoreState();
+    takeOver(taken, { ...handOver(state, {} as never), damage: [] });
+    expect(taken.series.flatMap((one) => (one ? [[one.series.key, one.held]] : []))).toEqual([
+      ['k1', false],
+      ['k2', true],
+      ['k3', false],
+    ]);
+    expect([taken.nextBatch, [...taken.touched]]).toEqual([7, [taken.assets.get(1)]]);
   });
 });
 

@@ -1,8 +1,10 @@
 /** Taking the oldest share of what was flushed together: what goes, what is written anew, and what is left as it is. */
 import { describe, expect, it } from 'vitest';
 import { SegmentReader } from '../../src/buffer/batches/segment-reader.ts';
+import { Flush } from '../../src/buffer/compaction/flush.ts';
 import { packSegment, unpackSegment } from '../../src/buffer/format/segment.ts';
 import { Pending } from '../../src/buffer/pending.ts';
+import { Dropping, type DroppingParts } from '../../src/buffer/space/dropping.ts';
 import { Trimming } from '../../src/buffer/space/trimming.ts';
 import { newSpan, segmentId } from '../../src/buffer/span.ts';
 import { StoreState } from '../../src/buffer/state.ts';
@@ -35,7 +37,7 @@ function group() {
     Object.fromEntries(
       [...pending.segments.values()].map(unpackSegment).map(({ series, value }) => [series, [...value]]),
     );
-  return { state, pending, span, rows, trim, kept };
+  return { state, pending, segments, span, rows, trim, kept };
 }
 
 const from = (first: number) => Array.from({ length: COUNT - first }, (_, i) => first + i);
@@ -66,5 +68,33 @@ describe('a group of values that is too large to go at once', () => {
     expect(trim(0.5)).toBe(10);
     expect([span.gone[0], span.gone[1]]).toEqual([0, 1]);
     expect(kept()).toEqual({});
+  });
+
+  it('goes in steps, each of which is on disk before the next, and no more of it than must', () => {
+    const { state, pending, segments } = group();
+    const maxBytes = 1_000_000;
+    const rows = { iterate: () => [] };
+    const parts = {
+      state,
+      pending,
+      segments,
+      flush: new Flush(state, pending),
+      bounds: { maxBytes, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' },
+      // With what the rows of twenty values take beside, twice what the bound wants.
+      statements: { oldestAside: rows, oldestQuarantine: rows, bytesOfSegments: { get: () => 82_448 } },
+      isWalked: () => false,
+      stepSize: { values: 1_000, segments: 1 },
+    };
+    const dropping = new Dropping(parts as unknown as DroppingParts);
+    const disk = { bytes: 0, usedBytes: 900_000, walBytes: 0, reusableBytes: 0, freeBytes: 1e9, totalBytes: 1e12 };
+    for (const [fallen, left] of [
+      [5, 15],
+      [5, 10],
+    ]) {
+      dropping.keep(disk, () => 0);
+      expect([state.segmentValues, dropping.isDue(disk)]).toEqual([left, false]);
+      expect([dropping.committed(), dropping.isDue(disk)]).toEqual([true, true]);
+      expect(dropping.take()).toEqual([{ reason: 'bytes', values: fallen }]);
+    }
   });
 });
