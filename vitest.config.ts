@@ -1,5 +1,4 @@
 import { globSync } from 'node:fs';
-import { availableParallelism } from 'node:os';
 import { configDefaults, defineConfig } from 'vitest/config';
 import { COMPILED_CODE } from './test/compiled-code.ts';
 import LongestFirst from './test/longest-first.ts';
@@ -8,9 +7,8 @@ import { sharesProcess } from './test/shared-rooms.ts';
 
 const include = ['test/**/*.test.ts'];
 const shared = globSync(include, { cwd: import.meta.dirname }).filter(sharesProcess);
-// Nearly half of its time a file waits, for a disk, a clock, a daemon that starts: four on two cores left a tenth of them idle.
-// Where nobody watches, surer than fast.
-const maxWorkers = process.env.CI ? 2 : Math.min(12, 2 * availableParallelism() + 1);
+// On two cores: nearly half of its time a file waits, for a disk, a clock, a daemon that starts. Where nobody watches, surer than fast.
+const maxWorkers = process.env.CI ? 2 : 4;
 // What is long by nature (whole machines, other Debians, hours) runs where ALL is set: `scripts/test --all`.
 const exclude = [...configDefaults.exclude, ...(process.env.ALL ? [] : ['test/long/**'])];
 
