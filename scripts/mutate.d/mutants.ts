@@ -1,7 +1,7 @@
 /** The changes of a room, by Stryker's instrumenter, and the tree in which each can be turned on. */
 import { execFileSync } from 'node:child_process';
 import { cpSync, globSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { dirname, join, relative } from 'node:path';
+import { dirname, join, matchesGlob, relative } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { Random } from '../fuzz.d/random.ts';
 import type { Room } from './rooms.ts';
@@ -64,11 +64,11 @@ export interface Chosen {
   files: SourceFile[];
 }
 
-/** `count` changes of the room (0: all), by the seed. */
-export async function chooseMutants(room: Room, count: number, seed: number): Promise<Chosen> {
+/** `count` changes of the room (0: all), by the seed, of the files that `of` matches. */
+export async function chooseMutants(room: Room, count: number, seed: number, of = '**'): Promise<Chosen> {
   const names = room.sources.flatMap((pattern) => globSync(pattern, { cwd: ROOT })).toSorted();
   const sources = names.map((name) => ({ name, content: readFileSync(join(ROOT, name), 'utf8'), mutate: true }));
-  const { mutants: all } = await instrumented(sources);
+  const all = (await instrumented(sources)).mutants.filter(({ fileName }) => matchesGlob(fileName, of));
   const random = new Random(seed);
   const left = [...all];
   const taken = count === 0 || count >= all.length;

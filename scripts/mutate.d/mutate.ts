@@ -10,12 +10,13 @@ import { type Outcome, Trials } from './trials.ts';
 
 const DONE = join(ROOT, '.cache/tagferry-mutate');
 
-const HELP = `usage: scripts/mutate [--changes N] [--seed N] [room…]
-Tries N changes (300 unless told, 0: all) of each room, chosen by the seed, each against the tests of the room that reach it.
+const HELP = `usage: scripts/mutate [--changes N] [--seed N] [--of GLOB] [room…]
+Tries N changes (300 unless told, 0: all) of each room, chosen by the seed, each against the tests of the room that reach it;
+of those files of it that GLOB matches (src/buffer/recovery/*) where it is given.
 What was tried is kept, and not tried again while the room and the test file stay as they are. Rooms: ${ROOMS.map(({ name }) => name).join(', ')}`;
 
-async function tried(room: Room, count: number, seed: number): Promise<{ all: number; outcomes: Outcome[] }> {
-  const { all, files, mutants } = await chooseMutants(room, count, seed);
+async function tried(room: Room, count: number, seed: number, of?: string): Promise<{ all: number; outcomes: Outcome[] }> {
+  const { all, files, mutants } = await chooseMutants(room, count, seed, of);
   const key = createHash('sha256').update(JSON.stringify(files)).digest('hex').slice(0, 16);
   const tree = join(tmpdir(), `tagferry-mutate-${room.name}-${key}-${process.pid}`);
   try {
@@ -41,6 +42,7 @@ const { values, positionals } = parseArgs({
   options: {
     changes: { type: 'string', default: '300' },
     seed: { type: 'string', default: '1' },
+    of: { type: 'string' },
     help: { type: 'boolean', default: false },
   },
 });
@@ -50,7 +52,7 @@ if (values.help || unknown.length > 0) {
   process.exit(unknown.length > 0 ? 2 : 0);
 }
 for (const room of ROOMS.filter(({ name }) => positionals.length === 0 || positionals.includes(name))) {
-  const { all, outcomes } = await tried(room, Number(values.changes), Number(values.seed));
+  const { all, outcomes } = await tried(room, Number(values.changes), Number(values.seed), values.of);
   const noticed = outcomes.filter(({ noticedBy }) => noticedBy !== undefined).length;
   console.log(
     `${room.name}: ${noticed} of ${outcomes.length} changes noticed (${((noticed / outcomes.length) * 100).toFixed(1)} %, ` +
@@ -63,5 +65,5 @@ for (const room of ROOMS.filter(({ name }) => positionals.length === 0 || positi
     const what = replacement.replaceAll(/\s+/g, ' ').slice(0, 120);
     console.log(`  ${where} ${mutatorName}${isReached ? '' : ' (not reached)'}: ${what}`);
   }
-  writeFileSync(join(DONE, `${room.name}-${values.seed}.json`), JSON.stringify(outcomes, undefined, 1));
+  writeFileSync(join(DONE, `${room.name}-${values.seed}${values.of === undefined ? '' : '-part'}.json`), JSON.stringify(outcomes, undefined, 1));
 }
