@@ -75,6 +75,25 @@ describe('a row of the log', () => {
     expect([...readLogRow(Buffer.from(first, 'hex')).values.value.slice(0, 4)]).toEqual([20.5, 7.5, 20.8, 7.6]);
   });
 
+  it('keeps as many digits for a series as its values needed, whatever its number', () => {
+    const bytes = (series: number) => {
+      const writer = new LogRowWriter();
+      writer.write(HEAD, columns([series, 1_000, 20.25, 0]), []);
+      // Then 20.50: two digits, 2,050.
+      return Buffer.from(writer.write(HEAD, columns([series, 1_000, 20.5, 0]), []))
+        .toString('hex')
+        .slice(-10);
+    };
+    for (const series of [1, 1_023, 1_024, 1_025, 2_048])
+      expect([series, bytes(series)]).toEqual([series, '02d00f8420']);
+  });
+
+  it('may hold nothing but what was settled', () => {
+    const row = new LogRowWriter().write(HEAD, columns(), [{ series: 1, firstSeq: 2, lastSeq: 9 }]);
+    const { values, ...rest } = readLogRow(row);
+    expect([values.length, rest]).toEqual([0, { ...HEAD, settled: [{ series: 1, firstSeq: 2, lastSeq: 9 }] }]);
+  });
+
   it('tells by its beginning whose values stand in it, where its end does not read', () => {
     const row = new LogRowWriter().write(HEAD, columns([2, 1_000, 20.5, 0]), []).slice();
     expect(peekLogRow(row)).toEqual({ firstSeq: 12, count: 1 });

@@ -143,7 +143,6 @@ export class ByteReader {
     }
     let factor = 0x1000_0000;
     for (let more = 0; more < 4; more++) {
-      if (at >= bytes.length) break;
       byte = bytes[at++]!;
       value += (byte & 0x7f) * factor;
       factor *= 128;

@@ -20,13 +20,12 @@ export function wholeOf(value: number, digits: number): number {
   const whole = Math.round(value * power);
   if (whole / power !== value || whole > MAX_WHOLE || whole < -MAX_WHOLE) return NOT_WHOLE;
   // -0 divides and compares like 0 but is not 0.
-  if (whole === 0 && Object.is(value, -0)) return NOT_WHOLE;
+  if (Object.is(value, -0)) return NOT_WHOLE;
   return whole;
 }
 
-/** The fewest digits, `hint` tried first, with which `value` is exact; -1 where there are none. */
-export function digitsOf(value: number, hint = 0): number {
-  if (!Number.isNaN(wholeOf(value, hint)) && (hint === 0 || Number.isNaN(wholeOf(value, hint - 1)))) return hint;
+/** The fewest digits with which `value` is exact; -1 where there are none. */
+export function digitsOf(value: number): number {
   for (let digits = 0; digits <= MAX_DIGITS; digits++) {
     if (!Number.isNaN(wholeOf(value, digits))) return digits;
   }

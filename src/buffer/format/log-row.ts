@@ -80,7 +80,7 @@ function grown<Column extends Uint8Array | Uint32Array | Float64Array>(from: Col
 
 /** Writes rows. Keeps, for each series, the digits that fitted last: a series seldom changes them. */
 export class LogRowWriter {
-  readonly #writer = new ByteWriter(64 * 1024);
+  readonly #writer = new ByteWriter();
   readonly #last = new LastWholes();
   #digits = new Uint8Array(1024);
 

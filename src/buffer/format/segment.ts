@@ -43,7 +43,7 @@ export function lastTimeOf({ timeMs }: Pick<SegmentValues, 'timeMs'>, from = 0, 
   return last;
 }
 
-const writer = new ByteWriter(16 * 1024);
+const writer = new ByteWriter();
 
 /** Packs `values` from `from` to `to`. The bytes are a copy. */
 export function packSegment(values: SegmentValues, from = 0, to = values.count, head = NO_HEAD): Uint8Array {

@@ -40,7 +40,7 @@ export function openRun(ranges: SettledRanges, count: number, at = 0): { from: n
   let from = at;
   for (let i = 0; i < ranges.length; i += 2) {
     if (from < ranges[i]!) return { from, to: ranges[i]! };
-    if (from < ranges[i + 1]!) from = ranges[i + 1]!;
+    from = Math.max(from, ranges[i + 1]!);
   }
   return from < count ? { from, to: count } : undefined;
 }
@@ -50,7 +50,7 @@ export function packRanges(ranges: SettledRanges): Uint8Array {
   writer.reset(4);
   writer.varint(ranges.length);
   for (const edge of ranges) writer.varint(edge);
-  return writer.seal().slice();
+  return writer.seal();
 }
 
 export function unpackRanges(bytes: Uint8Array): SettledRanges {

@@ -1,0 +1,179 @@
+/** The tables of the buffer: how they come about, and what stands in a row. */
+import { rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { type Database, openDatabase } from '../../src/base/database.ts';
+import { readNotes, writeNotes } from '../../src/buffer/note-rows.ts';
+import { RunRow } from '../../src/buffer/run-row.ts';
+import type { Series } from '../../src/buffer/series.ts';
+import {
+  FORMAT,
+  needsOrigin,
+  originSum,
+  prepareStatements,
+  prepareTables,
+  seriesFields,
+  seriesOfFields,
+  seriesReader,
+  sumOf,
+  writeSeries,
+} from '../../src/buffer/tables.ts';
+import { memoryFolder } from '../memory-folder.ts';
+
+let folder: string;
+let database: Database;
+beforeEach(() => {
+  folder = memoryFolder('tagferry-tables-');
+  database = openDatabase(join(folder, 'buffer.db'));
+});
+afterEach(() => {
+  database.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const format = () => database.pragma('user_version', { simple: true });
+const schema = () =>
+  database
+    .prepare<[], [string, string]>("SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite%' ORDER BY name")
+    .raw()
+    .all();
+
+describe('the tables of a buffer', () => {
+  it('are made where there are none, and stay as they are where they are this version’s', () => {
+    expect(format()).toBe(0);
+    prepareTables(database);
+    expect(format()).toBe(FORMAT);
+    const made = schema();
+    expect(made.map(([name]) => name)).toEqual([
+      'log',
+      'note',
+      'origin',
+      'quarantine',
+      'run',
+      'segment',
+      'segment_progress',
+      'series',
+      'set_aside',
+      'span',
+      'span_gone',
+    ]);
+    database.exec("INSERT INTO log VALUES (1, x'00')");
+    prepareTables(database);
+    expect([schema(), database.prepare('SELECT count(*) FROM log').pluck().get()]).toEqual([made, 1]);
+  });
+
+  it('of the first release become this version’s, with the notes that stand in them', () => {
+    prepareTables(database);
+    const wanted = schema();
+    database.exec(`DROP TABLE note; DROP TABLE origin;
+      CREATE TABLE note (name TEXT PRIMARY KEY, text TEXT NOT NULL, sum INTEGER NOT NULL) WITHOUT ROWID;
+      INSERT INTO note VALUES ('one', 'text', 7), ('two', '', 8)`);
+    database.pragma('user_version = 2');
+    prepareTables(database);
+    expect([format(), schema()]).toEqual([FORMAT, wanted]);
+    expect(database.prepare('SELECT name, text, sum FROM note ORDER BY id').raw().all()).toEqual([
+      ['one', 'text', 7],
+      ['two', '', 8],
+    ]);
+  });
+
+  it.each([1, 4])('of another format, %i, are refused, and nothing is changed', (other) => {
+    database.pragma(`user_version = ${other}`);
+    expect(() => prepareTables(database)).toThrow(expect.objectContaining({ code: 'store.format' }));
+    expect([format(), schema()]).toEqual([other, []]);
+  });
+
+  it('need files that were set aside as long as one is named', () => {
+    prepareTables(database);
+    const { addOrigin, dropOrigins } = prepareStatements(database);
+    expect(needsOrigin(database)).toBe(false);
+    addOrigin.run('old.db', 1, originSum('old.db', 1));
+    expect(needsOrigin(database)).toBe(true);
+    dropOrigins.run();
+    expect(needsOrigin(database)).toBe(false);
+  });
+});
+
+describe('a series', () => {
+  const series = (more: Partial<Series> = {}): Series => {
+    const plain = { group: undefined, unit: undefined, instrumentation: undefined, since: 4 };
+    return { id: 3, asset: 12, key: 'flow', ...plain, ...more };
+  };
+  const CASES: [Series, unknown[]][] = [
+    [series(), [3, 12, 'flow', null, null, null, null, 4]],
+    [series({ group: 'process' }), [3, 12, 'flow', 'process', null, null, null, 4]],
+    [series({ unit: { id: 0 } }), [3, 12, 'flow', null, 0, null, null, 4]],
+    [series({ unit: { id: 7 } }), [3, 12, 'flow', null, 7, null, null, 4]],
+    [series({ unit: { code: 'bar' } }), [3, 12, 'flow', null, null, 'bar', null, 4]],
+    [series({ instrumentation: 9 }), [3, 12, 'flow', null, null, null, 9, 4]],
+  ];
+
+  it.each(CASES)('is a row, and is read from it as it was: %j', (one, fields) => {
+    expect(seriesFields(one)).toEqual([...fields, sumOf(...(fields as (number | string | null)[]))]);
+    expect(seriesOfFields(seriesFields(one))).toEqual(one);
+    prepareTables(database);
+    writeSeries(prepareStatements(database), one);
+    expect(seriesReader(database)(3)).toEqual(one);
+    expect(seriesReader(database)(4)).toBeUndefined();
+  });
+
+  it('that nobody has written yet stands there as the oldest', () => {
+    const { since: _, ...unwritten } = series();
+    expect(seriesFields(unwritten)[7]).toBe(0);
+  });
+
+  it('is none where any field is another', () => {
+    const fields = seriesFields(series({ group: 'g', unit: { id: 5 }, instrumentation: 6 }));
+    for (const at of fields.keys()) {
+      const garbled = fields.map((field, i) =>
+        i === at ? (typeof field === 'number' ? field + 1 : `${field}x`) : field,
+      );
+      expect(seriesOfFields(garbled as never), `field ${at}`).toBeUndefined();
+    }
+    prepareTables(database);
+    writeSeries(prepareStatements(database), series());
+    database.exec('UPDATE series SET asset = 13');
+    expect(seriesReader(database)(3)).toBe('damaged');
+  });
+});
+
+describe('notes', () => {
+  it('are written, written over and taken away, and given by how their names begin, as far as they read', () => {
+    prepareTables(database);
+    const statements = prepareStatements(database);
+    const note = (name: string, text?: string) => ({ name, text });
+    writeNotes(statements, [note('a.1', 'x'), note('a.2', ''), note('a.3', 'z'), note('b', 'y'), note('a', 'w')]);
+    writeNotes(statements, [note('a.1', 'other'), note('a.3'), note('none')]);
+    expect(readNotes(statements, 'a.')).toEqual([note('a.1', 'other'), note('a.2', '')]);
+    expect(readNotes(statements, '').map(({ name }) => name)).toEqual(['a', 'a.1', 'a.2', 'b']);
+    database.exec("UPDATE note SET text = 'garbled' WHERE name = 'a.1'");
+    expect(readNotes(statements, 'a.')).toEqual([note('a.2', '')]);
+  });
+});
+
+describe('the row of this run', () => {
+  it('comes with its first commit, and is told how long the run lasts once a minute', () => {
+    prepareTables(database);
+    const statements = prepareStatements(database);
+    const run = new RunRow({ id: 7, boot: 'one', isNew: true, notedMs: 1_000 });
+    const rows = () => database.prepare('SELECT * FROM run').raw().all();
+    const commit = (monotonicMs: number, fails = false) => {
+      run.write(statements, { monotonicMs, wallMs: monotonicMs + 5e11 });
+      if (!fails) run.committed(monotonicMs);
+      return rows();
+    };
+    const row = (lastMs: number) => [[7, 'one', 5e11 + 1_500, 1_500, lastMs]];
+    expect([run.id, rows()]).toEqual([7, []]);
+    // The first that is on disk counts.
+    database.transaction(() => {
+      expect(commit(1_200, true)).toHaveLength(1);
+      database.exec('DELETE FROM run');
+    })();
+    expect(commit(1_500)).toEqual(row(1_500));
+    expect(commit(60_999)).toEqual(row(1_500));
+    expect(commit(61_000, true)).toEqual(row(61_000));
+    expect(commit(61_300)).toEqual(row(61_300));
+    expect(commit(121_299)).toEqual(row(61_300));
+    expect(commit(121_300)).toEqual(row(121_300));
+  });
+});
