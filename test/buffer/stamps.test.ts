@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openDatabase } from '../../src/base/database.ts';
 import { STAMPED_HERE, ValueColumns } from '../../src/buffer/format/value-columns.ts';
+import { StampCorrection } from '../../src/buffer/recovery/stamp-correction.ts';
 import { SeriesCatalogue } from '../../src/buffer/series.ts';
 import type { StoreFacts } from '../../src/buffer/store-facts.ts';
 import { ValueStore } from '../../src/buffer/value-store.ts';
@@ -204,5 +205,47 @@ describe('values stamped before the clock was trusted', () => {
     expect(counted).toEqual({ corrected: 1, doubtful: 0 });
     expect(times[0]).not.toBe(12_000);
     expect(times[1]).toBe(TRUE_MS);
+  });
+});
+
+describe('times that were given before the clock could be trusted', () => {
+  const HERE = 4;
+  const TRUSTED = Date.UTC(2026, 0, 1);
+  const values = (times: readonly number[], flags: readonly number[]) => ({
+    count: times.length,
+    timeMs: Float64Array.from([...times, 9]),
+    flags: Uint8Array.from([...flags, HERE]),
+  });
+
+  it('are corrected alone, by how far both clocks lay apart, and the others stay', () => {
+    const stamps = new StampCorrection();
+    stamps.noteRun(3, 1_000, 400);
+    const given = values([5, 5, TRUSTED, TRUSTED - 1, 7.4], [HERE, 3, HERE, HERE + 1, HERE]);
+    const { timeMs, ...counts } = stamps.correct(given, 3, 1e12);
+    const by = 1e12 - 600;
+    expect([[...timeMs], counts]).toEqual([
+      [5 + by, 5, TRUSTED, TRUSTED - 1 + by, Math.round(7.4 + by)],
+      { corrected: 3, left: 0 },
+    ]);
+    expect([...given.timeMs]).toEqual([5, 5, TRUSTED, TRUSTED - 1, 7.4, 9]);
+    expect(stamps.correct(given, 4, 1e12)).toEqual({ timeMs: given.timeMs, corrected: 0, left: 3 });
+    expect(stamps.correct(given, 3, undefined)).toEqual({ timeMs: given.timeMs, corrected: 0, left: 3 });
+    const sound = values([5, TRUSTED], [0, HERE]);
+    expect(stamps.correct(sound, 3, 1e12).timeMs).toBe(sound.timeMs);
+    expect(stamps.correct(sound, 3, 1e12)).toMatchObject({ corrected: 0, left: 0 });
+  });
+
+  it('follow what is trusted only where it has moved by ten seconds, either way', () => {
+    const stamps = new StampCorrection();
+    stamps.noteRun(1, 0, 0);
+    const corrected = (offset: number) => stamps.correct(values([0], [HERE]), 1, offset).timeMs[0];
+    expect([1e6, 1e6 + 9_999, 1e6 - 9_999, 1e6 + 10_000, 1e6 + 1, 1e6].map(corrected)).toEqual([
+      1e6,
+      1e6,
+      1e6,
+      1e6 + 10_000,
+      1e6 + 10_000,
+      1e6,
+    ]);
   });
 });

@@ -1,0 +1,119 @@
+import { type Database, openDatabase } from '../../src/base/database.ts';
+import { LogRowWriter, type SettledRun } from '../../src/buffer/format/log-row.ts';
+import { packSegment } from '../../src/buffer/format/segment.ts';
+import { packRanges } from '../../src/buffer/format/settled-ranges.ts';
+import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
+import type { Series } from '../../src/buffer/series.ts';
+import { newSpan, packDirectory, packGone, segmentId } from '../../src/buffer/span.ts';
+import {
+  prepareStatements,
+  prepareTables,
+  quarantineSum,
+  type Statements,
+  spanSum,
+  sumOf,
+  writeSeries,
+} from '../../src/buffer/tables.ts';
+
+export interface Entry {
+  series: number;
+  /** The readings are 1, 2, 3 and so on. */
+  times: readonly number[];
+  isGone?: boolean;
+  settled?: number[];
+  /** Its segment does not stand there, though its directory names it. */
+  isMissing?: boolean;
+}
+
+export const seriesOf = (id: number, asset = 1, more: Partial<Series> = {}): Series => {
+  const plain = { group: undefined, unit: undefined, instrumentation: undefined, since: 1 };
+  return { id, asset, key: `k${id}`, ...plain, ...more };
+};
+
+export function segmentOf({ series, times }: Entry, place: number): Uint8Array {
+  const count = times.length;
+  const value = Float64Array.from(times, (_, i) => i + 1);
+  return packSegment({ count, timeMs: Float64Array.from(times), value, flags: new Uint8Array(count) }, 0, count, {
+    series,
+    place,
+  });
+}
+
+/** A buffer of a few rows, each put where a test wants it. */
+export class HandMadeBuffer {
+  readonly database: Database;
+  readonly statements: Statements;
+
+  constructor(path: string) {
+    this.database = openDatabase(path);
+    prepareTables(this.database);
+    this.statements = prepareStatements(this.database);
+  }
+
+  series(...all: (Series | number)[]): this {
+    for (const one of all) writeSeries(this.statements, typeof one === 'number' ? seriesOf(one) : one);
+    return this;
+  }
+
+  /** Values of these series, one each; times and readings are 10 times their place in the order of acceptance. */
+  row(id: number, firstSeq: number, series: readonly number[], settled: readonly SettledRun[] = [], run = 1): this {
+    const columns = new ValueColumns();
+    for (const [i, one] of series.entries())
+      columns.add(one, (firstSeq + i) * 10, (firstSeq + i) * 10, (firstSeq + i) % 4);
+    this.statements.addRow.run(
+      id,
+      new LogRowWriter().write({ run, monotonicMs: id * 100, firstSeq }, columns, settled),
+    );
+    return this;
+  }
+
+  span(id: number, place: number, entries: readonly Entry[], run = 1): this {
+    const acceptedMs = id * 1_000;
+    const described = entries.map(({ series, times }) => ({
+      series,
+      count: times.length,
+      lastTimeMs: Math.max(...times),
+    }));
+    const span = newSpan({ id, place, run, acceptedMs }, described);
+    this.statements.addSpan.run(id, place, run, acceptedMs, packDirectory(span), spanSum(id, place, run, acceptedMs));
+    for (const [at, entry] of entries.entries()) {
+      const segment = segmentId(id, at);
+      if (entry.isGone) span.gone[at] = 1;
+      else if (!entry.isMissing) this.statements.addSegment.run(segment, segmentOf(entry, place));
+      if (entry.settled) this.statements.setProgress.run(segment, packRanges(entry.settled));
+    }
+    if (entries.some(({ isGone }) => isGone)) this.statements.setGone.run(id, packGone(span));
+    return this;
+  }
+
+  run(id: number, boot: string, wallMs: number, beganMs: number, lastMs: number): this {
+    this.statements.addRun.run(id, boot, wallMs, beganMs, lastMs);
+    return this;
+  }
+
+  quarantine(series: number, times: readonly number[], atMs = 5): this {
+    const count = times.length;
+    const sum = quarantineSum(series, count, 400, 'no such unit', atMs);
+    const packed = segmentOf({ series, times }, 0);
+    this.statements.addQuarantine.run(series, count, packed, 400, 'no such unit', atMs, sum);
+    return this;
+  }
+
+  note(name: string, text: string): this {
+    this.statements.setNote.run(name, text, sumOf(name, text));
+    return this;
+  }
+
+  sql(text: string): this {
+    this.database.exec(text);
+    return this;
+  }
+
+  rows(query: string): unknown[] {
+    return this.database.prepare(query).raw().all();
+  }
+
+  close(): void {
+    this.database.close();
+  }
+}
