@@ -15,7 +15,12 @@ Tries N changes (300 unless told, 0: all) of each room, chosen by the seed, each
 of those files of it that GLOB matches (src/buffer/recovery/*) where it is given.
 What was tried is kept, and not tried again while the room and the test file stay as they are. Rooms: ${ROOMS.map(({ name }) => name).join(', ')}`;
 
-async function tried(room: Room, count: number, seed: number, of?: string): Promise<{ all: number; outcomes: Outcome[] }> {
+async function tried(
+  room: Room,
+  count: number,
+  seed: number,
+  of?: string,
+): Promise<{ all: number; outcomes: Outcome[] }> {
   const { all, files, mutants } = await chooseMutants(room, count, seed, of);
   const key = createHash('sha256').update(JSON.stringify(files)).digest('hex').slice(0, 16);
   const tree = join(tmpdir(), `tagferry-mutate-${room.name}-${key}-${process.pid}`);
@@ -65,5 +70,8 @@ for (const room of ROOMS.filter(({ name }) => positionals.length === 0 || positi
     const what = replacement.replaceAll(/\s+/g, ' ').slice(0, 120);
     console.log(`  ${where} ${mutatorName}${isReached ? '' : ' (not reached)'}: ${what}`);
   }
-  writeFileSync(join(DONE, `${room.name}-${values.seed}${values.of === undefined ? '' : '-part'}.json`), JSON.stringify(outcomes, undefined, 1));
+  writeFileSync(
+    join(DONE, `${room.name}-${values.seed}${values.of === undefined ? '' : '-part'}.json`),
+    JSON.stringify(outcomes, undefined, 1),
+  );
 }
