@@ -148,11 +148,42 @@ function readPages(from: string, into: Database, carrier: Carrier): void {
   }
 }
 
-const isNumber = (field: RawField | undefined): field is number => typeof field === 'number';
-const isText = (field: RawField | undefined): field is string => typeof field === 'string';
-const isBytes = (field: RawField | undefined): field is Uint8Array => field instanceof Uint8Array;
-const isTextOrNull = (field: RawField | undefined): field is string | null => field === null || isText(field);
-const isNumberOrNull = (field: RawField | undefined): field is number | null => field === null || isNumber(field);
+type Is<Kind extends RawField> = (field: RawField | undefined) => field is Kind;
+const isNumber: Is<number> = (field) => typeof field === 'number';
+const isText: Is<string> = (field) => typeof field === 'string';
+const isBytes: Is<Uint8Array> = (field) => field instanceof Uint8Array;
+const isTextOrNull: Is<string | null> = (field) => field === null || isText(field);
+const isNumberOrNull: Is<number | null> = (field) => field === null || isNumber(field);
+
+/** The kinds of a row's fields behind its number. */
+type Shape<Fields extends RawField[]> = { [At in keyof Fields]: Is<Fields[At]> };
+const SERIES: Shape<[number, string, string | null, number | null, string | null, number | null, number, number]> = [
+  isNumber,
+  isText,
+  isTextOrNull,
+  isNumberOrNull,
+  isTextOrNull,
+  isNumberOrNull,
+  isNumber,
+  isNumber,
+];
+const SPAN: Shape<[number, number, number, Uint8Array, number]> = [isNumber, isNumber, isNumber, isBytes, isNumber];
+const RUN: Shape<[string, number, number, number]> = [isText, isNumber, isNumber, isNumber];
+const ORIGIN: Shape<[string, number, number]> = [isText, isNumber, isNumber];
+const NOTE: Shape<[string, string, number]> = [isText, isText, isNumber];
+const QUARANTINE: Shape<[number, number, Uint8Array, number, string, number, number]> = [
+  isNumber,
+  isNumber,
+  isBytes,
+  isNumber,
+  isText,
+  isNumber,
+  isNumber,
+];
+
+function isOf<Fields extends RawField[]>(fields: RawField[], shape: Shape<Fields>): fields is Fields {
+  return fields.length === shape.length && shape.every((is, at) => is(fields[at]));
+}
 
 /** Tells the rows of one table from those of another by their shape and checksum, and writes them. */
 class Carrier {
@@ -199,7 +230,8 @@ class Carrier {
         : this.#takeSeries(row.rowid, rest) ||
           this.#takeSpan(row.rowid, rest) ||
           this.#takeRun(row.rowid, rest) ||
-          this.#takeNamed(rest) ||
+          this.#takeOrigin(rest) ||
+          this.#takeNote(rest) ||
           this.#takeQuarantine(row.rowid, rest);
     if (!known && rest.length !== SET_ASIDE_FIELDS) this.result.lostRows++;
     return known;
@@ -237,59 +269,50 @@ class Carrier {
   }
 
   #takeSeries(id: number, rest: RawField[]): boolean {
-    const [asset, key, group, unitId, code, instrumentation, since, sum] = rest;
-    if (rest.length !== 8 || !isNumber(asset) || !isText(key) || !isTextOrNull(group)) return false;
-    if (!isNumberOrNull(unitId) || !isTextOrNull(code)) return false;
-    if (!isNumberOrNull(instrumentation) || !isNumber(since) || !isNumber(sum)) return false;
-    const series = seriesOfFields([id, asset, key, group, unitId, code, instrumentation, since, sum]);
+    const series = isOf(rest, SERIES) ? seriesOfFields([id, ...rest]) : undefined;
     if (series) writeSeries(this.#statements, series);
     return series !== undefined;
   }
 
   #takeSpan(id: number, rest: RawField[]): boolean {
+    if (!isOf(rest, SPAN)) return false;
     const [place, run, acceptedMs, directory, sum] = rest;
-    if (rest.length !== 5 || !isNumber(place) || !isNumber(run) || !isNumber(acceptedMs) || !isBytes(directory)) {
-      return false;
-    }
     if (sum !== spanSum(id, place, run, acceptedMs) || !readable(() => unpackDirectory(directory))) return false;
     attemptSqlite(() => this.#statements.addSpan.run(id, place, run, acceptedMs, directory, sum));
     return true;
   }
 
   #takeRun(id: number, rest: RawField[]): boolean {
-    const [boot, wallMs, monotonicMs, lastMs] = rest;
-    if (rest.length !== 4 || !isText(boot) || !isNumber(wallMs) || !isNumber(monotonicMs) || !isNumber(lastMs)) {
-      return false;
-    }
-    attemptSqlite(() => this.#statements.addRun.run(id, boot, wallMs, monotonicMs, lastMs));
+    if (!isOf(rest, RUN)) return false;
+    attemptSqlite(() => this.#statements.addRun.run(id, ...rest));
     return true;
   }
 
-  /** A note, or an older file that was set aside. */
-  #takeNamed(rest: RawField[]): boolean {
-    const [name, other, sum] = rest;
-    if (rest.length !== 3 || !isText(name)) return false;
-    if (isNumber(other)) {
-      if (sum !== originSum(name, other)) return false;
-      this.#below = Math.max(this.#below, other);
-      this.#into.prepare('DELETE FROM origin WHERE name = ?').run(name);
-      this.#statements.addOrigin.run(name, other, originSum(name, other));
-      return true;
-    }
-    if (!isText(other) || sum !== sumOf(name, other)) return false;
-    this.#statements.setNote.run(name, other, sumOf(name, other));
+  /** An older file that was set aside. */
+  #takeOrigin(rest: RawField[]): boolean {
+    if (!isOf(rest, ORIGIN)) return false;
+    const [name, below, sum] = rest;
+    if (sum !== originSum(name, below)) return false;
+    this.#below = Math.max(this.#below, below);
+    this.#into.prepare('DELETE FROM origin WHERE name = ?').run(name);
+    this.#statements.addOrigin.run(name, below, sum);
+    return true;
+  }
+
+  #takeNote(rest: RawField[]): boolean {
+    if (!isOf(rest, NOTE)) return false;
+    const [name, text, sum] = rest;
+    if (sum !== sumOf(name, text)) return false;
+    this.#statements.setNote.run(name, text, sum);
     return true;
   }
 
   #takeQuarantine(id: number, rest: RawField[]): boolean {
+    if (!isOf(rest, QUARANTINE)) return false;
     const [series, count, packed, status, message, atMs, sum] = rest;
-    if (rest.length !== 7 || !isNumber(series) || !isNumber(count) || !isBytes(packed)) return false;
-    if (!isNumber(status) || !isText(message) || !isNumber(atMs)) return false;
     if (sum !== quarantineSum(series, count, status, message, atMs)) return false;
     if (!readable(() => unpackSegment(packed))) return false;
-    if (this.#addQuarantine.run(id, series, count, packed, status, message, atMs, sum).changes > 0) {
-      this.result.quarantined += count;
-    }
+    if (this.#addQuarantine.run(id, ...rest).changes > 0) this.result.quarantined += count;
     return true;
   }
 
