@@ -15,7 +15,7 @@ import {
   writeSeries,
 } from '../../src/buffer/tables.ts';
 
-export interface Entry {
+interface Entry {
   series: number;
   /** The readings are 1, 2, 3 and so on. */
   times: readonly number[];
@@ -30,7 +30,7 @@ export const seriesOf = (id: number, asset = 1, more: Partial<Series> = {}): Ser
   return { id, asset, key: `k${id}`, ...plain, ...more };
 };
 
-export function segmentOf({ series, times }: Entry, place: number): Uint8Array {
+function segmentOf({ series, times }: Entry, place: number): Uint8Array {
   const count = times.length;
   const value = Float64Array.from(times, (_, i) => i + 1);
   return packSegment({ count, timeMs: Float64Array.from(times), value, flags: new Uint8Array(count) }, 0, count, {

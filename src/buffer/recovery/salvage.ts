@@ -252,19 +252,18 @@ class Carrier {
       return true;
     }
     // Segments have numbers from 2^20 on, spans hardly ever.
-    const isSegment = id >= MAX_ENTRIES && readable(() => readSegmentHead(bytes)) !== undefined;
-    // The few bytes of a segment's progress may look like a segment's beginning.
-    const isProgress = id >= MAX_ENTRIES && readable(() => unpackRanges(bytes)) !== undefined;
-    if (isSegment && (!isProgress || readable(() => unpackSegment(bytes)))) {
+    if (id < MAX_ENTRIES) {
+      if (!readable(() => ByteReader.unseal(bytes, 'a row'))) return false;
+      this.#add.gone(id, bytes);
+      return true;
+    }
+    // Which of both it is its first number says: the version of a segment is odd, of ranges there is an even number of bounds.
+    if (readable(() => readSegmentHead(bytes))) {
       this.#spans.add(Math.floor(id / MAX_ENTRIES));
       return true;
     }
-    if (isProgress) {
-      this.#add.progress(id, bytes);
-      return true;
-    }
-    if (id >= MAX_ENTRIES || !readable(() => ByteReader.unseal(bytes, 'a row'))) return false;
-    this.#add.gone(id, bytes);
+    if (!readable(() => unpackRanges(bytes))) return false;
+    this.#add.progress(id, bytes);
     return true;
   }
 
