@@ -19,6 +19,8 @@ const STATUS_TEXT = [new Uint8Array(0), ...VALUE_STATUSES.map((status) => bytesO
 
 /** A point is at most so long: braces, a time of 24 characters, a double of 25, a status. */
 const MAX_POINT = 120;
+/** Those of the key and of the body, for which there is room behind whatever is written. */
+const ENDS = 8;
 /** Each takes some 300 bytes. */
 const MAX_HEADS = 5_000;
 const DAY_MS = 86_400_000;
@@ -56,9 +58,11 @@ export class BodyWriter {
   /** Opens a key; `false` where it does not fit with one value behind it. */
   openKey(series: KeyFields): boolean {
     const head = this.#headOf(series);
-    if (this.#at + head.length + MAX_POINT + 8 > this.#maxBytes) return false;
-    this.#room(head.length + 8);
-    if (this.#keys++ > 0) this.#bytes[this.#at++] = 0x2c;
+    const comma = this.#keys > 0 ? 1 : 0;
+    if (this.#at + comma + head.length + MAX_POINT + ENDS > this.#maxBytes) return false;
+    this.#room(comma + head.length + ENDS);
+    if (comma > 0) this.#bytes[this.#at++] = 0x2c;
+    this.#keys++;
     this.#put(head);
     this.#points = 0;
     return true;
@@ -75,8 +79,8 @@ export class BodyWriter {
 
   /** Adds a value to the open key; `false` where it does not fit. */
   point(timeMs: number, value: number, flags: number): boolean {
-    if (this.#at + MAX_POINT + 8 > this.#maxBytes) return false;
-    this.#room(MAX_POINT + 8);
+    if (this.#at + MAX_POINT + ENDS > this.#maxBytes) return false;
+    this.#room(MAX_POINT + ENDS);
     if (this.#points++ > 0) this.#bytes[this.#at++] = 0x2c;
     this.#put(POINT_HEAD);
     this.#putTime(timeMs);
@@ -89,13 +93,11 @@ export class BodyWriter {
   }
 
   closeKey(): void {
-    this.#room(8);
     this.#put(KEY_TAIL);
   }
 
   /** The whole body, a copy of its own. */
   end(): Uint8Array {
-    this.#room(8);
     this.#put(TAIL);
     return this.#bytes.slice(0, this.#at);
   }
@@ -181,7 +183,7 @@ export class BodyWriter {
       behind--;
     }
     let length = 1;
-    while (length < 10 && rest >= POWERS_OF_TEN[length]!) length++;
+    while (rest >= POWERS_OF_TEN[length]!) length++;
     if (length <= behind) length = behind + 1;
     const end = this.#at + length + (behind > 0 ? 1 : 0);
     let at = end;
