@@ -55,8 +55,8 @@ export interface AssetState {
   backlogUnderWay: number;
   /** Where the next post starts among the series, so that a full post does not always leave out the same. */
   nextSeries: number;
-  /** The target of the last batch, where they go apart (`TakeRequest.oneInstrumentation`): the next one is another's. */
-  lastTarget: number | undefined;
+  /** The target of the last batch, where they go apart (`TakeRequest.oneInstrumentation`): the next one is another's. -Infinity before. */
+  lastTarget: number;
 }
 
 /** Values of one series in a batch, and where they stand. */
@@ -74,7 +74,7 @@ export interface BatchState {
   id: number;
   asset: AssetState;
   lane: 'live' | 'backlog';
-  /** The backlog lane is taken too: a live post that took some along. */
+  /** The backlog lane is taken: always with a batch of it, and by a live post that took some along. */
   along: boolean;
   slices: BatchSlice[];
 }
@@ -129,7 +129,7 @@ export class StoreState {
         liveUnderWay: 0,
         backlogUnderWay: 0,
         nextSeries: 0,
-        lastTarget: undefined,
+        lastTarget: Number.NEGATIVE_INFINITY,
       };
       this.assets.set(series.asset, asset);
     }

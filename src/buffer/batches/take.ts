@@ -27,7 +27,6 @@ export function takeBatch(
   const { live, old } = request.oneInstrumentation
     ? chooseOfOneTarget(state, segments, asset, wanted, request)
     : choose(state, segments, asset, wanted, request);
-  if (live.length + old.length === 0) return undefined;
   const stamped = restamp(state, [...old, ...live], request.trustedOffsetMs);
   const slices = writeBody(body, stamped.slices, request.maxBytes);
   if (slices.length === 0) return undefined;
@@ -57,7 +56,7 @@ function choose(
   const live = chooseLive(asset, wanted, maxValues);
   const liveCount = live.reduce((sum, slice) => sum + slice.count, 0);
   const room = asset.backlogUnderWay > 0 || liveCount === 0 ? 0 : Math.min(alongValues ?? 0, maxValues - liveCount);
-  return { live, old: room > 0 ? chooseBacklog(state, segments, asset, wanted, room) : [] };
+  return { live, old: chooseBacklog(state, segments, asset, wanted, room) };
 }
 
 /** Each target in turn, so that one that is not taken does not stand before the asset's others. */
@@ -70,8 +69,10 @@ function chooseOfOneTarget(
 ): Chosen {
   const targets = [...targetsWaiting(state, asset, wanted, request.lane)].sort((one, other) => one - other);
   const { lastTarget } = asset;
-  const next = lastTarget === undefined ? -1 : targets.findIndex((target) => target > lastTarget);
-  const first = Math.max(0, next);
+  const first = Math.max(
+    0,
+    targets.findIndex((target) => target > lastTarget),
+  );
   for (let i = 0; i < targets.length; i++) {
     const target = targets[(first + i) % targets.length]!;
     const chosen = choose(state, segments, asset, (series) => targetOf(series) === target && wanted(series), request);
@@ -105,26 +106,43 @@ const targetOf = ({ series }: SeriesState): number => series.instrumentation ?? 
 function restamp(state: StoreState, slices: readonly BatchSlice[], trustedOffsetMs: number | undefined) {
   let corrected = 0;
   let doubtful = 0;
-  const result = slices.map((slice) => {
-    const run =
-      'position' in slice.at ? state.rowOf(slice.series.queue.seqAt(slice.at.position))?.run : slice.at.span.run;
-    const times = state.stamps.correct(slice, run ?? 0, trustedOffsetMs);
-    corrected += times.corrected;
-    doubtful += times.left;
-    return times.corrected > 0 ? { ...slice, timeMs: times.timeMs } : slice;
-  });
+  const result = slices
+    .flatMap((slice) => partsByRun(state, slice))
+    .map(({ slice, run }) => {
+      const times = state.stamps.correct(slice, run, trustedOffsetMs);
+      corrected += times.corrected;
+      doubtful += times.left;
+      return times.corrected > 0 ? { ...slice, timeMs: times.timeMs } : slice;
+    });
   return { slices: result, corrected, doubtful };
+}
+
+/** Each run of the agent had its own clock. In the log values of the run before stand beside those of this one. */
+function partsByRun(state: StoreState, slice: BatchSlice): { slice: BatchSlice; run: number }[] {
+  const { series, at, count } = slice;
+  if (!('position' in at)) return [{ slice, run: at.span.run }];
+  const runOf = (i: number) => state.rowOf(series.queue.seqAt(at.position + i))?.run ?? 0;
+  if (runOf(0) === runOf(count - 1)) return [{ slice, run: runOf(0) }];
+  const parts: { slice: BatchSlice; run: number }[] = [];
+  for (let from = 0; from < count; ) {
+    const run = runOf(from);
+    let to = from + 1;
+    while (to < count && runOf(to) === run) to++;
+    parts.push({ slice: subSlice(slice, from, to), run });
+    from = to;
+  }
+  return parts;
 }
 
 function enterLanes(batch: BatchState): void {
   if (batch.lane === 'live') batch.asset.liveUnderWay++;
-  if (batch.lane === 'backlog' || batch.along) batch.asset.backlogUnderWay++;
+  if (batch.along) batch.asset.backlogUnderWay++;
 }
 
 /** The batch is over; its lanes are free unless its sisters by division are under way. */
 export function leaveLanes(batch: BatchState): void {
   if (batch.lane === 'live') batch.asset.liveUnderWay--;
-  if (batch.lane === 'backlog' || batch.along) batch.asset.backlogUnderWay--;
+  if (batch.along) batch.asset.backlogUnderWay--;
 }
 
 /** Divides a batch into batches of its own, which take its place; `[]` where it cannot be divided. */
@@ -190,13 +208,12 @@ function chooseLive(asset: AssetState, wanted: (series: SeriesState) => boolean,
   const total = waiting.reduce((sum, series) => sum + series.queue.waiting, 0);
   const slices: BatchSlice[] = [];
   let room = max;
-  const first = asset.nextSeries++ % Math.max(1, waiting.length);
+  const first = asset.nextSeries++ % waiting.length;
   for (let i = 0; i < waiting.length && room > 0; i++) {
     const series = waiting[(first + i) % waiting.length]!;
-    const share = total <= max ? series.queue.waiting : Math.ceil((max * series.queue.waiting) / total);
+    const share = Math.ceil((max * series.queue.waiting) / total);
     const position = series.queue.firstWaiting();
     const count = series.queue.runOfWaiting(position, Math.min(share, room));
-    if (count === 0) continue;
     slices.push({ series, at: { position }, count, ...series.queue.copy(position, count) });
     room -= count;
   }
@@ -236,18 +253,14 @@ function chooseBacklog(
     const sizes = new Map<SeriesState, number>();
     for (const { series, run } of open) sizes.set(series, (sizes.get(series) ?? 0) + run.to - run.from);
     const total = open.reduce((sum, { run }) => sum + run.to - run.from, 0);
-    const fits = total <= room;
-    // By series, not by segment: a large backlog has many segments of each in a span.
-    const shareOf = (size: number) => (fits ? size : Math.ceil((room * size) / total));
-    const shares = new Map([...sizes].map(([series, size]) => [series, shareOf(size)]));
-    let left = room;
+    // By series, not by segment: a large backlog has many segments of each in a span. Where the span fits a share is more than there is.
+    const shares = new Map([...sizes].map(([series, size]) => [series, Math.ceil((room * size) / total)]));
     for (const { entry, run, series } of open) {
-      if (left <= 0) break;
       // A span may hold several segments of a series: none behind one that is not taken to its end.
       if (blocked.has(series)) continue;
       const size = run.to - run.from;
       const share = shares.get(series)!;
-      const count = Math.min(left, size, share);
+      const count = Math.min(room, size, share);
       shares.set(series, share - count);
       // A later run of the same segment, or a later span, must not overtake what is left of this one.
       if (count < size || run.to < span.count[entry]!) blocked.add(series);
@@ -266,10 +279,8 @@ function chooseBacklog(
         value: values.value.subarray(run.from, run.from + count),
         flags: values.flags.subarray(run.from, run.from + count),
       });
-      left -= count;
+      room -= count;
     }
-    room = left;
-    if (!fits) break;
   }
   return slices;
 }

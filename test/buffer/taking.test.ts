@@ -1,0 +1,371 @@
+/** What a batch is made of: from segments and from the log, of which series how much, and what bars the way. */
+import { describe, expect, it } from 'vitest';
+import { freeEntry, sendEntry } from '../../src/buffer/batches/batch-slices.ts';
+import { releaseSlice, setAsideSegment, settleRuns, settleSlice } from '../../src/buffer/batches/settle.ts';
+import { divideBatch, leaveLanes } from '../../src/buffer/batches/take.ts';
+import type { Batch, TakeRequest } from '../../src/buffer/client/lanes.ts';
+import { STAMPED_HERE } from '../../src/buffer/format/value-columns.ts';
+import { type Span, segmentId } from '../../src/buffer/span.ts';
+import { MemoryStore, readingsIn } from './memory-store.ts';
+
+/** `k1: 1 2, k2: 3`: the readings are the numbers of the values in the order in which they came. */
+const told = (batch: Batch | undefined) =>
+  batch && [...readingsIn(batch)].map(([key, readings]) => `${key}: ${readings.join(' ')}`).join(', ');
+
+/** So many values of the first series, then of the second and so on. */
+const ids = (...counts: number[]) => counts.flatMap((count, i) => Array.from({ length: count }, () => i + 1));
+
+function end(store: MemoryStore, batch: Batch, how: 'settle' | 'release'): void {
+  const { state, pending, segments } = store;
+  const ended = state.batches.get(batch.id)!;
+  state.batches.delete(batch.id);
+  leaveLanes(ended);
+  for (const slice of ended.slices) {
+    if (how === 'settle') settleSlice(state, pending, segments, slice);
+    else releaseSlice(state, slice);
+  }
+}
+
+/** Takes, and lets the values wait again. */
+function look(store: MemoryStore, request: Partial<TakeRequest>): string | undefined {
+  const batch = store.take(request);
+  if (batch) end(store, batch, 'release');
+  return told(batch);
+}
+
+const backlog = (store: MemoryStore, maxValues: number) => look(store, { lane: 'backlog', maxValues });
+
+describe('a batch of the backlog', () => {
+  it.each([
+    [1, 'k1: 1'],
+    [2, 'k1: 1 2'],
+    // A span that does not fit is shared in proportion, each share rounded up while there is room.
+    [3, 'k1: 1 2, k2: 7'],
+    [4, 'k1: 1 2 3, k2: 7'],
+    [6, 'k1: 1 2 3 4, k2: 7 8'],
+    [8, 'k1: 1 2 3 4 5 6, k2: 7 8'],
+    // One that fits goes out whole, and what is left is shared by the next.
+    [9, 'k1: 1 2 3 4 5 6, k2: 7 8 9'],
+    [10, 'k1: 1 2 3 4 5 6 10, k2: 7 8 9'],
+    [12, 'k1: 1 2 3 4 5 6 10, k2: 7 8 9 11 12'],
+    [15, 'k1: 1 2 3 4 5 6 10 15, k2: 7 8 9 11 12 13 14'],
+    [99, 'k1: 1 2 3 4 5 6 10 15, k2: 7 8 9 11 12 13 14 16'],
+  ])('of at most %i values takes the oldest, span by span', (maxValues, expected) => {
+    const store = new MemoryStore([1, 1]);
+    for (const counts of [
+      [6, 3],
+      [1, 4],
+      [1, 1],
+    ]) {
+      store.accept(ids(...counts));
+      store.flushAll();
+    }
+    expect(backlog(store, maxValues)).toBe(expected);
+  });
+
+  /** Of the first series two segments in a span, of 2 and of 4 values; of the second one of 3. */
+  function twoSegments(): { store: MemoryStore; span: Span } {
+    const store = new MemoryStore([1, 1]);
+    store.accept(ids(6, 3));
+    const batch = store.take({ onlySeries: [1], maxValues: 2 })!;
+    store.flushAll();
+    end(store, batch, 'release');
+    const span = store.state.spans[0]!;
+    expect([...span.count]).toEqual([2, 4, 3]);
+    return { store, span };
+  }
+
+  it.each([
+    [3, 'k1: 1 2, k2: 7'],
+    [4, 'k1: 1 2 3, k2: 7'],
+    [6, 'k1: 1 2 3 4, k2: 7 8'],
+    [9, 'k1: 1 2 3 4 5 6, k2: 7 8 9'],
+  ])('of at most %i values shares by series, however many segments each has', (maxValues, expected) => {
+    expect(backlog(twoSegments().store, maxValues)).toBe(expected);
+  });
+
+  it('takes nothing of a series that has some under way, what stands before what is settled, and of the others all', () => {
+    const { store, span } = twoSegments();
+    const { state, pending, segments } = store;
+    store.span([1, 2], 1);
+    const asset = store.asset();
+    for (const entry of [0, 1]) {
+      sendEntry(asset, span, entry, false);
+      expect(backlog(store, 99)).toBe('k2: 7 8 9 11');
+      freeEntry(asset, span, entry, false);
+    }
+    settleRuns(state, pending, segments, span, 1, [{ from: 1, to: 2 }]);
+    expect(backlog(store, 99)).toBe('k1: 1 2 3, k2: 7 8 9 11');
+    settleRuns(state, pending, segments, span, 1, [{ from: 0, to: 1 }]);
+    settleRuns(state, pending, segments, span, 2, [{ from: 2, to: 3 }]);
+    // Behind the end of a segment that is settled there goes nothing out of order.
+    expect(backlog(store, 99)).toBe('k1: 1 2 5 6 10, k2: 7 8');
+    settleRuns(state, pending, segments, span, 0, [{ from: 0, to: 2 }]);
+    expect(backlog(store, 2)).toBe('k1: 5, k2: 7');
+    expect(backlog(store, 4)).toBe('k1: 5 6, k2: 7 8');
+    expect(backlog(store, 99)).toBe('k1: 5 6 10, k2: 7 8');
+  });
+
+  it('takes what is held of nobody, and of certain series whatever is held', () => {
+    const { store } = twoSegments();
+    store.state.holdSeries([1]);
+    expect(backlog(store, 99)).toBe('k2: 7 8 9');
+    const probe = (onlySeries: readonly number[]) => look(store, { lane: 'backlog', onlySeries });
+    expect([probe([1]), probe([2]), probe([1, 2])]).toEqual([
+      'k1: 1 2 3 4 5 6',
+      'k2: 7 8 9',
+      'k1: 1 2 3 4 5 6, k2: 7 8 9',
+    ]);
+    expect([probe([]), probe([3])]).toEqual([undefined, undefined]);
+    expect([look(store, { asset: 2, lane: 'backlog' }), look(store, { lane: 'live' })]).toEqual([undefined, undefined]);
+  });
+
+  it.each([
+    ['is lost', true, 'k1: 3 4 5 6 10, k2: 7 8 9 11'],
+    ['is awaited, and bars its series', false, 'k2: 7 8 9 11'],
+  ])('goes on where a segment does not read, which %s', (_, isLost, expected) => {
+    const { store, span } = twoSegments();
+    store.span([1, 2], 1);
+    store.commit();
+    store.statements.dropSegments.run(segmentId(span.id, 0), segmentId(span.id, 0));
+    store.missed = (span, entry, bytes) => {
+      if (isLost) setAsideSegment(store.state, store.pending, span, entry, bytes);
+    };
+    expect(backlog(store, 99)).toBe(expected);
+  });
+
+  it('takes of the next span what the room of a lost segment leaves', () => {
+    const { store, span } = twoSegments();
+    store.span([1, 2], 1);
+    store.commit();
+    store.statements.dropSegments.run(segmentId(span.id, 0), segmentId(span.id, 0));
+    store.missed = (_, entry, bytes) => void setAsideSegment(store.state, store.pending, span, entry, bytes);
+    expect(backlog(store, 8)).toBe('k1: 3 4 5 6 10, k2: 7 8 9');
+  });
+
+  it('that is divided is settled part by part, however often', () => {
+    const store = new MemoryStore([1]);
+    const span = store.span([1], 8);
+    const batch = store.take({ lane: 'backlog' })!;
+    const divide = (id: number) => divideBatch(store.state, store.body, store.state.batches.get(id)!);
+    const [front, back] = divide(batch.id) as [Batch, Batch];
+    const [third, last] = divide(back.id) as [Batch, Batch];
+    expect([front, third, last].map(told)).toEqual(['k1: 1 2 3 4', 'k1: 5 6', 'k1: 7 8']);
+    expect(span.underWay.get(0)).toBe(3);
+    const [seventh, eighth] = divide(last.id) as [Batch, Batch];
+    expect([told(seventh), divide(eighth.id)]).toEqual(['k1: 7', []]);
+    const progress = (one: Batch) => {
+      end(store, one, 'settle');
+      return span.progress.get(0);
+    };
+    expect([progress(seventh), progress(front), progress(third)]).toEqual([
+      [6, 7],
+      [0, 4, 6, 7],
+      [0, 7],
+    ]);
+  });
+
+  it('is one at a time, and live ones go beside it', () => {
+    const store = new MemoryStore([1, 1, 2]);
+    store.span([1, 2, 3], 2);
+    store.row([1, 2], 1);
+    const first = store.take({ lane: 'backlog', maxValues: 1 })!;
+    expect([told(first), store.take({ lane: 'backlog' })]).toEqual(['k1: 1', undefined]);
+    const live = store.take({ alongValues: 9 })!;
+    expect([told(live), store.take({ lane: 'live' })]).toEqual(['k1: 7, k2: 8', undefined]);
+    expect(told(store.take({ asset: 2, lane: 'backlog' }))).toBe('k3: 3 6');
+    end(store, first, 'settle');
+    const next = store.take({ lane: 'backlog' })!;
+    expect(told(next)).toBe('k1: 4, k2: 2 5');
+    end(store, next, 'release');
+    end(store, live, 'release');
+    const along = store.take({ alongValues: 9 })!;
+    expect(told(along)).toBe('k1: 4 7, k2: 2 5 8');
+    // A live post that took some along is in both lanes.
+    expect([store.take({ lane: 'live' }), store.take({ lane: 'backlog' })]).toEqual([undefined, undefined]);
+  });
+});
+
+describe('a live batch', () => {
+  it.each([
+    [1, ['k1: 1', 'k2: 7', 'k1: 1']],
+    [3, ['k1: 1 2, k2: 7', 'k2: 7, k1: 1 2', 'k1: 1 2, k2: 7']],
+    [4, ['k1: 1 2 3, k2: 7', 'k2: 7 8, k1: 1 2', 'k1: 1 2 3, k2: 7']],
+    [8, ['k1: 1 2 3 4 5 6, k2: 7 8', 'k2: 7 8 9, k1: 1 2 3 4 5', 'k1: 1 2 3 4 5 6, k2: 7 8']],
+    [9, ['k1: 1 2 3 4 5 6, k2: 7 8 9', 'k2: 7 8 9, k1: 1 2 3 4 5 6', 'k1: 1 2 3 4 5 6, k2: 7 8 9']],
+  ])('of at most %i values gives each series its share, another first each time', (maxValues, expected) => {
+    const store = new MemoryStore([1, 1]);
+    store.accept(ids(6, 3));
+    expect(expected.map(() => look(store, { maxValues }))).toEqual(expected);
+  });
+
+  it.each([
+    [9, 0, 'k1: 5, k2: 6'],
+    [9, 1, 'k1: 1 5, k2: 6'],
+    [9, 3, 'k1: 1 3 5, k2: 2 6'],
+    [9, 99, 'k1: 1 3 5, k2: 2 4 6'],
+    [4, 99, 'k1: 1 5, k2: 2 6'],
+    [3, 99, 'k1: 1 5, k2: 6'],
+    [2, 99, 'k1: 5, k2: 6'],
+    [1, 99, 'k1: 5'],
+    [9, undefined, 'k1: 5, k2: 6'],
+  ])('of at most %i values takes of the backlog along, up to %s, what fits', (maxValues, alongValues, expected) => {
+    const store = new MemoryStore([1, 1]);
+    store.span([1, 2], 2);
+    store.row([1, 2], 1);
+    expect(look(store, { maxValues, ...(alongValues === undefined ? {} : { alongValues }) })).toBe(expected);
+  });
+
+  it('is none where nothing waits in the log, whatever the backlog has', () => {
+    const store = new MemoryStore([1, 1]);
+    store.span([1, 2], 2);
+    expect(look(store, { alongValues: 99 })).toBeUndefined();
+  });
+
+  it('ends before a value that is late, and goes on behind it', () => {
+    const store = new MemoryStore([1, 1]);
+    store.accept([1], { timeOf: () => 50 });
+    store.flushAll();
+    const times = [60, 61, 40, 62, 63];
+    store.accept(ids(5), { timeOf: (number) => times[number - 2]! });
+    const first = store.take({})!;
+    expect(told(first)).toBe('k1: 2 3');
+    end(store, first, 'settle');
+    expect(look(store, {})).toBe('k1: 5 6');
+  });
+
+  it('holds what is held, and no more than its body may', () => {
+    const store = new MemoryStore([1, 1, 1]);
+    store.accept(ids(2, 2, 2));
+    store.state.holdSeries([2]);
+    expect(look(store, {})).toBe('k1: 1 2, k3: 5 6');
+    expect([look(store, { onlySeries: [2] }), look(store, { onlySeries: [4] })]).toEqual(['k2: 3 4', undefined]);
+    store.state.holdSeries([]);
+    const whole = store.take({ onlySeries: [1, 2, 3] })!;
+    end(store, whole, 'release');
+    const lengths = new Set<string | undefined>();
+    for (let maxBytes = whole.body.length + 120; maxBytes > 0; maxBytes--) {
+      store.asset().nextSeries = 0;
+      const batch = store.take({ maxBytes });
+      if (batch) {
+        expect(batch.body.length).toBeLessThanOrEqual(maxBytes);
+        end(store, batch, 'release');
+      }
+      lengths.add(told(batch));
+    }
+    expect([...lengths]).toEqual([
+      'k1: 1 2, k2: 3 4, k3: 5 6',
+      'k1: 1 2, k2: 3 4, k3: 5',
+      'k1: 1 2, k2: 3 4',
+      'k1: 1 2, k2: 3',
+      'k1: 1 2',
+      'k1: 1',
+      undefined,
+    ]);
+  });
+});
+
+describe('batches of one target each', () => {
+  /** Of instrumentations 8, 7 and 8, and of none twice. */
+  const store = () => new MemoryStore([1, 1, 1, 1, 1], [8, 7, 8, undefined, undefined]);
+  const takes = (one: MemoryStore, lane: 'live' | 'backlog', times: number) =>
+    Array.from({ length: times }, () => {
+      one.asset().nextSeries = 0;
+      return look(one, { lane, oneInstrumentation: true, alongValues: 9 });
+    });
+
+  it.each(['live', 'backlog'] as const)('go to each in its turn, those without one alone, in the lane %s', (lane) => {
+    const one = store();
+    one.row([1, 2, 3, 4, 5], 1);
+    if (lane === 'backlog') one.flushAll();
+    expect(takes(one, lane, 6)).toEqual(['k5: 5', 'k4: 4', 'k2: 2', 'k1: 1, k3: 3', 'k5: 5', 'k4: 4']);
+    one.state.holdSeries([2, 5]);
+    expect(takes(one, lane, 3)).toEqual(['k1: 1, k3: 3', 'k4: 4', 'k1: 1, k3: 3']);
+    expect(look(one, { lane, oneInstrumentation: true, onlySeries: [2] })).toBe('k2: 2');
+    one.state.holdSeries([1, 2, 3, 4, 5]);
+    expect(takes(one, lane, 1)).toEqual([undefined]);
+  });
+
+  it('pass over a target of which nothing may be taken now', () => {
+    const one = store();
+    const { id } = one.span([1, 2], 1);
+    one.commit();
+    one.statements.dropSegments.run(segmentId(id, 1), segmentId(id, 1));
+    // That of the second series is awaited.
+    one.missed = () => {};
+    expect(takes(one, 'backlog', 2)).toEqual(['k1: 1', 'k1: 1']);
+    expect(one.asset().lastTarget).toBe(8);
+    one.statements.dropSegments.run(0, 2 ** 40);
+    one.segments.forget(segmentId(id, 0));
+    expect(takes(one, 'backlog', 1)).toEqual([undefined]);
+  });
+
+  it('take along only what goes the same way', () => {
+    const one = store();
+    one.span([1, 2, 3], 1);
+    one.row([2, 3], 1);
+    expect(takes(one, 'live', 2)).toEqual(['k2: 2 4', 'k1: 1, k3: 3 5']);
+  });
+});
+
+describe('times that were stamped before the clock was trusted', () => {
+  const STAMPED = { flags: STAMPED_HERE, timeOf: (number: number) => 1_000 * number };
+
+  /** Two values of a run that is known since the machine's start; of another series two of a run before that, and three of this. */
+  function stamped() {
+    const store = new MemoryStore([1, 1]);
+    store.state.stamps.noteRun(2, 5_000, 1_000);
+    store.accept([1, 1], { ...STAMPED, run: 2 });
+    store.accept([2, 2], { ...STAMPED, run: 1 });
+    store.accept([2, 2, 2], { ...STAMPED, run: 2 });
+    return store;
+  }
+  const times = ({ body }: Batch) => {
+    const { values } = JSON.parse(new TextDecoder().decode(body)) as { values: { data: { timestamp: string }[] }[] };
+    return values.map(({ data }) => data.map(({ timestamp }) => Date.parse(timestamp)));
+  };
+
+  const TRUSTED = [
+    [997_000, 998_000],
+    [3_000, 4_000, 1_001_000, 1_002_000, 1_003_000],
+  ];
+  const AS_THEY_ARE = [
+    [1_000, 2_000],
+    [3_000, 4_000, 5_000, 6_000, 7_000],
+  ];
+
+  it.each([
+    ['live', 1_000_000, TRUSTED, [5, 2]],
+    ['live', undefined, AS_THEY_ARE, [0, 7]],
+    ['backlog', 1_000_000, TRUSTED, [5, 2]],
+    ['backlog', undefined, AS_THEY_ARE, [0, 7]],
+  ] as const)(
+    'leave in the lane %s, the trusted time minus the clock being %s, each by its own run',
+    (lane, trustedOffsetMs, expected, counted) => {
+      const store = stamped();
+      if (lane === 'backlog')
+        for (const rows of [1, 1, 1]) {
+          store.flush.begin(rows);
+          store.flush.finish();
+        }
+      const batch = store.take({ lane, ...(trustedOffsetMs === undefined ? {} : { trustedOffsetMs }) })!;
+      expect(times(batch)).toEqual(expected);
+      expect([batch.corrected, batch.doubtful]).toEqual(counted);
+      end(store, batch, 'settle');
+      expect([store.state.logValues, store.state.segmentValues]).toEqual([0, 0]);
+    },
+  );
+
+  it('are corrected as far as they leave: what waits behind them is none of the batch', () => {
+    const store = stamped();
+    const batch = store.take({ onlySeries: [2], maxValues: 4, trustedOffsetMs: 1_000_000 })!;
+    expect([times(batch), batch.values, batch.corrected, batch.doubtful]).toEqual([
+      [[3_000, 4_000, 1_001_000, 1_002_000]],
+      4,
+      2,
+      2,
+    ]);
+    end(store, batch, 'settle');
+    expect(store.state.seriesOf(2).queue.waiting).toBe(1);
+  });
+});
