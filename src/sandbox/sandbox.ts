@@ -215,7 +215,7 @@ export class Sandbox implements Stage {
     this.engine.stop();
     if (this.#stateFile !== undefined) writeState(this.#stateFile, this);
     this.clock.stop();
-    await this.#addresses.closeAll();
+    await this.#addresses.endAll();
     await this.#record?.close();
   }
 

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type JetStreamManager, jetstreamManager } from '@nats-io/jetstream';
 import { connect, type NatsConnection } from '@nats-io/transport-node';
-import { freePort } from './mosquitto.ts';
+import { freePort } from '../../src/base/port-claim.ts';
 
 const PROGRAM = 'nats-server';
 const PATIENCE_MS = 60_000;

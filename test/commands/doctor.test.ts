@@ -17,6 +17,7 @@ import { join } from 'node:path';
 import { createServer as createTlsServer } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/base/clock.ts';
+import { freePort } from '../../src/base/port-claim.ts';
 import type { Consultation } from '../../src/commands/doctor/finding.ts';
 import { checkClock } from '../../src/commands/doctor/machine-clock.ts';
 import { checkStateFolder } from '../../src/commands/doctor/state-folder.ts';
@@ -370,12 +371,3 @@ describe('the doctor beside a daemon', () => {
     }
   });
 });
-
-function freePort(): Promise<number> {
-  return new Promise((resolve) => {
-    const server = createServer().listen(0, '127.0.0.1', () => {
-      const { port } = server.address() as { port: number };
-      server.close(() => resolve(port));
-    });
-  });
-}

@@ -4,12 +4,13 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { freePort } from '../../src/base/port-claim.ts';
 import { loadConfiguration } from '../../src/config/configuration.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
 import { SOURCE_KINDS } from '../../src/sources/kinds.ts';
 import { StrictBroker } from '../broker/strict-broker.ts';
 import { MAIN } from '../built-agent.ts';
-import { freePort, Peer } from '../sources/modbus/peer.ts';
+import { Peer } from '../sources/modbus/peer.ts';
 import { Terminal } from '../system/terminal.ts';
 
 const { clientId, clientSecret, technicalUsername, technicalPassword } = SANDBOX_CREDENTIALS;

@@ -5,8 +5,9 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from 'vitest';
+import { freePort } from '../../src/base/port-claim.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
-import { freePort, Mosquitto } from '../broker/mosquitto.ts';
+import { Mosquitto } from '../broker/mosquitto.ts';
 import { AgentProcess } from '../process/agent-process.ts';
 
 /** The recipe of docs/sources.md, which a person imports into the editor. */

@@ -1,8 +1,8 @@
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { freePort } from '../../src/base/port-claim.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { AgentProcess } from '../process/agent-process.ts';
-import { freePort } from '../process/event-plant.ts';
 import { axeFindings, openBrowser, openPage, sidewaysPixels } from './open-browser.ts';
 
 const TOKEN = 'kept-in-the-tab/+alone==';

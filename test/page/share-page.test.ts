@@ -1,10 +1,10 @@
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { freePort } from '../../src/base/port-claim.ts';
 import type { StatusReport } from '../../src/ops/status-report.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { runVerb } from '../commands/verb-run.ts';
 import { AgentProcess } from '../process/agent-process.ts';
-import { freePort } from '../process/event-plant.ts';
 import { openBrowser, openPage } from './open-browser.ts';
 
 const TAGS = 'tags:\n  FT-101: { asset: 881, values: { flow: { unit: 12 } } }\n';

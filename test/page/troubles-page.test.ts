@@ -3,10 +3,10 @@ import { join } from 'node:path';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/base/clock.ts';
+import { freePort } from '../../src/base/port-claim.ts';
 import { DoctorRun } from '../../src/ops/live/doctor-run.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { AgentProcess } from '../process/agent-process.ts';
-import { freePort } from '../process/event-plant.ts';
 import { openBrowser, openPage } from './open-browser.ts';
 
 const TOKEN = 'of-this-gateway';

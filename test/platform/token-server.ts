@@ -1,6 +1,6 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import type { Clock } from '../../src/base/clock.ts';
+import { freePort } from '../../src/base/port-claim.ts';
 
 export interface IssuedToken {
   access: string;
@@ -57,10 +57,10 @@ export class TokenServer {
   }
 
   async start(): Promise<void> {
+    this.#port ||= await freePort();
     const server = createServer((request, response) => void this.#answer(request, response));
     this.#server = server;
     await new Promise<void>((resolve) => server.listen(this.#port, '127.0.0.1', resolve));
-    this.#port = (server.address() as AddressInfo).port;
   }
 
   async stop(): Promise<void> {

@@ -3,10 +3,10 @@ import { existsSync } from 'node:fs';
 import { request } from 'node:http';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { freePort } from '../../src/base/port-claim.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { runVerb } from '../commands/verb-run.ts';
 import { AgentProcess } from './agent-process.ts';
-import { freePort } from './event-plant.ts';
 
 const TAGS =
   'tags:\n  FT-101: { asset: 881, values: { flow: { unit: 12 } } }\n  FT-102: { asset: 882, values: { flow: { unit: 12 } } }\n';

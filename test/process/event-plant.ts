@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
+import { freePort } from '../../src/base/port-claim.ts';
 import { readStoppedInbox } from '../../src/control/stopped-inbox.ts';
 import type { Sandbox } from '../../src/sandbox/sandbox.ts';
 import type { InboxEvent } from '../../src/webhook/inbox-event.ts';
@@ -8,16 +8,6 @@ import { wholeLines } from '../whole-lines.ts';
 import { GatewayProcess } from './gateway-process.ts';
 
 const TAGS = 'tags:\n  FT-101: { asset: 881, instrumentation: 4711, values: { flow: { unit: 12 } } }\n';
-
-/** A port that was free a moment ago: the platform has to know it before the daemon listens. */
-export function freePort(): Promise<number> {
-  return new Promise((resolve) => {
-    const probe = createServer().listen(0, '127.0.0.1', () => {
-      const { port } = probe.address() as { port: number };
-      probe.close(() => resolve(port));
-    });
-  });
-}
 
 /**
  * A daemon whose every run of a reaction leaves a line, and a platform that sends it events without end, each another: so that it

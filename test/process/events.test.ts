@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { freePort } from '../../src/base/port-claim.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { sign } from '../../src/webhook/signature.ts';
 import { wholeLines } from '../whole-lines.ts';
@@ -15,16 +15,6 @@ tags:
 
 let sandbox: Sandbox;
 let agent: AgentProcess;
-
-/** A port that was free a moment ago: the platform has to know it before the daemon listens. */
-function freePort(): Promise<number> {
-  return new Promise((resolve) => {
-    const probe = createServer().listen(0, '127.0.0.1', () => {
-      const { port } = probe.address() as { port: number };
-      probe.close(() => resolve(port));
-    });
-  });
-}
 
 /** A reaction that appends one line for each run to a file, after a while. */
 const reactions = (folder: string, delayMs = 0) => `

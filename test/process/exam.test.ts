@@ -1,11 +1,11 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { freePort } from '../../src/base/port-claim.ts';
 import { examineReceiver, Sandbox } from '../../src/sandbox/index.ts';
 import { Account, signInOnPage } from '../commands/person-browser.ts';
 import { runVerb } from '../commands/verb-run.ts';
 import { AgentProcess } from './agent-process.ts';
-import { freePort } from './event-plant.ts';
 
 /** The product itself under the exams that the sandbox holds for everybody. */
 let sandbox: Sandbox;

@@ -1,9 +1,9 @@
 import { appendFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { freePort } from '../../src/base/port-claim.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { AgentProcess } from './agent-process.ts';
-import { freePort } from './event-plant.ts';
 
 let sandbox: Sandbox;
 let agent: AgentProcess;

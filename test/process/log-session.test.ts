@@ -1,10 +1,10 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { freePort } from '../../src/base/port-claim.ts';
 import { SIGNATURE_SHA256_HEADER } from '../../src/contract/webhooks.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
 import { AgentProcess } from './agent-process.ts';
-import { freePort } from './event-plant.ts';
 
 /**
  * One session with all that a night may bring, at the most talkative level: what the log says is then read as an operator would

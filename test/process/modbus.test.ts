@@ -1,10 +1,11 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { freePort } from '../../src/base/port-claim.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import type { SourceReport } from '../../src/sources/source-report.ts';
 import type { TestedReport } from '../../src/sources/source-test.ts';
 import { runVerb } from '../commands/verb-run.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
-import { freePort, Peer } from '../sources/modbus/peer.ts';
+import { Peer } from '../sources/modbus/peer.ts';
 import { AgentProcess } from './agent-process.ts';
 
 const UNITS = [1, 2, 3];

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { createServer, request as httpRequest, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { AddressInfo, Socket } from 'node:net';
+import type { Socket } from 'node:net';
+import { freePort } from '../../src/base/port-claim.ts';
 
 /** What stands between the gateway and the platform: lets everything pass, or answers in the platform's place. */
 export class Portal {
@@ -27,9 +28,9 @@ export class Portal {
 
   /** Listens, at the same port each time. */
   async start(): Promise<void> {
+    this.#port ||= await freePort();
     this.#server.listen(this.#port, '127.0.0.1');
     await once(this.#server, 'listening');
-    this.#port = (this.#server.address() as AddressInfo).port;
   }
 
   /** Nobody listens there any more. */

@@ -4,11 +4,11 @@ import { pathToFileURL } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/base/clock.ts';
 import { openDatabase } from '../../src/base/database.ts';
+import { freePort } from '../../src/base/port-claim.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { Inbox } from '../../src/webhook/inbox.ts';
 import { sign } from '../../src/webhook/signature.ts';
 import { wholeLines } from '../whole-lines.ts';
-import { freePort } from './event-plant.ts';
 import { GatewayProcess } from './gateway-process.ts';
 
 const TAGS = `tags:

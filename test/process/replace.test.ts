@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openDatabase } from '../../src/base/database.ts';
+import { freePort } from '../../src/base/port-claim.ts';
 import { salvage } from '../../src/buffer/recovery/salvage.ts';
 import { SeriesCopy } from '../../src/buffer/recovery/series-copy.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
@@ -14,7 +15,6 @@ import { compileDiskLayer } from '../faults/disk-fault.ts';
 import { fillBuffer } from '../faults/filled-buffer.ts';
 import { wholeLines } from '../whole-lines.ts';
 import { AgentProcess } from './agent-process.ts';
-import { freePort } from './event-plant.ts';
 import { VALUE_TAGS, ValuePlant } from './value-plant.ts';
 
 const NOTHING_WRONG = { missing: 0, invented: 0, different: 0 };

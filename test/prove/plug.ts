@@ -1,8 +1,8 @@
 import { copyFileSync, existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { freePort } from '../../src/base/port-claim.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
-import { freePort } from '../broker/mosquitto.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { compileDiskLayer, pullThePlug, readJournal } from '../faults/disk-fault.ts';
 import { GatewayProcess } from '../process/gateway-process.ts';

@@ -1,7 +1,7 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { freePort } from '../../src/base/port-claim.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
-import { freePort } from '../broker/mosquitto.ts';
 import { compileDiskLayer } from '../faults/disk-fault.ts';
 import { SmallDisk } from '../faults/small-disk.ts';
 import { MemoryBounds } from '../process/memory-bounds.ts';

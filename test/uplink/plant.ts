@@ -1,9 +1,9 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { pino } from 'pino';
 import type { Clock } from '../../src/base/clock.ts';
 import { PlatformError } from '../../src/base/errors.ts';
+import { freePort } from '../../src/base/port-claim.ts';
 import type { OutgoingBuffer } from '../../src/buffer/client/lanes.ts';
 import { PlatformClock } from '../../src/platform/platform-clock.ts';
 import { RequestBudget } from '../../src/platform/request-budget.ts';
@@ -84,9 +84,9 @@ export class LoopbackPlatform implements ValuesClient {
 
   async open(): Promise<void> {
     const server = createServer((request, response) => void this.#serve(request, response));
+    this.#port ||= await freePort();
     server.listen(this.#port, '127.0.0.1');
     await once(server, 'listening');
-    this.#port = (server.address() as AddressInfo).port;
     this.#server = server;
   }
 

@@ -5,9 +5,10 @@ import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { freePort } from '../../src/base/port-claim.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { sign } from '../../src/webhook/signature.ts';
-import { EventPlant, freePort, NOTHING_WRONG } from '../process/event-plant.ts';
+import { EventPlant, NOTHING_WRONG } from '../process/event-plant.ts';
 import { anEvent } from './parts/listening.ts';
 
 /** Debian's nginx in front of the daemon, with the very site that `docs/` shows: only names, ports and files are this machine's. */

@@ -5,8 +5,9 @@
 import { fork } from 'node:child_process';
 import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { freePort } from '../../../src/base/port-claim.ts';
 import { Plant } from '../plant.ts';
-import { bytesBelow, type Contender, end, freePort, type Running, syncCounts, until, usage } from './contender.ts';
+import { bytesBelow, type Contender, end, type Running, syncCounts, until, usage } from './contender.ts';
 import type { Arrived } from './sink.ts';
 
 export interface Result {

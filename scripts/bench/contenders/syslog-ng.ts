@@ -1,7 +1,8 @@
 import { writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
-import { type Contender, freePort, launch, until } from './contender.ts';
+import { freePort } from '../../../src/base/port-claim.ts';
+import { type Contender, launch, until } from './contender.ts';
 import { debianLibraries, debianRoot, syslogNgModules } from './debian.ts';
 import { lineFeed } from './feeds.ts';
 

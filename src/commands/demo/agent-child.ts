@@ -1,7 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, openSync, readFileSync } from 'node:fs';
-import { createServer } from 'node:net';
-import { TagferryError } from '../../base/errors.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
 import type { AgentPlace } from './agent-files.ts';
 import { callSocket } from './socket-call.ts';
@@ -95,19 +93,4 @@ export class AgentChild {
       return [];
     }
   }
-}
-
-/** A port that is free now: the webhook's address must be known before the agent listens. */
-export function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const server = createServer();
-    server.once('error', reject);
-    server.listen(0, '127.0.0.1', () => {
-      const address = server.address();
-      server.close(() => {
-        if (address !== null && typeof address === 'object') resolve(address.port);
-        else reject(new TagferryError('no port is free', { code: 'demo.no_port' }));
-      });
-    });
-  });
 }

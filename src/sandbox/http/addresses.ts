@@ -55,8 +55,7 @@ export class Addresses {
     await this.#admin?.open();
   }
 
-  async closeAll(): Promise<void> {
-    await this.close();
-    await this.#admin?.close();
+  async endAll(): Promise<void> {
+    for (const listener of [this.#platform, this.#identity, this.#admin]) await listener?.end();
   }
 }

@@ -3,10 +3,12 @@ import type { AddressInfo } from 'node:net';
 import type { Clock } from '../../base/clock.ts';
 import { codeOf } from '../../base/errors.ts';
 import { createServer } from '../../base/node-http.ts';
+import { claimPort, type PortClaim } from '../../base/port-claim.ts';
 
 /**
  * A listening socket that can go away and come back on the same port: "connection refused" is the outage that clients
- * meet most. Each time it opens it is a new server; the port is chosen once.
+ * meet most. Each time it opens it is a new server; the port is chosen once, and is claimed until the end: another that
+ * got it meanwhile would have this one's callers.
  * Not `base/inbound`, by which all others listen: that keeps connections within bounds and lets answers go out, where this
  * plays a service without such bounds, answers as slowly as a fault says, and breaks every connection on purpose.
  */
@@ -15,6 +17,7 @@ export class Listener {
   readonly #host: string;
   readonly #clock: Clock;
   #port: number;
+  #claim: PortClaim | undefined;
   #server: Server | undefined;
   #wasOpen = false;
 
@@ -40,6 +43,10 @@ export class Listener {
 
   async open(): Promise<void> {
     if (this.#server) return;
+    if (this.#port === 0) {
+      this.#claim = await claimPort();
+      this.#port = this.#claim?.port ?? 0;
+    }
     for (let attempt = 0; ; attempt++) {
       const server = createServer({ keepAliveTimeout: 65_000, requestTimeout: 60_000 }, this.#handle);
       try {
@@ -49,7 +56,7 @@ export class Listener {
         this.#port = (server.address() as AddressInfo).port;
         return;
       } catch (error) {
-        // While the port was free an outgoing connection may have taken it for a moment. At the first time it is somebody else's.
+        // Where the port is not claimed, an outgoing connection may have taken it for a moment. At the first time it is somebody else's.
         if (codeOf(error) !== 'EADDRINUSE' || !this.#wasOpen || attempt >= 50) throw error;
         await this.#clock.sleep(100);
       }
@@ -64,6 +71,13 @@ export class Listener {
     const closed = new Promise((resolve) => server.close(resolve));
     server.closeAllConnections();
     await closed;
+  }
+
+  /** It does not come back: the port may be anybody's. */
+  async end(): Promise<void> {
+    await this.close();
+    this.#claim?.release();
+    this.#claim = undefined;
   }
 }
 

@@ -11,7 +11,7 @@ import {
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { freePort } from '../../broker/mosquitto.ts';
+import { freePort } from '../../../src/base/port-claim.ts';
 import { ManualClock } from '../../doubles/manual-clock.ts';
 import { debianTreeWith } from '../../system/debian-tree.ts';
 import { Loop, pause } from '../ways/way.ts';

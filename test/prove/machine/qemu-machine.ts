@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createWriteStream, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { freePort } from '../../broker/mosquitto.ts';
+import { freePort } from '../../../src/base/port-claim.ts';
 import { pause } from '../ways/way.ts';
 import type { Image, Kernel } from './image.ts';
 import { type Cut, type Glimpse, Moments, type Plug, summedFates } from './moments.ts';

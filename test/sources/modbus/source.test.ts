@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../src/base/clock.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
+import { freePort } from '../../../src/base/port-claim.ts';
 import type { Source } from '../../../src/config/tags.ts';
 import { Gate } from '../../../src/sources/gate.ts';
 import type { ModbusAddress } from '../../../src/sources/modbus/connection.ts';
@@ -13,7 +14,7 @@ import type { ModbusSpec } from '../../../src/sources/modbus/modbus-spec.ts';
 import { type ModbusRegister, readRegister, type WrittenRegister } from '../../../src/sources/modbus/register.ts';
 import { pointsOf } from '../../../src/sources/points.ts';
 import { makeIntakeBench, originOf, tagOf, until } from '../sink-double.ts';
-import { freePort, Peer, SerialPair } from './peer.ts';
+import { Peer, SerialPair } from './peer.ts';
 
 const ended: (() => unknown)[] = [];
 afterEach(async () => {
