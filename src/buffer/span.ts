@@ -6,7 +6,7 @@
  * In memory a span is its directory alone, some twenty bytes for each segment of hundreds of values.
  */
 import { ByteReader, ByteWriter, damaged } from './format/bytes.ts';
-import type { SettledRanges } from './format/settled-ranges.ts';
+import { openRun, type SettledRanges } from './format/settled-ranges.ts';
 
 /** Segments of a span, in columns; entry `i` is the segment with the id `spanId × 2^20 + i`. */
 export interface Span {
@@ -69,6 +69,13 @@ export function newSpan(
     underWay: new Map(),
     changes: 0,
   };
+}
+
+/** The runs of a segment's values that are not settled, in order. */
+export function* openRuns(span: Span, entry: number): Generator<{ from: number; to: number }, void> {
+  const progress = span.progress.get(entry) ?? [];
+  const count = span.count[entry]!;
+  for (let run = openRun(progress, count); run; run = openRun(progress, count, run.to)) yield run;
 }
 
 /** The directory as bytes, with checksum. */

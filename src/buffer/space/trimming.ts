@@ -8,9 +8,8 @@
  */
 import type { SegmentReader } from '../batches/segment-reader.ts';
 import { lastTimeOf, packSegment, type SegmentValues } from '../format/segment.ts';
-import { openRun } from '../format/settled-ranges.ts';
 import type { Pending } from '../pending.ts';
-import { newSpan, type Span, segmentId } from '../span.ts';
+import { newSpan, openRuns, type Span, segmentId } from '../span.ts';
 import { openValues, type StoreState } from '../state.ts';
 import type { StepSize } from '../store-facts.ts';
 
@@ -89,6 +88,8 @@ export class Trimming {
     let isCut = false;
     for (const { span, entry } of places) {
       if (left === 0 && !isCut) break;
+      // It did not read just now, and went for that.
+      if (span.gone[entry]) continue;
       const values = openValues(span, entry);
       if (values > left) {
         const read = segments.read(span, entry);
@@ -134,10 +135,9 @@ export class Trimming {
 
 /** The values of a segment that are not settled, without the first `skip` of them. */
 function openFrom(values: SegmentValues, span: Span, entry: number, skip: number): SegmentValues {
-  const ranges = span.progress.get(entry) ?? [];
   const kept = { count: 0, timeMs: [] as number[], value: [] as number[], flags: [] as number[] };
   let left = skip;
-  for (let run = openRun(ranges, values.count); run; run = openRun(ranges, values.count, run.to)) {
+  for (const run of openRuns(span, entry)) {
     const from = Math.min(run.to, run.from + left);
     left -= from - run.from;
     for (let at = from; at < run.to; at++) {
