@@ -6,9 +6,8 @@
 
 import type { SegmentReader } from '../batches/segment-reader.ts';
 import { lastTimeOf, MAX_SEGMENT_VALUES, packSegment, type SegmentValues } from '../format/segment.ts';
-import { openRun } from '../format/settled-ranges.ts';
 import type { Pending } from '../pending.ts';
-import { newSpan, type Span, segmentId } from '../span.ts';
+import { newSpan, openRuns, type Span, segmentId } from '../span.ts';
 import type { AssetState, SeriesState, StoreState } from '../state.ts';
 import type { StepSize } from '../store-facts.ts';
 
@@ -32,6 +31,8 @@ export class Compaction {
   readonly #state: StoreState;
   readonly #pending: Pending;
   readonly #spans: Set<Span>;
+  /** Of the first of them. */
+  readonly #place: number;
   #changes: number;
   readonly #series: SeriesState[];
   readonly #seriesAStep: number;
@@ -70,10 +71,11 @@ export class Compaction {
     this.#state = state;
     this.#pending = pending;
     this.#spans = new Set(spans);
+    this.#place = spans[0]!.place;
     this.#changes = this.#countChanges();
     // Tens of thousands of entries name some thousand series.
     const isIn = new Uint8Array(state.series.length);
-    for (const span of spans) for (let i = 0; i < span.series.length; i++) isIn[span.series[i]!] = 1;
+    for (const { series } of spans) for (const id of series) isIn[id] = 1;
     this.#series = [...state.assets.values()].flatMap((asset) => asset.series.filter(({ series }) => isIn[series.id]));
     // Each has a segment of every flush.
     this.#seriesAStep = Math.max(1, Math.floor(size.segments / COMPACTION_SHARE / flushes));
@@ -116,10 +118,7 @@ export class Compaction {
         segments.forget(segmentId(span.id, entry));
         if (!values) continue;
         const list = bySeries.get(span.series[entry]!) ?? [];
-        for (let run = openRun(span.progress.get(entry) ?? [], values.count); run; ) {
-          list.push(sliceValues(values, run.from, run.to));
-          run = openRun(span.progress.get(entry) ?? [], values.count, run.to);
-        }
+        for (const { from: first, to: end } of openRuns(span, entry)) list.push(sliceValues(values, first, end));
         bySeries.set(span.series[entry]!, list);
       }
     }
@@ -127,9 +126,7 @@ export class Compaction {
   }
 
   #pack(series: number, list: SegmentValues[]): void {
-    const [{ place } = { place: 0 }] = this.#spans;
     const total = list.reduce((sum, values) => sum + values.count, 0);
-    if (total === 0) return;
     const all = {
       count: total,
       timeMs: new Float64Array(total),
@@ -150,14 +147,13 @@ export class Compaction {
         series,
         count: to - from,
         lastTimeMs,
-        packed: packSegment(all, from, to, { series, place }),
+        packed: packSegment(all, from, to, { series, place: this.#place }),
       });
     }
   }
 
   /** What is packed leaves the old spans, and stands in one of its own in the place of the first. */
   #replace(): void {
-    const [first] = this.#spans;
     const last = [...this.#spans].at(-1)!;
     const { assets, ids } = this.#some(this.#packedFrom, this.#next);
     for (const asset of assets) this.#takeOut(asset, ids);
@@ -166,7 +162,7 @@ export class Compaction {
     this.#entries = [];
     if (entries.length > 0) {
       const state = this.#state;
-      const head = { id: state.nextSpan++, place: first!.place, run: last.run, acceptedMs: last.acceptedMs };
+      const head = { id: state.nextSpan++, place: this.#place, run: last.run, acceptedMs: last.acceptedMs };
       const span = newSpan(head, entries);
       for (const [i, entry] of entries.entries()) this.#pending.segments.set(segmentId(span.id, i), entry.packed);
       this.#pending.newSpans.add(span);

@@ -182,8 +182,7 @@ export class Flush {
     const { queue } = series;
     const end = queue.popped + count;
     let position = queue.popped;
-    for (const { slice, slices } of underWay) {
-      const from = positionOf(slice);
+    for (const { slice, position: from, slices } of underWay) {
       if (from >= end) break;
       this.#flushWaiting(series, position, from, entries);
       // A slice that reaches beyond the flushed rows is cut where they end.
@@ -227,6 +226,8 @@ export class Flush {
 
 interface SliceInLog {
   slice: BatchSlice;
+  /** In the queue of its series. */
+  position: number;
   /** All of its batch. */
   slices: BatchSlice[];
 }
@@ -238,15 +239,13 @@ function slicesInLog(state: StoreState): Map<SeriesState, SliceInLog[]> {
     for (const slice of batch.slices) {
       if (!('position' in slice.at)) continue;
       const list = found.get(slice.series) ?? [];
-      list.push({ slice, slices: batch.slices });
+      list.push({ slice, position: slice.at.position, slices: batch.slices });
       found.set(slice.series, list);
     }
   }
-  for (const list of found.values()) list.sort((a, b) => positionOf(a.slice) - positionOf(b.slice));
+  for (const list of found.values()) list.sort((a, b) => a.position - b.position);
   return found;
 }
-
-const positionOf = (slice: BatchSlice) => ('position' in slice.at ? slice.at.position : 0);
 
 function addEntry(
   { series, place }: SegmentHead,

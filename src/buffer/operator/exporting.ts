@@ -8,9 +8,8 @@
 import { StoreError } from '../../base/errors.ts';
 import type { SegmentReader } from '../batches/segment-reader.ts';
 import type { Maintenance } from '../compaction/maintenance.ts';
-import { openRun } from '../format/settled-ranges.ts';
 import { type Columns, ValueColumns } from '../format/value-columns.ts';
-import { entryBehind, type SpanCursor } from '../span.ts';
+import { entryBehind, openRuns, type SpanCursor } from '../span.ts';
 import type { SeriesState, StoreState } from '../state.ts';
 
 /** Each is read and unpacked: some tens of microseconds. */
@@ -78,7 +77,6 @@ class Exporting {
         if (isFull()) return { columns: plain(columns), done: false };
         const series = span.series[entry]!;
         if (span.gone[entry] || !this.#wants(series)) continue;
-        const progress = span.progress.get(entry) ?? [];
         const values = this.#segments.read(span, entry);
         read++;
         if (!values) {
@@ -86,10 +84,8 @@ class Exporting {
           if (!span.gone[entry]) return { columns: plain(columns), done: false };
           continue;
         }
-        for (let run = openRun(progress, values.count); run; run = openRun(progress, values.count, run.to)) {
-          for (let i = run.from; i < run.to; i++)
-            columns.add(series, values.timeMs[i]!, values.value[i]!, values.flags[i]!);
-        }
+        for (const { from, to } of openRuns(span, entry))
+          for (let i = from; i < to; i++) columns.add(series, values.timeMs[i]!, values.value[i]!, values.flags[i]!);
       }
     }
     this.#at = { place: Number.POSITIVE_INFINITY, span: 0, entry: 0 };
