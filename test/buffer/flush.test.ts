@@ -111,7 +111,7 @@ describe('a flush', () => {
 describe('arrivals', () => {
   it('are sorted by series as they were asked for, without what stands behind their end', () => {
     const columns = new ValueColumns();
-    for (const [at, series] of [3, 1, 3, 2, 1].entries()) columns.add(series, 100 + at, at, at);
+    for (const [at, series] of [3, 1, 3, 2, 1, 2].entries()) columns.add(series, 100 + at, at, at);
     // Columns are longer than what is in them.
     columns.series[columns.length] = 3;
     const { series, count, timeMs, value, flags } = sortArrivals([{ columns, firstSeq: 0 }], [3, 1], 4);
@@ -127,14 +127,17 @@ const range = (from: number, to: number) => Array.from({ length: to - from + 1 }
 const EVERYTHING = { values: Number.POSITIVE_INFINITY, segments: Number.POSITIVE_INFINITY };
 
 describe.each([
-  ['what has arrived', false],
-  ['what stands in queues', true],
-])('a flush of %s', (_, isQueued) => {
+  ['what has arrived', 0],
+  ['what stands in queues', 99],
+  ['what stands in queues and what has arrived behind them', 1],
+])('a flush of %s', (_, queuedRows) => {
   /** Rows of four values each, of some of six series in two assets. */
   function arrived(...rows: number[][]): SpanWorld {
     const world = new SpanWorld(6, (id) => 1 + (id % 2));
-    for (const ids of rows) world.row(ids, 4);
-    if (isQueued) world.state.distribute();
+    for (const [at, ids] of rows.entries()) {
+      world.row(ids, 4);
+      if (at < queuedRows) world.state.distribute();
+    }
     return world;
   }
 
@@ -172,6 +175,9 @@ describe.each([
     expect([world.state.spans.length, world.state.rows.map(({ id }) => id)]).toEqual([expected.length, [3]]);
     world.flush.begin(1);
     world.flush.finish();
+    // No series has a queue any more, and nothing is left to do.
+    expect([world.state.seriesInLog(), world.state.holdsOnlyArrivals]).toEqual([0, true]);
+    world.flush.step(size);
     expect(world.everything()).toEqual(values);
     world.check();
   });
@@ -179,8 +185,9 @@ describe.each([
   it('cuts what is more than a segment holds', () => {
     const world = new SpanWorld(2);
     world.row([1], 5_000);
+    if (queuedRows > 0) world.state.distribute();
     world.row([2], 2_048);
-    if (isQueued) world.state.distribute();
+    if (queuedRows > 1) world.state.distribute();
     const values = world.everything();
     world.flush.begin(2);
     world.flush.finish();
@@ -197,7 +204,7 @@ describe.each([
       const world = new SpanWorld();
       for (let i = 0; i < 3; i++) world.row([1, 2], 2, 50);
       if (rows > 3) world.row([1], 2, 51);
-      if (isQueued) world.state.distribute();
+      if (queuedRows > 0) world.state.distribute();
       world.flush.begin(3);
       world.flush.step({ values: 1, segments: 1 });
       world.flush.abandon();
@@ -284,6 +291,22 @@ describe('what a batch has of the log', () => {
     world.check();
     world.settle(third!);
     expect(world.everything()).toEqual([[29, 30], range(31, 34)]);
+    world.check();
+  });
+
+  it('goes beside what waits before it, and is not touched where it stands behind the rows', () => {
+    const world = new SpanWorld(1);
+    for (let i = 0; i < 2; i++) world.row([1], 10);
+    const [before, first, second] = [4, 6, 10].map((values) => world.take(values));
+    world.release(before!);
+    world.flush.begin(1);
+    world.flush.finish();
+    expect(world.spans()[0]!.segments.map(({ readings }) => readings)).toEqual([range(1, 4), range(5, 10)]);
+    expect([first, second].map((batch) => batch!.slices.map(({ at, count }) => ['position' in at, count]))).toEqual([
+      [[false, 6]],
+      [[true, 10]],
+    ]);
+    expect(world.standing(1)).toEqual(range(1, 20));
     world.check();
   });
 

@@ -148,7 +148,7 @@ export class Flush {
     const old = state.arrivalsThrough(flush.throughSeq);
     // Unless they were given to the queues in between.
     if (!flush.sorted || flush.sorted.first !== old[0]) {
-      const order = flush.series.slice(flush.next).map(({ series }) => series.id);
+      const order = flush.series.map(({ series }) => series.id);
       flush.sorted = { first: old[0], values: sortArrivals(old, order, state.series.length), next: 0 };
     }
     const { first, values: sorted } = flush.sorted;
@@ -256,7 +256,7 @@ function addEntry(
   entries: Entry[],
 ): void {
   // What a batch has under way stays in one.
-  const max = slice ? to - from : MAX_SEGMENT_VALUES;
+  const max = slice ? Number.POSITIVE_INFINITY : MAX_SEGMENT_VALUES;
   for (let at = from; at < to; at += max) {
     const end = Math.min(to, at + max);
     const packed = packSegment(values, at, end, { series, place });

@@ -1,0 +1,392 @@
+/** What falls by a bound: in which order, how much of it in one step, and what is said of it once it is on disk. */
+import { describe, expect, it } from 'vitest';
+import { sendEntry } from '../../src/buffer/batches/batch-slices.ts';
+import type { BufferBounds, DiskUse } from '../../src/buffer/space/bounds.ts';
+import { Dropping, type DroppingParts } from '../../src/buffer/space/dropping.ts';
+import { segmentId } from '../../src/buffer/span.ts';
+import type { StepSize } from '../../src/buffer/store-facts.ts';
+import { SpanWorld } from './span-world.ts';
+
+/** A step wants what is too much and this beside. The bound keeps an eighth for the WAL. */
+const SLACK = 16 * 1024;
+const MAX_BYTES = 800_000;
+/** Values that were flushed together go together up to this. */
+const WHOLE = MAX_BYTES / 16;
+/** Beside each row. */
+const ROW_BYTES = 16;
+/** What is passed by this may wait for an export. */
+const OVERSHOOT = 12 * 1024 * 1024;
+
+const disk = (excess: number, more: Partial<DiskUse> = {}): DiskUse => {
+  const usedBytes = MAX_BYTES - MAX_BYTES / 8 + excess;
+  return { bytes: usedBytes, walBytes: 0, usedBytes, reusableBytes: 0, freeBytes: 1e9, totalBytes: 1e12, ...more };
+};
+/** So that a step wants this much. */
+const wanting = (bytes: number) => disk(bytes - SLACK);
+
+interface Tables {
+  /** Bytes of each copy of a damaged row, with the row. */
+  copies?: number[];
+  /** Values and bytes of each row, with the row. */
+  quarantine?: [values: number, bytes: number][];
+  /** Of each segment, with the row. */
+  segmentBytes?: number;
+}
+
+/** A store whose rows take what they are said to take. */
+class Shrinking extends SpanWorld {
+  readonly dropping: Dropping;
+  isWalked = false;
+
+  constructor(bounds: Partial<BufferBounds> = {}, tables: Tables = {}, stepSize?: StepSize) {
+    super(4);
+    const { copies = [], quarantine = [], segmentBytes = 10_000 } = tables;
+    const { state, pending, flush, segments, onDisk } = this;
+    const rows = quarantine.map(([count, bytes], at) => ({ id: at + 1, count, bytes: bytes - ROW_BYTES }));
+    const statements = {
+      oldestAside: {
+        iterate: (max: number) => copies.slice(0, max).map((bytes, at) => ({ id: at + 1, bytes: bytes - ROW_BYTES })),
+      },
+      oldestQuarantine: { iterate: (max: number) => rows.slice(0, max) },
+      bytesOfSegments: {
+        get: (from: number, to: number) =>
+          [...onDisk.keys()].filter((id) => id >= from && id <= to).length * (segmentBytes - ROW_BYTES),
+      },
+    };
+    this.dropping = new Dropping({
+      state,
+      pending,
+      flush,
+      segments,
+      statements,
+      bounds: { maxBytes: MAX_BYTES, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest', ...bounds },
+      isWalked: () => this.isWalked,
+      stepSize,
+    } as Partial<DroppingParts> as DroppingParts);
+  }
+
+  /** Flushes of one segment each, with so many values, a second apart. */
+  flushes(...values: number[]): this {
+    for (const count of values) this.addSpan([[1, count]], { acceptedMs: 1_000 * (this.state.spans.length + 1) });
+    return this;
+  }
+
+  /** A flush of so many segments of three values each, of series in turn. */
+  group(segments: number, acceptedMs: number, run = 1): this {
+    for (let i = 0; i < segments; i++) this.addSpan([[1 + (i % 4), 3]], { acceptedMs, run });
+    return this;
+  }
+
+  keep(use: DiskUse): number {
+    return this.dropping.keep(use, () => 0);
+  }
+
+  /** What is said once it is on disk. */
+  said() {
+    this.check();
+    this.dropping.committed();
+    return this.dropping.take();
+  }
+
+  left(): number[] {
+    return this.state.spans.map(({ id }) => id);
+  }
+}
+
+const bytes = (...values: number[]) => values.map((count) => ({ reason: 'bytes', values: count }));
+
+describe('the bound on bytes', () => {
+  it.each<[string, number, number[]]>([
+    ['as many copies of damaged rows as it takes', 20_000, [1, 2]],
+    ['one more for a byte', 20_001, [1, 2, 3]],
+    ['all of them where it must', 40_000, [1, 2, 3, 4]],
+  ])('takes %s, before anything else', (_, wanted, dropped) => {
+    const world = new Shrinking({}, { copies: [10_000, 10_000, 10_000, 10_000], quarantine: [[5, 10_000]] });
+    world.flushes(5);
+    expect(world.keep(wanting(wanted))).toBe(0);
+    expect([world.pending.droppedAside, world.pending.releasedQuarantine, world.left()]).toEqual([dropped, [], [1]]);
+    expect(world.dropping.isDue(wanting(wanted))).toBe(false);
+    expect([world.dropping.committed(), world.dropping.take()]).toEqual([true, []]);
+    expect(world.dropping.isDue(wanting(wanted))).toBe(true);
+  });
+
+  it.each<[string, number, number[], number[], number]>([
+    ['no further than it must', 40_000, [], [1, 2, 3], 15],
+    ['one more for a byte', 40_001, [], [1, 2, 3, 4], 20],
+    ['counts what leaves already as room', 40_000, [2], [2, 1, 3], 10],
+    ['and no row twice', 30_000, [1, 2], [1, 2], 0],
+  ])('takes quarantine then, the oldest first: %s', (_, wanted, leaving, dropped, values) => {
+    const quarantine = Array.from({ length: 9 }, (): [number, number] => [5, 10_000]);
+    const world = new Shrinking({}, { copies: [10_000], quarantine });
+    world.flushes(5);
+    world.pending.releasedQuarantine.push(...leaving);
+    expect(world.keep(wanting(wanted))).toBe(values);
+    expect([world.pending.droppedAside, world.pending.releasedQuarantine, world.left()]).toEqual([[1], dropped, [1]]);
+    expect(world.dropping.isDue(wanting(wanted))).toBe(false);
+    expect(world.said()).toEqual(values > 0 ? [{ reason: 'quarantine', values }] : []);
+  });
+
+  it('takes a thousand rows of either a step', () => {
+    const world = new Shrinking(
+      {},
+      { copies: Array(1_500).fill(17), quarantine: Array.from({ length: 1_500 }, () => [1, 17]) },
+    );
+    expect(world.keep(disk(1e6))).toBe(1_000);
+    expect([world.pending.droppedAside.length, world.pending.releasedQuarantine.length]).toEqual([1_000, 1_000]);
+  });
+
+  it.each<[string, number, number[], number[]]>([
+    ['as many as it must', 20_000, [3, 4, 5], [1, 2]],
+    ['one more for a byte', 20_001, [4, 5], [1, 2, 3]],
+    ['all there are', 1e6, [], [1, 2, 3, 4, 5]],
+  ])('takes values last, flush by flush: %s', (_, wanted, left, values) => {
+    const world = new Shrinking({}, {}).flushes(1, 2, 3, 4, 5);
+    world.keep(wanting(wanted));
+    expect(world.left()).toEqual(left);
+    expect(world.dropping.take()).toEqual([]);
+    expect(world.dropping.isDue(wanting(wanted))).toBe(false);
+    // Not again before it is on disk and the disk was measured.
+    world.keep(wanting(wanted));
+    expect(world.left()).toEqual(left);
+    expect(world.said()).toEqual(bytes(...values));
+    expect(world.dropping.take()).toEqual([]);
+  });
+
+  it('takes copies, quarantine and values in one step where none is enough', () => {
+    const world = new Shrinking({}, { copies: [10_000], quarantine: [[5, 10_000]] }).flushes(1, 2, 3);
+    expect(world.keep(wanting(40_000))).toBe(5);
+    expect([world.pending.droppedAside, world.pending.releasedQuarantine, world.left()]).toEqual([[1], [1], [3]]);
+    expect(world.said()).toEqual([{ reason: 'quarantine', values: 5 }, ...bytes(1, 2)]);
+  });
+
+  it('wants no more a step than some megabytes, and beside what is too much a share of a large bound', () => {
+    for (const [maxBytes, excess, gone] of [
+      [MAX_BYTES, 8 * 1024 * 1024, 9],
+      // A sixty-fourth, and four megabytes at most.
+      [64e6, 1, 2],
+      [128e6, 1, 3],
+      [256e6, 1, 5],
+      [1e9, 1, 5],
+    ] as const) {
+      const headroom = Math.min(4e6, maxBytes / 8);
+      const world = new Shrinking({ maxBytes }, { segmentBytes: 1e6 }).flushes(...Array(12).fill(1));
+      world.keep(disk(0, { usedBytes: maxBytes - headroom + excess }));
+      expect(12 - world.left().length).toBe(gone);
+    }
+  });
+
+  it('counts what was packed and is not on disk yet, less what has left it', () => {
+    const world = new Shrinking();
+    for (let i = 0; i < 4; i++) world.span([1, 2], 3);
+    const { pending, state } = world;
+    for (const span of state.spans) {
+      pending.segments.set(segmentId(span.id, 0), new Uint8Array(9_984));
+      state.loseEntry(span, 1);
+      pending.dropSegment(span, 1);
+    }
+    world.keep(wanting(20_000));
+    expect(world.left()).toEqual([3, 4]);
+  });
+
+  it('asks for nothing by refuse-new, nor where it is kept', () => {
+    const refusing = new Shrinking({ full: 'refuse-new' }).flushes(1, 2);
+    expect([refusing.dropping.isDue(disk(1e6)), refusing.keep(disk(1e6)), refusing.left()]).toEqual([false, 0, [1, 2]]);
+    const kept = new Shrinking().flushes(1, 2);
+    expect([kept.dropping.isDue(disk(0)), kept.keep(disk(0)), kept.left()]).toEqual([false, 0, [1, 2]]);
+    expect([kept.dropping.isDue(disk(1)), kept.dropping.committed()]).toEqual([true, false]);
+  });
+});
+
+describe('values that were flushed together', () => {
+  it.each<[string, number, number, number[], number]>([
+    ['go together though a part of them were enough', 5, 20_000, [6], 15],
+    ['go together where all of them must go', 8, 80_000, [9], 24],
+    // A quarter of each series, and what is left of it in a span of its own.
+    ['go by a share where they are too many', 8, 20_000, [7], 6],
+    ['go by a share where a byte less must go than they take', 8, 79_999, [9, 10], 23],
+  ])('%s', (_, segments, wanted, left, gone) => {
+    const world = new Shrinking().group(segments, 1_000).group(1, 2_000);
+    world.keep(wanting(wanted));
+    expect(world.said().reduce((sum, { values }) => sum + values, 0)).toBe(gone);
+    if (segments === 5 || wanted === 80_000) expect(world.left()).toEqual(left);
+    expect(world.everything().flat()).toHaveLength(3 * segments + 3 - gone);
+  });
+
+  it('are those of one time and of one run', () => {
+    for (const [run, acceptedMs] of [
+      [1, 1_001],
+      [2, 1_000],
+      [2, 999],
+    ] as const) {
+      const world = new Shrinking().group(2, 1_000).group(2, acceptedMs, run).group(2, 3_000, 3);
+      world.keep(wanting(20_000));
+      expect(world.left()).toEqual([3, 4, 5, 6]);
+    }
+  });
+
+  it('go by a share of what is wanted then, once others have gone', () => {
+    const world = new Shrinking().flushes(3).group(8, 5_000);
+    world.keep(wanting(50_000 + 10_000));
+    // Fifty of eighty thousand: of twenty-four values fifteen.
+    expect(world.said()).toEqual(bytes(3, 15));
+  });
+
+  it('go by their share a step at a time, and no further once the bound is kept', () => {
+    const world = new Shrinking({}, {}, { values: 1e6, segments: 1 }).group(8, 1_000);
+    // A quarter of each series.
+    const use = wanting(20_000);
+    const series = () => world.everything().map(({ length }) => length);
+    world.keep(use);
+    expect([series(), world.dropping.isDue(use)]).toEqual([[5, 6, 6, 6], false]);
+    expect(world.said()).toEqual(bytes(1));
+    expect(world.dropping.isDue(use)).toBe(true);
+    world.keep(use);
+    expect([series(), world.said()]).toEqual([[5, 4, 6, 6], bytes(2)]);
+    world.keep(disk(0));
+    expect(series()).toEqual([5, 4, 6, 6]);
+    // Passed once more, it is begun anew: by what stands now.
+    world.keep(use);
+    expect([series(), world.said()]).toEqual([[4, 4, 6, 6], bytes(1)]);
+  });
+
+  it('stay where somebody walks through the spans, unless the bound is passed by much', () => {
+    for (const [excess, left] of [
+      [OVERSHOOT, 10],
+      [OVERSHOOT + 1, 0],
+    ] as const) {
+      const world = new Shrinking({}, { segmentBytes: 1e6 }).group(10, 1_000);
+      world.isWalked = true;
+      world.keep(disk(excess));
+      expect([world.left().length, world.dropping.isDue(disk(excess))]).toEqual([left, false]);
+      expect([world.dropping.committed(), world.dropping.isDue(disk(excess))]).toEqual([left === 0, left === 0]);
+    }
+  });
+
+  it('go together where a batch has something of each series, once a step has looked at all of them', () => {
+    const one = new Shrinking().group(8, 1_000);
+    for (const span of one.state.spans) sendEntry(one.asset, span, 0, false);
+    one.keep(wanting(20_000));
+    expect([one.left(), one.dropping.take()]).toEqual([[], []]);
+    one.dropping.committed();
+    expect(one.dropping.take()).toEqual(bytes(...Array(8).fill(3)));
+    const another = new Shrinking({}, {}, { values: 1, segments: 1 }).group(8, 1_000);
+    for (const span of another.state.spans) sendEntry(another.asset, span, 0, false);
+    for (let step = 1; step <= 3; step++) {
+      another.keep(wanting(20_000));
+      expect([another.left().length, another.dropping.isDue(wanting(20_000))]).toEqual([8, true]);
+    }
+  });
+});
+
+describe('values that are not flushed yet', () => {
+  it('go with their flush, a run at a time', () => {
+    const world = new Shrinking();
+    world.row([1, 2], 3);
+    world.row([1, 2], 3);
+    world.row([1], 1, 99, { run: 2 });
+    world.keep(wanting(20_000));
+    expect([world.said(), world.everything().flat()]).toEqual([bytes(12, 1), []]);
+  });
+
+  it('go with the spans that their flush has made already', () => {
+    const world = new Shrinking();
+    world.row([1, 2], 3);
+    world.flush.begin(1);
+    world.flush.step({ values: 1, segments: 1 });
+    world.check();
+    world.keep(wanting(20_000));
+    expect([world.said(), world.everything().flat(), world.flush.isUnderWay]).toEqual([bytes(3, 3), [], false]);
+  });
+
+  it('stay for the spans of an earlier time, with the flush under way', () => {
+    const world = new Shrinking({}, { segmentBytes: 20_000 }).flushes(5);
+    world.row([1, 2], 3, 2_000);
+    world.flush.begin(1);
+    world.keep(wanting(20_000));
+    expect([world.said(), world.flush.isUnderWay, world.everything().flat().length]).toEqual([bytes(5), true, 6]);
+  });
+
+  it('are begun with by a flush under way that has made none', () => {
+    const world = new Shrinking();
+    for (let i = 0; i < 3; i++) world.row([1, 2], 3);
+    world.flush.begin(1);
+    world.keep(wanting(16_385));
+    expect([world.said(), world.everything().flat().length]).toEqual([bytes(6, 12), 0]);
+  });
+
+  it('are none where all is settled: then nothing is due until the bound was kept', () => {
+    const world = new Shrinking();
+    world.row([1], 3);
+    world.settle(world.take(9));
+    world.keep(disk(1));
+    expect([world.left(), world.state.rows.length, world.dropping.isDue(disk(1))]).toEqual([[], 1, false]);
+    world.keep(disk(0));
+    expect(world.dropping.isDue(disk(1))).toBe(true);
+  });
+});
+
+describe('the bound on age', () => {
+  it('takes what is older, group by group', () => {
+    const world = new Shrinking({ maxAgeMs: 1_000 }).group(2, 1_000).group(1, 1_400).group(1, 1_500).group(1, 9_000);
+    const keep = (nowMs: number) => world.dropping.keep(disk(0), ({ acceptedMs }) => nowMs - acceptedMs);
+    keep(2_000);
+    expect([world.left(), world.dropping.committed()]).toEqual([[1, 2, 3, 4, 5], false]);
+    keep(2_500);
+    expect(world.left()).toEqual([4, 5]);
+    expect([world.dropping.take(), world.dropping.isDue(disk(1))]).toEqual([[], false]);
+    expect(world.said()).toEqual([3, 3, 3].map((values) => ({ reason: 'age', values })));
+    keep(1e6);
+    expect(world.left()).toEqual([]);
+  });
+
+  it('is none at 0', () => {
+    const world = new Shrinking({ maxAgeMs: 0 }).group(2, 1_000);
+    world.dropping.keep(disk(0), () => 1e12);
+    expect(world.left()).toEqual([1, 2]);
+  });
+
+  it('holds beside that on bytes', () => {
+    const world = new Shrinking({ maxAgeMs: 1_000 }).flushes(1, 2, 3, 4);
+    world.dropping.keep(wanting(20_000), ({ id }) => (id <= 3 ? 1_001 : 0));
+    expect(world.said()).toEqual([...bytes(1, 2), { reason: 'age', values: 3 }]);
+  });
+});
+
+describe('what is said of it', () => {
+  it('is what something else dropped too, once that is on disk, and nothing of nothing', () => {
+    const { dropping } = new Shrinking();
+    dropping.count('purge', 0);
+    expect([dropping.committed(), dropping.take()]).toEqual([false, []]);
+    dropping.count('purge', 5);
+    dropping.count('quarantine', 6);
+    expect(dropping.take()).toEqual([]);
+    expect([dropping.committed(), dropping.committed()]).toEqual([true, false]);
+    dropping.count('age', 1);
+    dropping.committed();
+    const said = [
+      { reason: 'purge', values: 5 },
+      { reason: 'quarantine', values: 6 },
+      { reason: 'age', values: 1 },
+    ];
+    expect([dropping.take(), dropping.take()]).toEqual([said, []]);
+  });
+});
+
+describe('what a compaction may put together', () => {
+  it('is half of what goes whole, by what the values take', () => {
+    const world = new Shrinking();
+    const { state, dropping } = world;
+    expect(dropping.maxGroupValues(disk(0))).toBe(Number.POSITIVE_INFINITY);
+    state.logValues = 30_000;
+    state.segmentValues = 40_000;
+    // Ten bytes each: half of fifty thousand.
+    expect(dropping.maxGroupValues(disk(0))).toBe(WHOLE / 2 / 10);
+    expect(dropping.maxGroupValues(disk(0, { usedBytes: 0 }))).toBe((WHOLE / 2) * 70_000);
+    state.logValues = 0;
+    state.segmentValues = 0;
+    expect(dropping.maxGroupValues(disk(0))).toBe(Number.POSITIVE_INFINITY);
+    const unbound = new Shrinking({ maxBytes: 0 });
+    unbound.state.logValues = 1;
+    expect(unbound.dropping.maxGroupValues(disk(0))).toBe(Number.POSITIVE_INFINITY);
+  });
+});
