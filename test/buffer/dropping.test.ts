@@ -62,7 +62,7 @@ class Shrinking extends SpanWorld {
       bounds: { maxBytes: MAX_BYTES, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest', ...bounds },
       isWalked: () => this.isWalked,
       stepSize,
-    } as Partial<DroppingParts> as DroppingParts);
+    } as unknown as DroppingParts);
   }
 
   /** Flushes of one segment each, with so many values, a second apart. */
