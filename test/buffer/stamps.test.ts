@@ -91,6 +91,15 @@ describe('a time that the agent gave in 1970', () => {
     expect(posted(60_000)).toEqual({ times: [12_000], corrected: 0, doubtful: 1 });
   });
 
+  it('is corrected though values of the machine’s start before wait in front of it', () => {
+    open('earlier', BOOT_MS, TRUE_MS - DAY_MS);
+    accept([{ timeMs: TRUE_MS - DAY_MS, stamped: true }], 12_000, TRUE_MS - DAY_MS);
+    store.close();
+    open('this', BOOT_MS, BOOT_MS);
+    accept([{ timeMs: 12_000, stamped: true }], 12_000, 12_000);
+    expect(posted(60_000)).toEqual({ times: [TRUE_MS - DAY_MS, TRUE_MS - 48_000], corrected: 1, doubtful: 0 });
+  });
+
   // `scripts/prove mixed --seed 4001`: one of ten values a second was not there, another stood in its place.
   it('is corrected by one measure, though the platform tells whole seconds: no two get one time, and none has two', () => {
     open('this', BOOT_MS, BOOT_MS);
