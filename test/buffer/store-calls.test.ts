@@ -5,6 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Database, openDatabase } from '../../src/base/database.ts';
 import { readLogRow } from '../../src/buffer/format/log-row.ts';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
+import { SeriesCopy } from '../../src/buffer/recovery/series-copy.ts';
 import { SeriesCatalogue } from '../../src/buffer/series.ts';
 import type { BufferBounds } from '../../src/buffer/space/bounds.ts';
 import { segmentId } from '../../src/buffer/span.ts';
@@ -339,9 +340,13 @@ describe('a store', () => {
     expect(statSync(`${path}.reserve`, { throwIfNoEntry: false })).toBeUndefined();
     expect(said(store.facts())).toMatchObject({ short: true, dirty: false, logValues: 0 });
     expect(log().flatMap(({ values: found }) => found)).not.toContain(many[1]);
-    // Without values there is nobody to tell.
+    // Without values there is nobody to tell; what goes with values alone is not written either.
+    database.pragma(`max_page_count = ${(database.pragma('page_count', { simple: true }) as number) + 1}`);
+    expect(said(commit({}, { notes: [{ name: 'n', text: 'x'.repeat(100_000) }] })).short).toBe(true);
+    expect(store.notes('n')).toEqual([]);
     database.pragma('max_page_count = 1000000');
     expect(said(store.maintain({ monotonicMs: 1_000_000 }))).toMatchObject({ short: false });
+    expect(commit({ '1/a': [5] }, { monotonicMs: 1_000_000 }).logValues).toBe(1);
   });
 
   it('goes on by other bounds and at another pace from a reload on, and leaves what it was given as it was', () => {
@@ -383,6 +388,78 @@ describe('a store', () => {
     expect(said(store.facts())).toEqual({ ...QUIET, lanes: [lane(1)], damaged: [{ what: 'file', values: 2 }] });
     commit({ '1/a': [3], '1/b': [4] });
     expect(take().batch).toMatchObject({ id: 2, series: [1] });
+  });
+
+  it('leaves a part of its reserve when it closes, though it had given it up', () => {
+    database.pragma(`max_page_count = ${database.pragma('page_count', { simple: true })}`);
+    expect(() => commit({ '1/a': Array.from({ length: 9_000 }, (_, i) => Math.sin(i)) })).toThrow('full');
+    expect(statSync(`${path}.reserve`, { throwIfNoEntry: false })).toBeUndefined();
+    store.close();
+    expect(statSync(`${path}.reserve`).size).toBeGreaterThan(0);
+  });
+
+  it('notes how long its run lasts, a minute apart', () => {
+    const last = () => database.prepare('SELECT last_ms FROM run').pluck().all();
+    const lasts = [1_000, 60_999, 61_000, 61_500, 121_000].map((monotonicMs) => {
+      commit({ '1/a': [1] }, { monotonicMs });
+      return last();
+    });
+    expect(lasts).toEqual([[1_000], [1_000], [61_000], [61_000], [121_000]]);
+  });
+
+  it('keeps a copy of its series beside it, without those whose name is lost', () => {
+    commit({ '1/a': [1], '2/b': [2] });
+    const keys = () => [...new SeriesCopy(path).read().values()].map(({ id, key }) => [id, key]);
+    expect(keys()).toEqual([
+      [1, 'a'],
+      [2, 'b'],
+    ]);
+    database.exec('DELETE FROM series WHERE id = 2');
+    store.close();
+    rmSync(`${path}.series`);
+    open();
+    expect(opened.series.map(({ id, asset }) => [id, asset > 0])).toEqual([
+      [1, true],
+      [2, false],
+    ]);
+    expect(keys()).toEqual([[1, 'a']]);
+  });
+
+  it('looks at its disk after so much was written, or so much time', () => {
+    const used = (readings: number[], monotonicMs = 1_000) =>
+      commit({ '1/a': readings }, { monotonicMs }).disk.usedBytes;
+    const many = Array.from({ length: 20_000 }, (_, i) => Math.sin(i));
+    const before = used([1]);
+    expect(used(many.slice(0, 10_000))).toBe(before);
+    const after = used(many);
+    expect(after).toBeGreaterThan(before + 200_000);
+    expect([used(many.slice(0, 10_000)), used([1], 1_499)]).toEqual([after, after]);
+    expect(used([1], 1_500)).toBeGreaterThan(after + 80_000);
+  });
+
+  it.each([
+    ['waits a little for company where the platform takes values', true, 3_000],
+    ['waits long for it where the platform is away', false, 102_000],
+  ])('with few values %s', (_, isThere, dueMs) => {
+    commit({ '1/a': [1], '2/b': [2] });
+    if (isThere) store.settle(take().batch!.id);
+    commit();
+    const isDue = (monotonicMs: number) => store.maintain({ monotonicMs }).logValues === 0;
+    expect([isDue(dueMs - 1), isDue(dueMs)]).toEqual([false, true]);
+  });
+
+  it('says that it is larger than it may be, while there are pages to give back', () => {
+    commit({ '1/a': Array.from({ length: 9_000 }, (_, i) => Math.sin(i)) });
+    const bounds = { ...BOUNDS, maxBytes: 50_000 };
+    store.configure({ bounds, flushAfterMs: 1_000, flushValues: 1_000 });
+    expect(said(store.facts())).toMatchObject({ oversized: false, spare: false, maintenanceDue: true });
+    for (let steps = 0; steps < 50; steps++) {
+      store.maintain({ monotonicMs: 1e6 });
+      commit({}, { monotonicMs: 1e6 });
+    }
+    expect(said(store.facts())).toMatchObject({ oversized: true, spare: true });
+    for (let steps = 0; steps < 50; steps++) store.giveSpaceBack();
+    expect(said(store.facts())).toMatchObject({ oversized: false, spare: false });
   });
 
   it('says which series have nothing, but not while somebody copies values out', () => {

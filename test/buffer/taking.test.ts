@@ -143,6 +143,23 @@ describe('a batch of the backlog', () => {
     expect(backlog(store, 8)).toBe('k1: 3 4 5 6 10, k2: 7 8 9');
   });
 
+  it('holds nothing of a segment of which no value fits into its body', () => {
+    const { store } = twoSegments();
+    const counts = new Set<string>();
+    for (let maxBytes = 1_000; maxBytes > 150; maxBytes--) {
+      const batch = store.take({ lane: 'backlog', maxBytes });
+      if (!batch) continue;
+      counts.add(
+        store.state.batches
+          .get(batch.id)!
+          .slices.map(({ count }) => count)
+          .join(' '),
+      );
+      end(store, batch, 'release');
+    }
+    expect([...counts]).toEqual(['2 4 3', '2 4 2', '2 4 1', '2 4', '2 3', '2 2', '2 1', '2', '1']);
+  });
+
   it('that is divided is settled part by part, however often', () => {
     const store = new MemoryStore([1]);
     const span = store.span([1], 8);
