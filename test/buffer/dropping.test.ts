@@ -126,6 +126,24 @@ describe('the bound on bytes', () => {
     expect(world.said()).toEqual(values > 0 ? [{ reason: 'quarantine', values }] : []);
   });
 
+  it('takes no more of it before that is on disk', () => {
+    for (const leaving of [[], [1]]) {
+      const world = new Shrinking(
+        {},
+        {
+          quarantine: [
+            [5, 20_000],
+            [5, 20_000],
+          ],
+        },
+      );
+      world.pending.releasedQuarantine.push(...leaving);
+      world.keep(wanting(20_000));
+      world.keep(wanting(20_000));
+      expect([world.pending.releasedQuarantine, world.dropping.isDue(wanting(20_000))]).toEqual([[1], false]);
+    }
+  });
+
   it('takes a thousand rows of either a step', () => {
     const world = new Shrinking(
       {},
@@ -322,6 +340,34 @@ describe('values that are not flushed yet', () => {
     expect([world.left(), world.state.rows.length, world.dropping.isDue(disk(1))]).toEqual([[], 1, false]);
     world.keep(disk(0));
     expect(world.dropping.isDue(disk(1))).toBe(true);
+  });
+});
+
+describe('values that were left on disk for want of memory', () => {
+  it('stay, in front of what could go', () => {
+    const world = new Shrinking();
+    world.row([1], 3);
+    world.state.rows[0]!.isLoaded = false;
+    expect([world.keep(wanting(20_000)), world.dropping.committed(), world.state.rows.length]).toEqual([0, false, 1]);
+  });
+});
+
+describe('what would fall under another bound', () => {
+  it('is nothing where that is kept, whatever the WAL holds, and all where nothing fits', () => {
+    const { state } = new SpanWorld();
+    state.logValues = 10;
+    const statements = { sizeOfQuarantine: { get: () => ({ values: 0, bytes: 0, rows: 0 }) } };
+    const dropping = new Dropping({ state, statements } as unknown as DroppingParts);
+    const forecast = (use: DiskUse) => dropping.forecast(use, { maxBytes: MAX_BYTES });
+    expect(forecast(disk(0, { walBytes: 1e9 }))).toEqual({ values: 0, quarantined: 0 });
+    // Seven hundred thousand of a million bytes have room.
+    expect(forecast(disk(300_000))).toEqual({ values: 3, quarantined: 0 });
+    expect(forecast(disk(1e12)).values).toBe(10);
+    const quarantined = { sizeOfQuarantine: { get: () => ({ values: 7, bytes: 2e6 - 16, rows: 1 }) } };
+    const full = new Dropping({ state, statements: quarantined } as unknown as DroppingParts);
+    // More than what is too much, and than there is: it is a forecast.
+    expect(full.forecast(disk(1.5e6), { maxBytes: MAX_BYTES })).toEqual({ values: 0, quarantined: 6 });
+    expect(full.forecast(disk(2e6 + 1), { maxBytes: 1 })).toEqual({ values: 10, quarantined: 7 });
   });
 });
 

@@ -43,6 +43,7 @@ export class SpanWorld {
   #rowsOnDisk: { id: number; values: LogValue[] }[] = [];
   /** By reading: the time and the flags of each value. */
   readonly #came = new Map<number, [timeMs: number, flags: number]>();
+  readonly #seriesOf = new Map<number, number>();
 
   /** Series 1, 2 and so on; all of asset 1 unless `assetOf` says else. */
   constructor(series = 2, assetOf: (id: number) => number = () => 1) {
@@ -79,11 +80,21 @@ export class SpanWorld {
   }
 
   /** The next value: its time is its reading, unless it is said to be late. */
-  #value(lateBy = 0): [timeMs: number, reading: number, flags: number] {
+  #value(series: number, lateBy = 0): [timeMs: number, reading: number, flags: number] {
     const reading = this.#came.size + 1;
     const value = [reading - lateBy, reading, reading % 8] as const;
     this.#came.set(reading, [value[0], value[2]]);
+    this.#seriesOf.set(reading, series);
     return [...value];
+  }
+
+  /** With what time a value came, and of which series. */
+  timeOf(reading: number): number {
+    return this.#came.get(reading)![0];
+  }
+
+  seriesOf(reading: number): number {
+    return this.#seriesOf.get(reading)!;
   }
 
   /** The readings of values, once it is clear that they are what came. */
@@ -106,7 +117,7 @@ export class SpanWorld {
   ): void {
     const { state } = this;
     const columns = new ValueColumns();
-    for (let i = 0; i < values; i++) for (const id of ids) columns.add(id, ...this.#value(lateBy));
+    for (let i = 0; i < values; i++) for (const id of ids) columns.add(id, ...this.#value(id, lateBy));
     const { length: count } = columns;
     const { nextSeq: firstSeq } = state;
     const onDisk = Array.from({ length: count }, (_, i) => {
@@ -133,7 +144,7 @@ export class SpanWorld {
     const { state } = this;
     const { nextPlace: place } = state;
     const packed = counts.map(([series, count]) => {
-      const came = Array.from({ length: count }, () => this.#value());
+      const came = Array.from({ length: count }, () => this.#value(series));
       const timeMs = Float64Array.from(came, ([time]) => time);
       const value = Float64Array.from(came, ([, reading]) => reading);
       const flags = Uint8Array.from(came, ([, , flag]) => flag);

@@ -349,6 +349,35 @@ describe('the oldest share', () => {
     world.check();
   });
 
+  it('needs nothing of the segments behind one that goes whole, and reads none where nothing goes', () => {
+    const world = spansOf([[1, 4]], [[1, 4]], [[2, 4]]);
+    for (const { id } of world.state.spans) world.awaited.add(segmentId(id, 0));
+    const trimming = trimmingOf(world, 0.05);
+    expect([trimming.step(world.segments, WHOLE), world.read]).toEqual([0, []]);
+    // Of the second series nothing goes either: what is owed is half a value.
+    expect(trimmingOf(world, 0.5).step(world.segments, { values: 8, segments: 9 })).toBe(4);
+    expect([world.state.spans.map(({ id }) => id), world.read]).toEqual([[2, 3], []]);
+    world.awaited.clear();
+    world.check();
+  });
+
+  it('keeps nothing of what it took out in memory', () => {
+    const world = spansOf([[1, 4]], [[1, 4]]);
+    const [first, second] = world.state.spans;
+    trimmingOf(world, 0.75).step(world.segments, WHOLE);
+    expect(world.read).toEqual([segmentId(second!.id, 0)]);
+    world.segments.read({ ...second!, gone: new Uint8Array(1) }, 0);
+    expect([world.read.length, world.state.spans.includes(first!)]).toEqual([2, false]);
+  });
+
+  it('gives what went, where a segment that is cut does not read and no other is there to take it from', () => {
+    const world = spansOf([[1, 4]], [[1, 4]]);
+    world.onDisk.delete(segmentId(world.state.spans[1]!.id, 0));
+    expect(trimmingOf(world, 0.75).step(world.segments, WHOLE)).toBe(4);
+    expect([world.lost, world.state.spans]).toEqual([[4], []]);
+    world.check();
+  });
+
   it('is taken from the next segment where the one that is cut does not read, which goes once', () => {
     const world = spansOf(
       [[1, 4]],

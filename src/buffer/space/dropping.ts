@@ -143,14 +143,12 @@ export class Dropping {
     const leaving = new Set(pending.releasedQuarantine);
     let bytes = 0;
     let values = 0;
-    if (wanted > 0) {
-      for (const row of statements.oldestQuarantine.iterate(ROWS_A_STEP)) {
-        if (bytes >= wanted) break;
-        bytes += row.bytes + ROW_BYTES;
-        if (leaving.has(row.id)) continue;
-        pending.releasedQuarantine.push(row.id);
-        values += row.count;
-      }
+    for (const row of statements.oldestQuarantine.iterate(ROWS_A_STEP)) {
+      if (bytes >= wanted) break;
+      bytes += row.bytes + ROW_BYTES;
+      if (leaving.has(row.id)) continue;
+      pending.releasedQuarantine.push(row.id);
+      values += row.count;
     }
     if (bytes > 0) this.#isUnmeasured = true;
     this.count('quarantine', values);

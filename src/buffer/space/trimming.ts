@@ -45,7 +45,6 @@ export class Trimming {
     const bySeries = new Map<number, Place[]>();
     for (const span of spans) {
       for (let entry = 0; entry < span.series.length; entry++) {
-        if (span.gone[entry]) continue;
         const places = bySeries.get(span.series[entry]!);
         if (places) places.push({ span, entry });
         else bySeries.set(span.series[entry]!, [{ span, entry }]);
@@ -81,23 +80,22 @@ export class Trimming {
   #trimSeries(places: readonly Place[], segments: SegmentReader, remainders: Remainder[]): number {
     const open = places.reduce((sum, { span, entry }) => sum + openValues(span, entry), 0);
     this.#owed += open * this.#share;
-    let left = Math.min(open, Math.floor(this.#owed));
-    if (!this.#readsAfter(places, left, segments)) return 0;
-    this.#owed -= left;
-    const wanted = left;
+    const wanted = Math.min(open, Math.floor(this.#owed));
+    const read = this.#readAnew(places, wanted, segments);
+    if (!read) return 0;
+    this.#owed -= wanted;
+    let left = wanted;
     let isCut = false;
-    for (const { span, entry } of places) {
+    for (const place of places) {
       if (left === 0 && !isCut) break;
-      // It did not read just now, and went for that.
+      const { span, entry } = place;
+      // It did not read just now, and went for that: counted and told by who read it.
       if (span.gone[entry]) continue;
       const values = openValues(span, entry);
       if (values > left) {
-        const read = segments.read(span, entry);
-        // What does not read is lost, counted and told by who read it.
-        if (!read) continue;
         // What follows the cut comes along: what is left of a segment stands behind the spans of its place.
         isCut = true;
-        remainders.push(this.#remainder(openFrom(read, span, entry, left), span.series[entry]!));
+        remainders.push(this.#remainder(openFrom(read.get(place)!, span, entry, left), span.series[entry]!));
       }
       segments.forget(segmentId(span.id, entry));
       this.#state.loseEntry(span, entry);
@@ -107,15 +105,24 @@ export class Trimming {
     return wanted - left;
   }
 
-  /** Whether what is to be written anew reads now, or is lost for good. One that is awaited leaves its series as it is. */
-  #readsAfter(places: readonly Place[], values: number, segments: SegmentReader): boolean {
-    let left = values;
-    for (const { span, entry } of places) {
+  /** What is to be written anew, as far as it is not lost. `undefined` where some of it is awaited, which leaves its series as it is. */
+  #readAnew(places: readonly Place[], wanted: number, segments: SegmentReader): Map<Place, SegmentValues> | undefined {
+    const found = new Map<Place, SegmentValues>();
+    let left = wanted;
+    let isCut = false;
+    for (const place of places) {
+      if (left === 0 && !isCut) break;
+      const { span, entry } = place;
       const open = openValues(span, entry);
-      if (values > 0 && open > left && !segments.read(span, entry) && !span.gone[entry]) return false;
+      if (open > left) {
+        isCut = true;
+        const values = segments.read(span, entry);
+        if (values) found.set(place, values);
+        else if (!span.gone[entry]) return undefined;
+      }
       left -= Math.min(left, open);
     }
-    return true;
+    return found;
   }
 
   #remainder(kept: SegmentValues, series: number): Remainder {
