@@ -31,10 +31,10 @@ function oldestPlace(asset: AssetState, state: StoreState): number {
       if (span.gone[entry]) continue;
       alive = true;
       if (span.underWay.has(entry) || state.seriesOf(span.series[entry]!).held) continue;
-      if (exhausted > 0) asset.places.splice(0, exhausted);
+      asset.places.splice(0, exhausted);
       return span.place;
     }
-    if (!alive && asset.places[exhausted]?.span === span) exhausted++;
+    if (!alive && asset.places[exhausted]!.span === span) exhausted++;
   }
   return Number.POSITIVE_INFINITY;
 }

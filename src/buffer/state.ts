@@ -277,8 +277,8 @@ export class StoreState {
     this.#recount(span.series, throughSeq);
     // What waits in the log may have become late by it, or may have ceased to be while a compaction took the old spans out.
     for (const id of new Set(span.series)) {
-      const state = this.seriesOf(id);
-      if (state.queue.length > 0) state.queue.markLate(state.backlogTimeMs);
+      const { queue, backlogTimeMs } = this.seriesOf(id);
+      queue.markLate(backlogTimeMs);
     }
   }
 
@@ -348,7 +348,7 @@ export class StoreState {
       queue.arrived += queue.arrivedLate;
       queue.arrivedLate = 0;
     }
-    if (state.queue.late > 0) state.queue.markLate(state.backlogTimeMs);
+    queue.markLate(state.backlogTimeMs);
   }
 
   /** Marks a segment as gone: settled, quarantined, dropped or moved. Gives the values that were left in it. */
@@ -383,7 +383,7 @@ export class StoreState {
     let row: RowState | undefined;
     for (let at = position; at < position + count; at++) {
       const seq = queue.seqAt(at);
-      if (!row || seq < row.firstSeq || seq >= row.firstSeq + row.count) row = this.rowOf(seq);
+      if (!row || seq >= row.firstSeq + row.count) row = this.rowOf(seq);
       if (row) row.left--;
     }
     this.logValues -= count;

@@ -630,6 +630,61 @@ describe('the state of a store', () => {
     expect([places(), entries(), ages()]).toEqual([[[], []], [0, 0], 0]);
   });
 
+  it('counts of a span that comes what is not gone of it, and decides anew what waits late', () => {
+    const store = new MemoryStore([1, 1]);
+    const { state } = store;
+    for (const _ of [1, 2]) store.row([1, 2], 1);
+    const span = newSpan({ id: 1, place: 1, run: 1, acceptedMs: 0 }, [
+      { series: 1, count: 4, lastTimeMs: 2 },
+      { series: 2, count: 5, lastTimeMs: 9 },
+    ]);
+    span.gone[1] = 1;
+    span.progress.set(0, [1, 2]);
+    state.addSpan(span);
+    const told = (id: number) => {
+      const { segments, entries, backlogTimeMs, queue } = state.seriesOf(id);
+      return { segments, entries, backlogTimeMs, live: [queue.arrived, queue.arrivedSeq], late: queue.arrivedLate };
+    };
+    // Of the first series the values 1 and 3, at those times.
+    expect([told(1), told(2)]).toEqual([
+      { segments: 1, entries: 1, backlogTimeMs: 2, live: [1, 2], late: 1 },
+      { segments: 0, entries: 1, backlogTimeMs: Number.NEGATIVE_INFINITY, live: [2, 1], late: 0 },
+    ]);
+    expect([state.segmentValues, store.asset().backlog]).toEqual([3, 3]);
+  });
+
+  it('does not count again what a flush under way has taken of a series, nor give it to its queue', () => {
+    for (const ids of [
+      [1, 2],
+      [2, 1],
+    ]) {
+      const store = new MemoryStore([1, 1]);
+      const { state, flush } = store;
+      for (const _ of [1, 2]) store.row(ids, 1);
+      flush.begin(2);
+      flush.step({ values: 1, segments: 1 });
+      const live = () => [1, 2].map((id) => state.seriesOf(id).queue.waiting + state.seriesOf(id).queue.arrived);
+      expect([live(), flush.isUnderWay]).toEqual([[0, 2], true]);
+      // As a compaction brings one.
+      state.addSpan(newSpan({ id: 9, place: 0, run: 1, acceptedMs: 0 }, [{ series: 1, count: 1, lastTimeMs: 0 }]));
+      expect(live()).toEqual([0, 2]);
+      state.distribute();
+      expect([live(), state.seriesOf(1).queue]).toEqual([[0, 2], NO_QUEUE]);
+    }
+  });
+
+  it('takes of each row what has left it, where a run of values goes over several', () => {
+    const store = new MemoryStore([1]);
+    for (const count of [2, 1, 3, 2]) store.row([1], count);
+    store.state.distribute();
+    const lefts = () => store.state.rows.map(({ left }) => left);
+    expect(store.state.leaveRows(store.state.seriesOf(1), 1, 5)).toEqual({ series: 1, firstSeq: 1, lastSeq: 5 });
+    expect([lefts(), store.state.logValues]).toEqual([[1, 0, 0, 2], 3]);
+    store.state.leaveRows(store.state.seriesOf(1), 0, 1);
+    store.state.leaveRows(store.state.seriesOf(1), 6, 2);
+    expect([lefts(), store.state.logValues]).toEqual([[0, 0, 0, 0], 0]);
+  });
+
   it('is as old as the first row that holds something, where there is no span', () => {
     const store = new MemoryStore([1]);
     const { state } = store;

@@ -240,7 +240,14 @@ describe('a span', () => {
     expect(markGone(read, packed)).toBe(true);
     expect([[...read.gone], read.left]).toEqual([wanted, wanted.filter((one) => one === 0).length]);
     expect(() => markGone(spanOf(4, entries + 8), packed)).toThrow(/damaged/);
+    const broken = packed.slice();
+    broken[4]! ^= 1;
+    expect(() => markGone(spanOf(4, entries), broken)).toThrow(/damaged/);
     expect(packed.length).toBe(4 + Math.ceil(entries / 8));
+  });
+
+  it('has a directory of a few bytes a segment', () => {
+    expect([1, 2, 3].map((entries) => packDirectory(spanOf(1, entries)).length)).toEqual([9, 13, 17]);
   });
 
   it('whose directory names more than it holds is damaged', () => {

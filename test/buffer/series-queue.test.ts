@@ -109,6 +109,42 @@ describe('the queue of a series', () => {
   });
 });
 
+describe('values of a queue', () => {
+  const queued = (times: readonly number[], late = false) => {
+    const queue = new SeriesQueue();
+    for (const [i, timeMs] of times.entries()) queue.push(timeMs, i, 10 * i, 3, late);
+    return queue;
+  };
+  const counted = (queue: SeriesQueue) => [queue.length, queue.waiting, queue.late, queue.firstWaiting()];
+
+  it.each([
+    [0, [4, 4, 0, 0]],
+    [2, [4, 2, 2, 2]],
+    [9, [4, 0, 4, 4]],
+  ])(
+    'that come back from a post are late as far as their time lies before the backlog of %i',
+    (backlogMs, expected) => {
+      const queue = queued([1, 2, 3, 4]);
+      queue.send(0, 4);
+      expect(counted(queue)).toEqual([4, 0, 0, 4]);
+      queue.giveBack(0, 4, backlogMs);
+      expect([counted(queue), [...queue.copy(0, 4).flags]]).toEqual([expected, [3, 3, 3, 3]]);
+      queue.markLate(Number.NEGATIVE_INFINITY);
+      expect(counted(queue)).toEqual([4, 4, 0, 0]);
+    },
+  );
+
+  it.each([true, false])('that nobody had sent may be settled, at the front or behind it, late: %s', (late) => {
+    const queue = queued([1, 2, 3, 4], late);
+    queue.settle(1, 2);
+    expect(counted(queue)).toEqual(late ? [4, 0, 2, 4] : [4, 2, 0, 0]);
+    queue.settle(0, 1);
+    expect([counted(queue), queue.popped, queue.seqAt(3)]).toEqual([late ? [1, 0, 1, 4] : [1, 1, 0, 3], 3, 30]);
+    queue.settle(3, 1);
+    expect([counted(queue), queue.popped]).toEqual([[0, 0, 0, 4], 4]);
+  });
+});
+
 describe('values that have arrived', () => {
   const SERIES = { asset: 1, key: 'k', group: undefined, unit: undefined, instrumentation: undefined };
 
@@ -118,19 +154,20 @@ describe('values that have arrived', () => {
     const series = state.addSeries({ id: 1, ...SERIES });
     series.segments = 1;
     series.backlogTimeMs = backlogMs;
-    for (const timeMs of times) {
-      const columns = new ValueColumns();
-      columns.add(1, timeMs, 0, 0);
-      state.takeIn(columns);
-    }
+    state.addSeries({ id: 2, ...SERIES });
+    // The first place in the order of acceptance is another's.
+    const columns = new ValueColumns();
+    columns.add(2, 0, 0, 0);
+    for (const timeMs of times) columns.add(1, timeMs, 0, 0);
+    state.takeIn(columns);
     return { state, series };
   }
 
   it.each([
-    ['late ones alone', [1, 2, 3], 0],
-    ['late ones first', [1, 99, 2], 0],
-    ['late ones behind others', [99, 1, 2], 0],
-    ['none late', [98, 99], 0],
+    ['late ones alone', [1, 2, 3], 1],
+    ['late ones first', [1, 99, 2], 1],
+    ['late ones behind others', [99, 1, 2], 1],
+    ['none late', [98, 99], 1],
   ])('are late no longer when the last segment has gone: %s', (_, times, firstSeq) => {
     const { state, series } = arrived(50, times);
     const late = times.filter((timeMs) => timeMs <= 50).length;

@@ -56,7 +56,7 @@ export class SeriesKeeping {
   async forget(): Promise<number> {
     const { port, catalogue, committer, isKept } = this.#options;
     const watch = committer.watchSeries();
-    let forgotten: number[] = [];
+    let forgotten: number[];
     try {
       const idle = await port.idleSeries();
       forgotten = idle.filter((id) => !watch.named.has(id) && !isKept(id));
