@@ -2,9 +2,12 @@
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { readLogRow } from '../../src/buffer/format/log-row.ts';
 import { Pending } from '../../src/buffer/pending.ts';
+import { readable } from '../../src/buffer/recovery/readable.ts';
 import { recoverState } from '../../src/buffer/recovery/recovery.ts';
 import { SeriesCopy } from '../../src/buffer/recovery/series-copy.ts';
+import { unpackDirectory } from '../../src/buffer/span.ts';
 import { StoreState } from '../../src/buffer/state.ts';
 import { originSum } from '../../src/buffer/tables.ts';
 import { memoryFolder } from '../memory-folder.ts';
@@ -61,6 +64,8 @@ function picture(maxLoadedSeries?: number) {
       [...queue.copy(queue.popped, queue.length).flags],
       [queue.waiting, queue.late],
     ]),
+    // How many have a queue.
+    inLog: state.seriesInLog(),
     touched: [...state.touched].map(({ asset }) => asset),
     pending: pendingOf(pending),
     damaged: found.damaged,
@@ -90,6 +95,7 @@ const NOTHING = {
   rows: [],
   spans: [],
   series: [],
+  inLog: 0,
   touched: [],
   pending: {},
   damaged: [],
@@ -153,6 +159,7 @@ describe('a store that opens', () => {
         [3, 2, 1, 5, 12, [12], [120], [0], [1, 0]],
         [6, 1, 0, Number.NEGATIVE_INFINITY, -1, [], [], [], [0, 0]],
       ],
+      inLog: 3,
       touched: [1, 2],
       pending: {},
       damaged: [],
@@ -207,6 +214,7 @@ describe('a store that opens', () => {
             [4, 0],
           ],
         ],
+        inLog: 1,
         touched: [1],
         pending: { aside: [['log', id, 77, 2]], droppedRows: [id] },
         damaged: [{ what: 'log', values: 0 }, ...(missing > 0 ? [{ what: 'log', values: missing }] : [])],
@@ -214,6 +222,26 @@ describe('a store that opens', () => {
       });
     },
   );
+
+  // One bit of a row's head makes of bytes a text of as many, and SQLite sees no damage in that.
+  it.each(["'a text'", '5'])('takes what stands there instead of bytes for damaged: %s', (other) => {
+    buffer
+      .series(1)
+      .span(1, 1, [
+        { series: 1, times: [1, 2], settled: [0, 1] },
+        { series: 1, times: [3], isGone: true },
+      ])
+      .span(2, 2, [{ series: 1, times: [4] }])
+      .row(1, 1, [1])
+      .sql(`UPDATE log SET row = ${other}; UPDATE span_gone SET gone = ${other}; UPDATE segment_progress SET ranges = ${other};
+        UPDATE span SET directory = ${other} WHERE id = 2`);
+    const { spans, damaged, pending } = picture();
+    expect([spans.map(([id]) => id), damaged.map(({ what }) => what), pending]).toEqual([
+      [1, 2],
+      ['span', 'progress', 'progress', 'log'],
+      { aside: [['log', 1, 77, other === '5' ? undefined : 6]], droppedRows: [1] },
+    ]);
+  });
 
   it('posts again what is not known to be settled', () => {
     const M = 2 ** 20;
@@ -271,13 +299,103 @@ describe('a store that opens', () => {
       [3, 30, 8, 3_000],
     ]);
     expect(buffer.rows('SELECT what, place, at_ms FROM set_aside')).toEqual([['span', 2, 77]]);
+    const [directory] = buffer.database.prepare<[], Buffer>('SELECT directory FROM span WHERE id = 2').pluck().all();
+    // The first is gone with the last: each stands there as its neighbour, with nothing.
+    expect(unpackDirectory(directory!)).toEqual([
+      { series: 2, count: 0, lastTimeMs: 0 },
+      { series: 2, count: 2, lastTimeMs: 4 },
+    ]);
     expect(picture()).toEqual({ ...found, damaged: [] });
+  });
+
+  it('makes nothing of segments without a span where no directory is damaged', () => {
+    buffer
+      .series(1)
+      .span(4, 1, [{ series: 1, times: [1] }])
+      .sql('DELETE FROM span');
+    expect(picture()).toEqual(NOTHING);
+    expect(buffer.rows('SELECT id FROM span')).toEqual([]);
+  });
+
+  it('takes at once what of a span with a damaged directory stands in a file that was set aside, and of no other', () => {
+    const old = new HandMadeBuffer(join(folder, 'aside'));
+    old
+      .series(1, 2)
+      .span(2, 6, [
+        { series: 1, times: [1] },
+        { series: 2, times: [2, 3] },
+      ])
+      .span(3, 7, [
+        { series: 2, times: [4] },
+        { series: 2, times: [5] },
+      ])
+      .close();
+    const M = 2 ** 20;
+    buffer
+      .series(1, 2)
+      .span(2, 6, [
+        { series: 1, times: [1] },
+        { series: 2, times: [2, 3], isMissing: true },
+      ])
+      .span(3, 7, [
+        { series: 2, times: [4], isMissing: true },
+        { series: 2, times: [5], isMissing: true },
+      ])
+      .sql('UPDATE span SET sum = 0 WHERE id = 2');
+    buffer.statements.addOrigin.run('aside', 4, originSum('aside', 4));
+    const { spans, values, isCarrying } = picture();
+    expect([spans, values.segments, isCarrying]).toEqual([
+      [
+        [2, [1, 2], [0, 0], 2, []],
+        [3, [2, 2], [0, 0], 2, []],
+      ],
+      5,
+      true,
+    ]);
+    expect(buffer.rows('SELECT id FROM segment ORDER BY id')).toEqual([[2 * M], [2 * M + 1]]);
+  });
+
+  it('settles of the log what rows say, once, whatever was settled before and has left', () => {
+    const settled = (firstSeq: number, lastSeq = firstSeq) => ({ series: 1, firstSeq, lastSeq });
+    buffer
+      .series(1, 2)
+      .row(1, 1, [1, 1, 2, 1, 1, 1, 1])
+      .row(
+        2,
+        8,
+        [],
+        [
+          settled(4),
+          settled(4, 5),
+          settled(1),
+          settled(6),
+          settled(1, 2),
+          settled(3),
+          { series: 2, firstSeq: 1, lastSeq: 9 },
+        ],
+      );
+    const { rows, series, values, inLog } = picture();
+    expect([rows, values, inLog]).toEqual([
+      [
+        [1, 1, 7, 1, true],
+        [2, 8, 0, 0, true],
+      ],
+      { log: 1, segments: 0, notLoaded: 0 },
+      1,
+    ]);
+    expect(series).toEqual([
+      [1, 1, 0, Number.NEGATIVE_INFINITY, 7, [7], [70], [3], [1, 0]],
+      [2, 1, 0, Number.NEGATIVE_INFINITY, 3, [], [], [], [0, 0]],
+    ]);
   });
 
   it('names nothing of a span of which no segment reads, and makes one of a span without neighbours', () => {
     buffer
       .series(1)
-      .span(1, 5, [{ series: 1, times: [1] }])
+      .span(1, 5, [
+        { series: 1, times: [1] },
+        { series: 1, times: [2], isGone: true },
+      ])
       .span(2, 6, [{ series: 1, times: [6, 2] }])
       .sql("UPDATE span SET sum = 0; UPDATE segment SET packed = x'00' WHERE id = 1048576");
     const found = picture();
@@ -289,7 +407,7 @@ describe('a store that opens', () => {
       ],
     ]);
     expect(buffer.rows('SELECT id, place, run, accepted_ms FROM span')).toEqual([[2, 6, 0, 0]]);
-    expect(buffer.rows('SELECT count(*) FROM span_gone')).toEqual([[1]]);
+    expect(buffer.rows('SELECT span FROM span_gone')).toEqual([[2]]);
   });
 
   it('knows a series of which the row is lost or garbled by its copy, and writes it again', () => {
@@ -344,6 +462,7 @@ describe('a store that opens', () => {
         [1, 0, 0, Number.NEGATIVE_INFINITY, -1, [], [], [], [0, 0]],
         [2, 1, 1, 4, 8, [8], [80], [0], [1, 0]],
       ],
+      inLog: 1,
       touched: [0, 1],
       pending: {
         aside: [
@@ -400,6 +519,18 @@ describe('a store that opens', () => {
     expect(found.run.id).toBe(6);
     // By what later runs lasted: 10 of its own, 4,990, 4,991 and 10 of the others, 7 of this one.
     expect(state.times.ageMs(1, 10, 5_007)).toBe(10 + 4_990 + 4_991 + 10 + 7);
+  });
+});
+
+describe('a row that is read', () => {
+  it('is none where it is damaged, and a mistake of ours stays one', () => {
+    expect(readable(() => 5)).toBe(5);
+    expect(readable(() => readLogRow(new Uint8Array(9)))).toBeUndefined();
+    expect(() =>
+      readable(() => {
+        throw new TypeError('ours');
+      }),
+    ).toThrow('ours');
   });
 });
 

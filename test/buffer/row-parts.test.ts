@@ -101,6 +101,9 @@ describe('bytes', () => {
       }
     }
     expect(() => ByteReader.unseal(new Uint8Array(0), 'it')).toThrow(damage('it'));
+    // As SQLite gives a row of which the kind of the field is garbled.
+    for (const other of ['a text', 5, null])
+      expect(() => ByteReader.unseal(other as never, 'it')).toThrow(damage('it'));
   });
 });
 

@@ -105,9 +105,12 @@ export class ByteReader {
     this.at = at;
   }
 
-  /** A row whose first four bytes are the checksum of the rest, as `seal` wrote it. */
+  /**
+   * A row whose first four bytes are the checksum of the rest, as `seal` wrote it. Of a row in which one bit of a field's kind was
+   * garbled SQLite gives a text or a number, and sees no damage.
+   */
   static unseal(bytes: Uint8Array, what: string): ByteReader {
-    if (bytes.length < 5) throw damaged(what);
+    if (!(bytes instanceof Uint8Array) || bytes.length < 5) throw damaged(what);
     const sum = (bytes[0]! | (bytes[1]! << 8) | (bytes[2]! << 16) | (bytes[3]! << 24)) >>> 0;
     if (crc32(bytes.subarray(4)) !== sum) throw damaged(what);
     return new ByteReader(bytes, 4);

@@ -14,7 +14,6 @@
  */
 import { dirname, join } from 'node:path';
 import type { Database } from '../../base/database.ts';
-import { StoreError } from '../../base/errors.ts';
 import { freeEntry, sendEntry } from '../batches/batch-slices.ts';
 import { readSegmentHead } from '../format/segment.ts';
 import type { Pending } from '../pending.ts';
@@ -23,6 +22,7 @@ import { MAX_ENTRIES, type Span, segmentId } from '../span.ts';
 import type { SeriesState, StoreState } from '../state.ts';
 import { originSum, type Statements } from '../tables.ts';
 import { OriginFile } from './origin-file.ts';
+import { readable } from './readable.ts';
 import type { RawRow } from './sqlite-pages.ts';
 
 /** Read, and written with one sync: a commit waits for it. */
@@ -156,7 +156,7 @@ export class Carrying {
       if (!this.#current) return undefined;
       const { span, present, entry } = this.#current;
       let next = entry;
-      while (next < span.series.length && (span.gone[next] || present.has(segmentId(span.id, next)))) next++;
+      while (span.gone[next] || present.has(segmentId(span.id, next))) next++;
       this.#current.entry = next + 1;
       if (next < span.series.length) return { span, entry: next };
       this.#done.add(span);
@@ -236,7 +236,7 @@ export class Carrying {
     this.#phase = phase;
     this.#restart();
     if (phase !== 'done') return;
-    for (const { span, entry } of [...this.#awaited.values()]) this.#release(span, entry);
+    for (const { span, entry } of this.#awaited.values()) this.#release(span, entry);
     this.#pending.isCarried = true;
   }
 
@@ -255,11 +255,6 @@ export class Carrying {
 }
 
 function fits(bytes: Uint8Array, span: Span, entry: number): boolean {
-  try {
-    const { series, count } = readSegmentHead(bytes);
-    return series === span.series[entry] && count === span.count[entry];
-  } catch (error) {
-    if (error instanceof StoreError) return false;
-    throw error;
-  }
+  const head = readable(() => readSegmentHead(bytes));
+  return head !== undefined && head.series === span.series[entry] && head.count === span.count[entry];
 }

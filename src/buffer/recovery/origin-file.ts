@@ -30,7 +30,9 @@ export class OriginFile {
         'SELECT id, packed FROM segment WHERE id BETWEEN ? AND ? ORDER BY id',
       );
     const rows = this.#attempt(ask)?.iterate(first, last);
-    for (let next = this.#attempt(() => rows?.next()); next && !next.done; next = this.#attempt(() => rows?.next())) {
+    for (;;) {
+      const next = this.#attempt(() => rows?.next());
+      if (!next || next.done) return;
       yield next.value;
     }
   }
@@ -59,10 +61,15 @@ export class OriginFile {
     return this.#open;
   }
 
-  /** The rows of all its pages, those of one page after those of another; none where the file is not there. */
+  /**
+   * The rows of all its pages, those of one page after those of another; none where the file is not there. Opened anew each time:
+   * what did not read may read now, of a disk that came back.
+   */
   *pages(): Generator<RawRow[]> {
+    this.#pages?.close();
+    this.#pages = undefined;
     try {
-      this.#pages ??= new SqlitePages(this.#path, PAGE_BYTES);
+      this.#pages = new SqlitePages(this.#path, PAGE_BYTES);
     } catch {
       return;
     }
