@@ -106,17 +106,28 @@ describe('a segment', () => {
 
 describe('a store that is taken over from another', () => {
   it('has its series, what is held of them and the number of its next batch, and tells every lane', () => {
-    const { state } = world(3);
+    const { state } = world(4);
+    state.addSeries({ id: 5, asset: 2, key: 'k5', group: undefined, unit: undefined, instrumentation: undefined });
     state.holdSeries([2]);
     state.nextBatch = 7;
+    // One that was forgotten meanwhile.
+    state.series[3] = undefined;
+    const options = { flushValues: 5 } as never;
+    const handover = handOver(state, options);
+    expect([handover.series.map(({ id }) => id), handover.held, handover.options]).toEqual([
+      [1, 2, 4, 5],
+      [2],
+      options,
+    ]);
     const taken = new StoreState();
-    takeOver(taken, { ...handOver(state, {} as never), damage: [] });
+    takeOver(taken, { ...handover, damage: [] });
     expect(taken.series.flatMap((one) => (one ? [[one.series.key, one.held]] : []))).toEqual([
       ['k1', false],
       ['k2', true],
-      ['k3', false],
+      ['k4', false],
+      ['k5', false],
     ]);
-    expect([taken.nextBatch, [...taken.touched]]).toEqual([7, [taken.assets.get(1)]]);
+    expect([taken.nextBatch, [...taken.touched].map(({ asset }) => asset)]).toEqual([7, [1, 2]]);
   });
 });
 

@@ -1,11 +1,19 @@
 /** Reading a file of SQLite without SQLite, side by side with SQLite's own reading of it. */
-import { copyFileSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  realpathSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import type Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openDatabase } from '../../src/base/database.ts';
 import { isPartlyReadable, type RawField, SqlitePages } from '../../src/buffer/recovery/sqlite-pages.ts';
-import { walLostCommits } from '../../src/buffer/recovery/wal-check.ts';
 import { memoryFolder } from '../memory-folder.ts';
 
 const PAGE = 1024;
@@ -15,7 +23,7 @@ const WAL_HEADER = 32;
 let folder: string;
 let path: string;
 beforeEach(() => {
-  folder = memoryFolder('tagferry-pages-');
+  folder = realpathSync(memoryFolder('tagferry-pages-'));
   path = join(folder, 'some.db');
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
@@ -40,6 +48,17 @@ const ROWIDS = [1, 2, 127, 128, 16_383, 16_384, 2 ** 21, 2 ** 28, 2 ** 35, 2 ** 
 const LENGTHS = [900, 983, 984, 985, 986, 987, 988, 989, 990, 1_100, 2_000, 2_003, 2_004, 2_005, 3_100, 70_000];
 
 const blob = (length: number, seed: number) => Uint8Array.from({ length }, (_, i) => (i * 7 + seed) % 251);
+
+const hexOf = (length: number, first: number) => Buffer.from(blob(length, 0).subarray(0, first)).toString('hex');
+
+const openFiles = () =>
+  readdirSync('/proc/self/fd').filter((fd) => {
+    try {
+      return readlinkSync(`/proc/self/fd/${fd}`).startsWith(folder);
+    } catch {
+      return false;
+    }
+  }).length;
 
 /** Without the fields' kinds of buffer, in order of their numbers. */
 const plain = (rows: Iterable<{ rowid: number; fields: RawField[] }>) =>
@@ -129,7 +148,47 @@ describe('a file of SQLite read by its pages', () => {
     const ofNoPage = Buffer.from(wal);
     for (let at = WAL_HEADER; at + FRAME <= wal.length; at += FRAME) ofNoPage.writeUInt32BE(4_000_000, at);
     expect(texts(ofNoPage)).toEqual(['first']);
-    expect(texts(wal.subarray(0, WAL_HEADER + 10))).toEqual(['first']);
+    for (const length of [WAL_HEADER + 10, 10, 0, wal.length - 1])
+      expect(texts(wal.subarray(0, length))).toEqual(['first']);
+    expect(texts(Buffer.alloc(WAL_HEADER + 10))).toEqual(['first']);
+    const ofPage = (number: number) => {
+      const copy = Buffer.from(wal);
+      copy.writeUInt32BE(number, WAL_HEADER);
+      return texts(copy);
+    };
+    // The WAL alone may make the file longer by as much as it is.
+    const most = readFileSync(`${path}.copy`).length / PAGE + Math.ceil(wal.length / PAGE);
+    expect((wal.length - WAL_HEADER) / FRAME).toBe(1);
+    expect([ofPage(most), ofPage(most + 1), ofPage(0)]).toEqual([['first', 'first', 'second'], ['first'], ['first']]);
+    expect(openFiles()).toBe(0);
+  });
+
+  it('takes of a WAL nothing that no commit ends, and what stands behind it of the next', () => {
+    const database = make((add) => add(1, blob(900, 1)));
+    database.pragma('wal_checkpoint(TRUNCATE)');
+    for (const id of [2, 3]) database.prepare('INSERT INTO t VALUES (?, ?)').run(id, blob(2_900, id));
+    copyFileSync(path, `${path}.copy`);
+    const wal = readFileSync(`${path}-wal`);
+    database.close();
+    const ids = (frames: Buffer) => {
+      writeFileSync(`${path}.copy-wal`, frames);
+      return read(`${path}.copy`).rows.map(([id]) => id);
+    };
+    const commits = [...Array((wal.length - WAL_HEADER) / FRAME).keys()].filter(
+      (frame) => wal.readUInt32BE(WAL_HEADER + frame * FRAME + 4) > 0,
+    );
+    expect([commits.length, commits[0]! > 0]).toEqual([2, true]);
+    expect(ids(wal)).toEqual([1, 2, 3]);
+    const changed = (frame: number, at: number) => {
+      const copy = Buffer.from(wal);
+      copy.writeUInt32BE(0, WAL_HEADER + frame * FRAME + at);
+      return copy;
+    };
+    expect(ids(wal.subarray(0, WAL_HEADER + commits[1]! * FRAME))).toEqual([1, 2]);
+    expect(ids(wal.subarray(0, WAL_HEADER + commits[0]! * FRAME))).toEqual([1]);
+    // The end of a commit that is of no page, or that is none any more, ends nothing.
+    for (const at of [0, 4]) expect(ids(changed(commits[1]!, at))).toEqual([1, 2]);
+    expect(ids(changed(commits[0]!, 4))).toEqual([1, 2, 3]);
   });
 
   it('tells of what breaks off how far it goes, and counts it', () => {
@@ -146,7 +205,40 @@ describe('a file of SQLite read by its pages', () => {
     expect(broken).toBe(1);
   });
 
-  it('counts cells and pages that cannot be, and takes nothing from them', () => {
+  it('gives what SQLite notes of its tables itself', () => {
+    make((add) => add(1, 'x')).close();
+    const pages = new SqlitePages(path, PAGE);
+    const notes = [...pages.rows()].filter(({ fields }) => fields[0] === 'table');
+    pages.close();
+    expect(notes.map(({ fields }) => fields.slice(0, 3))).toEqual([['table', 't', 't']]);
+    expect(openFiles()).toBe(0);
+  });
+
+  it('has no number that JavaScript does not hold', () => {
+    const database = make((add) => add(Number.MAX_SAFE_INTEGER, 'last'));
+    const beyond = database.prepare('INSERT INTO t VALUES (?, ?)');
+    for (const id of [2n ** 53n, 2n ** 56n, -1n]) beyond.run(id, 'beyond');
+    database.close();
+    expect(read()).toEqual({ rows: [[Number.MAX_SAFE_INTEGER, null, 'last']], cut: [], broken: 3, unreadPages: 0 });
+  });
+
+  it('gives rows of as many fields as a head of 200 bytes names', () => {
+    const database = make(() => {});
+    for (const [fields, id] of [
+      [197, 1],
+      [198, 2],
+    ]) {
+      const names = Array.from({ length: fields! }, (_, i) => `f${i}`);
+      database.exec(
+        `CREATE TABLE t${id} (id INTEGER PRIMARY KEY, ${names.join(', ')}); INSERT INTO t${id} (id) VALUES (${id})`,
+      );
+    }
+    database.close();
+    const { rows, broken } = read();
+    expect([rows.map((row) => row.length), broken]).toEqual([[1 + 198], 1]);
+  });
+
+  it('counts cells and pages that cannot be, and takes nothing from them, nor a part', () => {
     const database = make((add) => {
       for (let id = 1; id <= 4; id++) add(id, blob(100, id));
     });
@@ -155,22 +247,69 @@ describe('a file of SQLite read by its pages', () => {
     const leaf =
       [...Array(file.length / PAGE).keys()].findLast((page) => page > 0 && file[page * PAGE] === 0x0d)! * PAGE;
     const cells = leaf + 8;
+    const first = leaf + file.readUInt16BE(cells);
+    const end = leaf + PAGE;
     const tried = (change: (copy: Buffer) => void) => {
       const copy = Buffer.from(file);
       change(copy);
       writeFileSync(`${path}.copy`, copy);
-      const { rows, broken } = read(`${path}.copy`);
-      return [rows.map(([id]) => id), broken];
+      const { rows, cut, broken } = read(`${path}.copy`);
+      return [rows.map(([id]) => id), cut, broken];
     };
-    expect(tried(() => {})).toEqual([[1, 2, 3, 4], 0]);
-    // More cells than a page has room for, one behind its end, one of more bytes than there can be, a form of field that is none.
-    expect(tried((copy) => copy.writeUInt16BE(509, leaf + 3))).toEqual([[], 1]);
-    expect(tried((copy) => copy.writeUInt16BE(PAGE - 1, cells))).toEqual([[2, 3, 4], 1]);
-    const first = leaf + file.readUInt16BE(cells);
-    expect(tried((copy) => copy.writeUInt32BE(0xffff_ff7f, first))).toEqual([[2, 3, 4], 1]);
-    expect(tried((copy) => copy.writeUInt8(10, first + 5))).toEqual([[2, 3, 4], 1]);
-    // One of so many bytes as a page may hold, and more than are behind it in this one.
-    expect(tried((copy) => copy.writeUInt8(127, first))).toEqual([[2, 3, 4], 1]);
+    /** The first cell stands before the end of the page, and has these bytes. */
+    const atEnd = (...bytes: number[]) =>
+      tried((copy) => {
+        copy.writeUInt16BE(PAGE - bytes.length, cells);
+        copy.set(bytes, end - bytes.length);
+      });
+    const without = [[2, 3, 4], [], 1];
+    expect(tried(() => {})).toEqual([[1, 2, 3, 4], [], 0]);
+    // More cells than a page has room for; bytes of a number that go on behind its end; a cell of a size alone.
+    expect(tried((copy) => copy.writeUInt16BE(509, leaf + 3))).toEqual([[], [], 1]);
+    expect([atEnd(0x85), atEnd(5)]).toEqual([without, without]);
+    // More bytes than there can be; as many as a page may hold, and more than are behind it in this one; none.
+    expect(tried((copy) => copy.writeUInt32BE(0xffff_ff7f, first))).toEqual(without);
+    expect(tried((copy) => copy.writeUInt8(127, first))).toEqual(without);
+    expect(tried((copy) => copy.writeUInt8(0, first))).toEqual(without);
+    // One that runs over, and the number of the page where it goes on would stand behind the end.
+    expect(atEnd(0x8f, 0x7f, 1, 4, 0, 0, 0, 0)).toEqual(without);
+    // Forms of field that are none, and heads that are longer than all of it or shorter than their fields.
+    for (const [at, byte] of [
+      [5, 10],
+      [4, 10],
+      [3, 11],
+      [3, 10],
+      [2, 120],
+      [2, 104],
+      [2, 3],
+      [2, 2],
+      [2, 0],
+    ])
+      expect([at, byte, tried((copy) => copy.writeUInt8(byte!, first + at!))]).toEqual([at, byte, without]);
+  });
+
+  it.each<[string, string, unknown[], RawField[]]>([
+    ['in its first field', 'a', [2_000], [hexOf(2_000, 980)]],
+    // Of 1,020 bytes that are missing each stands in what follows.
+    ['before the last byte of one', 'a, b', [300, 1_019], [hexOf(300, 299)]],
+    ['between two', 'a, b', [300, 1_020], [hexOf(300, 300)]],
+    ['behind the first byte of the next', 'a, b', [300, 1_021], [hexOf(300, 300), hexOf(1_021, 1)]],
+    ['in a number', 'a, n, b', [300, 2 ** 40, 1_016], [hexOf(300, 300)]],
+    ['behind a number', 'a, n, b', [300, 2 ** 40, 1_021], [hexOf(300, 300), 2 ** 40, hexOf(1_021, 1)]],
+    ['behind nothing', 'a, z, b', [300, 0, 1_020], [hexOf(300, 300), '']],
+  ])('gives of a row that breaks off %s what is there', (_, columns, sizes, fields) => {
+    const database = openDatabase(path);
+    const names = columns.split(', ');
+    database.exec(`CREATE TABLE t (id INTEGER PRIMARY KEY, ${columns})`);
+    const values = names.map((name, at) => (name === 'n' ? BigInt(sizes[at] as number) : blob(sizes[at] as number, 0)));
+    database.prepare(`INSERT INTO t VALUES (7, ${names.map(() => '?').join(', ')})`).run(...values);
+    database.close();
+    // The last page is where it goes on.
+    truncateSync(path, readFileSync(path).length - PAGE);
+    const pages = new SqlitePages(path, PAGE);
+    const rows = [...pages.rows()].filter((row) => row.fields[0] !== 'table');
+    expect([plain(rows), rows.map(({ isCut }) => isCut), pages.broken]).toEqual([[[7, null, ...fields]], [true], 1]);
+    pages.close();
   });
 
   it('is partly readable where anything of it reads, and not where nothing is there', () => {
@@ -179,73 +318,6 @@ describe('a file of SQLite read by its pages', () => {
     expect(isPartlyReadable(`${path}.missing`)).toBe(false);
     writeFileSync(path, '');
     expect(isPartlyReadable(path)).toBe(false);
-  });
-});
-
-describe('a WAL', () => {
-  /** As a killed process leaves it: eight commits, with its index or without. */
-  function killed(withIndex: boolean): Buffer {
-    const database = make(() => {});
-    database.pragma('wal_checkpoint(TRUNCATE)');
-    for (let id = 1; id <= 8; id++) database.exec(`INSERT INTO t VALUES (${id}, 'row')`);
-    for (const end of ['', '-wal', ...(withIndex ? ['-shm'] : [])]) copyFileSync(`${path}${end}`, `${path}.copy${end}`);
-    database.close();
-    return readFileSync(`${path}.copy-wal`);
-  }
-  const lost = (wal: Buffer) => {
-    writeFileSync(`${path}.copy-wal`, wal);
-    return walLostCommits(`${path}.copy`, PAGE);
-  };
-  const flipped = (wal: Buffer, at: number) => {
-    const copy = Buffer.from(wal);
-    copy[at]! ^= 1;
-    return copy;
-  };
-  const frame = (number: number) => WAL_HEADER + number * FRAME;
-
-  it('has lost commits where its index knows of more than read', () => {
-    const wal = killed(true);
-    expect(lost(wal)).toBe(false);
-    const frames = (wal.length - WAL_HEADER) / FRAME;
-    expect(lost(wal.subarray(0, frame(frames - 1)))).toBe(true);
-    expect(lost(flipped(wal, frame(frames - 1) + 24 + 5))).toBe(true);
-    expect(lost(flipped(wal, 3 * FRAME + 100))).toBe(true);
-    expect(lost(Buffer.alloc(0))).toBe(true);
-    expect(lost(Buffer.concat([Buffer.alloc(WAL_HEADER), wal.subarray(WAL_HEADER)]))).toBe(true);
-    // An index that does not agree with itself, or is of another round, is no witness: the torn end is one commit.
-    const index = readFileSync(`${path}.copy-shm`);
-    writeFileSync(`${path}.copy-shm`, flipped(index, 20));
-    expect(lost(wal.subarray(0, frame(frames - 1)))).toBe(false);
-    writeFileSync(`${path}.copy-shm`, flipped(flipped(index, 32), 48 + 32));
-    expect(lost(wal.subarray(0, frame(frames - 1)))).toBe(false);
-  });
-
-  it('has lost commits without an index where more than the last one does not fit', () => {
-    const wal = killed(false);
-    const frames = (wal.length - WAL_HEADER) / FRAME;
-    expect(lost(wal)).toBe(false);
-    expect(lost(flipped(wal, frame(frames - 1) + 24))).toBe(false);
-    expect(lost(flipped(wal, frame(frames - 2) + 24))).toBe(true);
-    expect(lost(flipped(wal, frame(0) + 24))).toBe(true);
-    // A torn end, and nothing behind it.
-    expect(lost(wal.subarray(0, frame(frames - 3) + 10))).toBe(false);
-    // Behind it stands an earlier round, as SQLite leaves it.
-    const old = Buffer.from(wal);
-    for (let at = frame(4); at + FRAME <= wal.length; at += FRAME) old[at + 8]! ^= 1;
-    expect(lost(old)).toBe(false);
-    // Without its header nothing of it counts.
-    expect(lost(flipped(wal, 0))).toBe(true);
-    expect(lost(flipped(wal, 24))).toBe(true);
-    expect(lost(Buffer.alloc(0))).toBe(false);
-    expect(lost(Buffer.alloc(wal.length))).toBe(false);
-  });
-
-  it('beside a file of no pages is deleted by SQLite, so all of it is lost', () => {
-    const wal = killed(false);
-    rmSync(`${path}.copy`);
-    expect(lost(wal)).toBe(true);
-    writeFileSync(`${path}.copy`, Buffer.alloc(PAGE - 1));
-    expect(lost(wal)).toBe(true);
-    expect(lost(wal.subarray(0, WAL_HEADER))).toBe(false);
+    expect(openFiles()).toBe(0);
   });
 });

@@ -4,10 +4,10 @@
  * in that order tell it nearly enough.
  */
 import type { Database } from '../../base/database.ts';
-import { StoreError } from '../../base/errors.ts';
 import { lastTimeOf, unpackSegment } from '../format/segment.ts';
 import { MAX_ENTRIES, newSpan, packDirectory, packGone } from '../span.ts';
 import { type Statements, spanSum } from '../tables.ts';
+import { readable } from './readable.ts';
 
 interface Found {
   entry: number;
@@ -31,21 +31,12 @@ export function remakeDirectories(database: Database, statements: Statements): v
     const first = id * MAX_ENTRIES;
     const found: Found[] = [];
     for (const [segment, packed] of segments.iterate(first, first + MAX_ENTRIES - 1)) {
-      const one = describe(segment - first, packed);
-      if (one) found.push(one);
+      const values = readable(() => unpackSegment(packed));
+      if (!values) continue;
+      const { series, place, count } = values;
+      found.push({ entry: segment - first, series, place, count, lastTimeMs: lastTimeOf(values) });
     }
     if (found.length > 0) writeSpan(database, statements, id, found);
-  }
-}
-
-function describe(entry: number, packed: Buffer): Found | undefined {
-  try {
-    const values = unpackSegment(packed);
-    const { series, place, count } = values;
-    return { entry, series, place, count, lastTimeMs: lastTimeOf(values) };
-  } catch (error) {
-    if (error instanceof StoreError) return undefined;
-    throw error;
   }
 }
 

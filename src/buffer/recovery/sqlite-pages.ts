@@ -194,7 +194,7 @@ export class SqlitePages {
   }
 
   #isMap(number: number): boolean {
-    return number > 1 && this.#mapOf(number) === number;
+    return this.#mapOf(number) === number;
   }
 
   /** Where neither map nor list reads, the page is looked at: a row too many is posted again, a row too few is lost. */
@@ -257,11 +257,10 @@ export class SqlitePages {
     const parts: Uint8Array[] = [page.subarray(at, at + local)];
     let next = page.readUInt32BE(at + local);
     for (let done = local; done < size; ) {
-      const more = next === 0 || next > this.#pages ? undefined : this.#page(next);
+      const more = next === 0 ? undefined : this.#page(next);
       if (!more) return Buffer.concat(parts);
-      const length = Math.min(size - done, usable - 4);
-      parts.push(more.subarray(4, 4 + length));
-      done += length;
+      parts.push(more.subarray(4));
+      done += usable - 4;
       next = more.readUInt32BE(0);
     }
     return Buffer.concat(parts, size);
@@ -290,14 +289,13 @@ function readFrames(wal: Source, pageBytes: number, frames: Map<number, number>,
   }
 }
 
-/** A big-endian varint of up to nine bytes; `undefined` behind the end or beyond 2^53. */
+/** A big-endian varint; `undefined` behind the end or beyond 2^53, which takes eight bytes. */
 function readVarint(bytes: Uint8Array, at: number): { value: number; end: number } | undefined {
   let value = 0;
-  for (let i = 0; i < 9; i++) {
-    const byte = bytes[at + i];
-    if (byte === undefined) return undefined;
-    value = i === 8 ? value * 256 + byte : value * 128 + (byte & 0x7f);
-    if (i === 8 || byte < 0x80) return value <= Number.MAX_SAFE_INTEGER ? { value, end: at + i + 1 } : undefined;
+  for (let i = 0; i < 8; i++) {
+    const byte = bytes[at + i]!;
+    value = value * 128 + (byte & 0x7f);
+    if (byte < 0x80) return value <= Number.MAX_SAFE_INTEGER ? { value, end: at + i + 1 } : undefined;
   }
   return undefined;
 }
@@ -307,7 +305,7 @@ const INTEGER_BYTES = [0, 1, 2, 3, 4, 6, 8] as const;
 /** `isCut`: the payload breaks off, and so does its last field. */
 function readRecord(payload: Uint8Array, isCut: boolean): RawField[] | undefined {
   const head = readVarint(payload, 0);
-  if (!head || head.value > payload.length || head.value > 200) return undefined;
+  if (!head || head.value > 200) return undefined;
   const view = Buffer.from(payload.buffer, payload.byteOffset, payload.length);
   const fields: RawField[] = [];
   let body = head.value;

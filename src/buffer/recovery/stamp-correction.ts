@@ -26,7 +26,7 @@ export class StampCorrection {
   /** Wall clock minus monotonic clock at the beginning of each run since the machine's start. */
   readonly #offsets = new Map<number, number>();
   /** The trusted time minus the monotonic clock, as corrections know it. */
-  #trustedOffsetMs: number | undefined;
+  #trustedOffsetMs = Number.NaN;
 
   noteRun(run: number, wallMs: number, monotonicMs: number): void {
     this.#offsets.set(run, wallMs - monotonicMs);
@@ -55,10 +55,9 @@ export class StampCorrection {
   }
 
   #steady(trustedOffsetMs: number): number {
-    const known = this.#trustedOffsetMs;
-    if (known !== undefined && Math.abs(trustedOffsetMs - known) < SAME_CLOCK_MS) return known;
-    this.#trustedOffsetMs = trustedOffsetMs;
-    return trustedOffsetMs;
+    const isSame = Math.abs(trustedOffsetMs - this.#trustedOffsetMs) < SAME_CLOCK_MS;
+    if (!isSame) this.#trustedOffsetMs = trustedOffsetMs;
+    return this.#trustedOffsetMs;
   }
 }
 

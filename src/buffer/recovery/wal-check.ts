@@ -80,9 +80,7 @@ const fits = (sum: [number, number], bytes: Buffer, at: number) =>
 /** Commits behind the first `skip` frames that belong to the same round: those of an earlier one have another salt. */
 function commitsFrom(wal: Buffer, pageBytes: number, skip: number): number {
   const size = FRAME_HEADER + pageBytes;
-  if (wal.length < HEADER + size) return 0;
   const salt = wal.subarray(HEADER + 8, HEADER + 16);
-  if (salt.every((byte) => byte === 0)) return 0;
   let commits = 0;
   for (let at = HEADER + skip * size; at + size <= wal.length; at += size) {
     if (wal.subarray(at + 8, at + 16).equals(salt) && wal.readUInt32BE(at + COMMIT_AT) > 0) commits++;
