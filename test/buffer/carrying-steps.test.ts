@@ -210,7 +210,7 @@ describe('what is carried', () => {
           '1.4': packed(5, 3),
           '1.5': 'a text',
           '2.0': packed(7, 3),
-          '3.0': packed(8, 3),
+          '3.0': packed(9, 3),
           '9.0': packed(1, 3),
         },
         // Other tables, whose rows are like them.
@@ -221,7 +221,6 @@ describe('what is carried', () => {
       );
       if (isRefused) refuseIt();
       const { carrying, picture, run, spans, state } = world({ 1: [3, 3, 3, 3, 3, 3], 2: [3, 3], 3: [3] });
-      state.seriesOf(8).series.id = 8;
       state.loseEntry(spans[0]!, 4);
       spans[1]!.series[1] = 7;
       run();

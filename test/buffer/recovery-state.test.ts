@@ -369,6 +369,8 @@ describe('a store that opens', () => {
           settled(4, 5),
           settled(1),
           settled(6),
+          // All of it is settled, and what follows too.
+          settled(4, 5),
           settled(1, 2),
           settled(3),
           { series: 2, firstSeq: 1, lastSeq: 9 },

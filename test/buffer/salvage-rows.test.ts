@@ -1,5 +1,5 @@
 /** What of a buffer of a few rows is carried over, all tables of it, where some of these are garbled in one way each. */
-import { readdirSync, readFileSync, readlinkSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { appendFileSync, readdirSync, readFileSync, readlinkSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openDatabase } from '../../src/base/database.ts';
@@ -248,6 +248,28 @@ describe.each(WAYS)('a buffer of a few rows that is carried over %s', (way) => {
       ['aside', 9, originSum('aside', 9)],
     ]);
     expect(result.lostRows).toBe(1);
+  });
+
+  it('is read by SQLite alone where that reads all of it: what no page is does not count then', () => {
+    const before = make();
+    // As a power cut leaves a file that was to grow.
+    appendFileSync(path, new Uint8Array(100));
+    expect(carry(way)).toEqual({
+      rows: { ...before, segment: [], origin: ORIGIN },
+      result: { values: 0, lostRows: 0, quarantined: 3, ...(way === 'page by page' && { unreadPages: 1 }) },
+    });
+  });
+
+  it('has of a span without a directory the segments alone, not what is like them in tables of another', () => {
+    const before = make('', (buffer) =>
+      buffer.sql(`CREATE TABLE keyless (one, packed); INSERT INTO keyless SELECT 5, packed FROM segment WHERE id = 2 * ${M};
+        UPDATE keyless SET rowid = 2 * ${M} + 5;
+        CREATE TABLE longer (id INTEGER PRIMARY KEY, packed, more);
+        INSERT INTO longer SELECT 2 * ${M} + 6, packed, 5 FROM segment WHERE id = 2 * ${M};
+        CREATE TABLE texts (id INTEGER PRIMARY KEY, packed); INSERT INTO texts VALUES (2 * ${M} + 7, 'a text');
+        UPDATE span SET sum = 0 WHERE id = 2`),
+    );
+    expect(carry(way).rows.segment).toEqual(before.segment!.slice(1));
   });
 
   it('takes no row that has a field more than ours', () => {

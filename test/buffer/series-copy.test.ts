@@ -96,6 +96,8 @@ describe('the copy of the series', () => {
   ])('is made anew, and synced, where it lacks something alone: one that %s', (_, all, isAnew) => {
     copy.append([one, two], none);
     const before = text();
+    // Of an agent that was killed while it did this.
+    if (isAnew) writeFileSync(`${file}.tmp`, 'left over');
     copy.keep(all);
     expect(text()).toBe(isAnew ? `\n${all.map(line).join('\n')}\n` : before);
     expect(disk.synced.map((path) => basename(path))).toEqual(isAnew ? ['buffer.db.series.tmp'] : []);
@@ -119,6 +121,7 @@ describe('the copy of the series', () => {
       }),
     ).toBe(true);
     expect([asked, statSync(file).size]).toEqual([isAsked, isAnew ? all.map(line).join('\n').length + 2 : bytes]);
+    expect([...copy.read().keys()]).toEqual((isAnew ? all : [one]).map(({ id }) => id));
   });
 
   it('says where it could not be written, and never throws', () => {

@@ -304,7 +304,7 @@ function settleRun(state: StoreState, run: LogRow['settled'][number]): void {
   const { queue } = series;
   let from = queue.popped + queue.countThrough(run.firstSeq - 1);
   const to = queue.popped + queue.countThrough(run.lastSeq);
-  while (from < to && queue.isSettled(from)) from++;
+  while (queue.isSettled(from)) from++;
   if (from >= to) return;
   state.leaveRows(series, from, to - from);
   queue.settle(from, to - from);
