@@ -40,8 +40,13 @@ const STORE_PATIENCE_MS = 120_000;
 const SAY_EVERY_MS = 60_000;
 /** Nothing has left for so long: what is left of these series waits for something, and others may have room beside it. */
 const STALLED_MS = 60_000;
-/** For posts under way at the end of a round, as at a stop. */
+/** For posts under way when the agent stops. */
 const STOP_UPLINK_MS = 10_000;
+/**
+ * At the end of a round nobody is in a hurry: a post ends by its own deadline (`http-boundary.ts`). One that was broken off before would be
+ * posted again in the next round, whether the platform took it or not.
+ */
+const END_ROUND_MS = 120_000;
 
 /** Gives the buffer with everything loaded, at once where it is; `undefined` where the agent was stopped meanwhile. */
 export async function drainFirst(buffer: BufferFlow, options: DrainingStartOptions): Promise<BufferFlow | undefined> {
@@ -121,7 +126,10 @@ async function drainRound(
     }
   } finally {
     forget();
-    await uplink.stop(STOP_UPLINK_MS);
+    const hurry = () => void uplink.stop(STOP_UPLINK_MS);
+    signal.addEventListener('abort', hurry);
+    await uplink.stop(signal.aborted ? STOP_UPLINK_MS : END_ROUND_MS);
+    signal.removeEventListener('abort', hurry);
   }
 }
 

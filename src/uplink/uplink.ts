@@ -156,21 +156,20 @@ export class Uplink {
     this.#running = this.#run();
   }
 
-  /** No new posts; those under way may end within the budget, then they are broken off and their values wait again. */
-  stop(budgetMs: number): Promise<void> {
-    this.#stopped ??= this.#stop(budgetMs);
-    return this.#stopped;
+  /** No new posts; those under way may end within the budget (of several calls the shortest), or their values wait again. */
+  async stop(budgetMs: number): Promise<void> {
+    const cancel = this.#parts.clock.after(budgetMs, () => this.#abort());
+    this.#stopped ??= this.#stop();
+    await this.#stopped.finally(cancel);
   }
 
-  async #stop(budgetMs: number): Promise<void> {
+  async #stop(): Promise<void> {
     for (const unsubscribe of this.#unsubscribe) unsubscribe();
     this.#isStopping = true;
     this.#effects.beginStop();
     this.wake();
     await this.#running;
-    const cancel = this.#parts.clock.after(budgetMs, () => this.#abort());
     while (this.#performing.size > 0) await Promise.all(this.#performing);
-    cancel();
     this.#abort();
     await this.#effects.settled();
   }
