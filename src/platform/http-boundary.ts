@@ -122,7 +122,10 @@ export class HttpBoundary {
     };
     let cancelTail = () => {};
     const onAbort = () => giveUp(abortedError(url.origin, signal?.reason));
-    const cancelDeadline = clock.after(request.deadlineMs ?? DEADLINE_MS, () => giveUp(answerTimeout()));
+    // A process that stood still, or a loop that is late, comes to its timers before it looks at its sockets: what has come by then counts.
+    const cancelDeadline = clock.after(request.deadlineMs ?? DEADLINE_MS, () =>
+      setImmediate(() => giveUp(answerTimeout())),
+    );
     const answerTimeout = () =>
       transportError({ code: answer ? 'UND_ERR_BODY_TIMEOUT' : 'UND_ERR_HEADERS_TIMEOUT' }, url.origin);
     signal?.addEventListener('abort', onAbort, { once: true });

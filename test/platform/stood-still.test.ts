@@ -1,0 +1,65 @@
+/** A process that stood still (stopped, suspended, starved) finds its deadlines past and the answers there: those count. */
+import { once } from 'node:events';
+import { Worker } from 'node:worker_threads';
+import { afterEach, expect, it } from 'vitest';
+import { type Clock, systemClock } from '../../src/base/clock.ts';
+import { createDispatcher } from '../../src/platform/dispatcher.ts';
+import { HttpBoundary } from '../../src/platform/http-boundary.ts';
+
+const DEADLINE_MS = 15_000;
+/** What the flag says: the request is there; it may be answered; the answer is with the kernel. */
+const [ASKED, MAY_ANSWER, ANSWERED] = [1, 2, 3];
+/** A platform whose loop turns while that of the test stands still. */
+const PLATFORM = `
+  const { parentPort, workerData } = require('node:worker_threads');
+  const flag = new Int32Array(workerData);
+  const tell = (state) => { Atomics.store(flag, 0, state); Atomics.notify(flag, 0); };
+  const server = require('node:http').createServer((request, response) => request.resume().on('end', () => {
+    tell(${ASKED});
+    Atomics.wait(flag, 0, ${ASKED});
+    response.writeHead(204).end(() => tell(${ANSWERED}));
+  }));
+  server.listen(0, '127.0.0.1', () => parentPort.postMessage(server.address().port));
+`;
+
+let worker: Worker | undefined;
+let boundary: HttpBoundary | undefined;
+afterEach(async () => {
+  await boundary?.close();
+  await worker?.terminate();
+});
+
+it('takes an answer that came before the deadline was looked at', { timeout: 60_000 }, async () => {
+  const shared = new SharedArrayBuffer(4);
+  const flag = new Int32Array(shared);
+  worker = new Worker(PLATFORM, { eval: true, workerData: shared });
+  const [port] = (await once(worker, 'message')) as [number];
+  let pass: (() => void) | undefined;
+  const clock: Clock = {
+    ...systemClock,
+    after(delayMs, call) {
+      if (delayMs === DEADLINE_MS) pass = call;
+      return () => {};
+    },
+  };
+  boundary = new HttpBoundary({ sockets: createDispatcher({ connections: 1 }), clock, userAgent: 'tagferry/test' });
+  const url = new URL(`http://127.0.0.1:${port}/v1/assets/881/values`);
+  const answered = boundary
+    .send({ method: 'POST', url, body: '{}', statusSuffices: true, deadlineMs: DEADLINE_MS })
+    .then(
+      ({ status }) => status,
+      (error: { code: string }) => error.code,
+    );
+  while (Atomics.load(flag, 0) !== ASKED) await new Promise((resolve) => setTimeout(resolve, 1));
+
+  // From here on nothing of this process turns, until the answer has come and the deadline is past.
+  Atomics.store(flag, 0, MAY_ANSWER);
+  Atomics.notify(flag, 0);
+  expect(Atomics.wait(flag, 0, MAY_ANSWER, 30_000)).not.toBe('timed-out');
+  expect(Atomics.load(flag, 0)).toBe(ANSWERED);
+  // A loaded kernel takes a moment to bring it from one socket to the other.
+  Atomics.wait(flag, 0, ANSWERED, 500);
+  pass!();
+
+  expect(await answered).toBe(204);
+});
