@@ -57,9 +57,10 @@ describe('a series is idle', () => {
     [
       'once the row is gone, from the first that is left on',
       (world) => {
-        world.row([2], 1);
-        world.row([3], 1);
-        world.settle(world.take(9, [2]));
+        for (const id of [2, 3]) {
+          world.row([id], 1);
+          world.settle(world.take(9, [id]));
+        }
         world.state.rows.shift();
       },
       [1, 2],
