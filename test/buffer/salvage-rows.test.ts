@@ -49,8 +49,10 @@ function rowsOf(buffer: Pick<HandMadeBuffer, 'database'>): Record<string, unknow
 
 /** One row of each table, and two of some; closed, with what SQL makes of it. Gives what stood in it before. */
 function make(sql = '', fill = (buffer: HandMadeBuffer) => buffer): Record<string, unknown[][]> {
-  const buffer = fill(
-    new HandMadeBuffer(path)
+  const buffer = new HandMadeBuffer(path);
+  buffer.sql('BEGIN');
+  fill(
+    buffer
       .series(
         seriesOf(1, 4, { group: 'g', unit: { id: 7 } }),
         seriesOf(2, 5, { unit: { code: 'bar' }, instrumentation: 8 }),
@@ -76,7 +78,7 @@ function make(sql = '', fill = (buffer: HandMadeBuffer) => buffer): Record<strin
   for (const statement of sql.split(';').filter((one) => one.trim() !== '')) {
     expect(buffer.database.prepare(statement).run().changes, statement).toBeGreaterThan(0);
   }
-  buffer.close();
+  buffer.sql('COMMIT').close();
   return before;
 }
 

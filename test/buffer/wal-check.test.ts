@@ -9,11 +9,11 @@ import { memoryFolder } from '../memory-folder.ts';
 const PAGE = 1024;
 const HEADER = 32;
 const FRAME = 24 + PAGE;
-const COMMITS = 5;
+const COMMITS = 4;
 
 let folder: string;
 let path: string;
-/** As a killed process leaves it: five commits of several pages each, none of them in the file. */
+/** As a killed process leaves it: four commits of several pages each, none of them in the file. */
 let wal: Buffer;
 let index: Buffer;
 /** After each frame, how many frames are committed. */

@@ -19,13 +19,13 @@ export function walLostCommits(path: string, pageBytes: number): boolean {
   if (wal.length > HEADER && (statSync(path, { throwIfNoEntry: false })?.size ?? 0) < pageBytes) return true;
   const index = readIndex(read(`${path}-shm`));
   const isHeader = wal.length >= HEADER && (wal.readUInt32BE(0) & 0xffff_fffe) >>> 0 === 0x377f_0682;
-  const chain = isHeader ? committedFrames(wal, pageBytes) : undefined;
-  if (index && (!chain || wal.subarray(16, 24).equals(index.salt))) {
-    return index.frames > index.inDatabase && (chain?.committed ?? 0) < index.frames;
+  const valid = isHeader ? validFrames(wal, pageBytes) : undefined;
+  if (index && (valid === undefined || wal.subarray(16, 24).equals(index.salt))) {
+    return index.frames > index.inDatabase && (valid ?? 0) < index.frames;
   }
-  const behind = commitsFrom(wal, pageBytes, chain?.valid ?? 0);
+  const behind = commitsFrom(wal, pageBytes, valid ?? 0);
   // Without a header nothing of it counts for SQLite; with one, the last commit may have been torn.
-  return chain ? behind > 1 : behind > 0;
+  return valid === undefined ? behind > 0 : behind > 1;
 }
 
 function read(path: string): Buffer {
@@ -36,29 +36,27 @@ function read(path: string): Buffer {
   }
 }
 
-/** The head of the index, which stands there twice, so that a half-written one is noticed. */
+/** The head of the index, which stands there twice, so that a half-written one is noticed. `frames`: those up to the last commit. */
 function readIndex(shm: Buffer): { frames: number; inDatabase: number; salt: Buffer } | undefined {
   if (shm.length < 100 || !shm.subarray(0, 48).equals(shm.subarray(48, 96)) || shm[12] !== 1) return undefined;
   return { frames: shm.readUInt32LE(16), inDatabase: shm.readUInt32LE(96), salt: shm.subarray(32, 40) };
 }
 
-/** Frames from the start that fit the running checksum, and how many of them are committed. */
-function committedFrames(wal: Buffer, pageBytes: number): { valid: number; committed: number } | undefined {
+/** How many frames from the start fit the running checksum; `undefined` where its header does not. */
+function validFrames(wal: Buffer, pageBytes: number): number | undefined {
   const isBig = (wal.readUInt32BE(0) & 1) === 1;
   const sum: [number, number] = [0, 0];
   addSum(sum, wal, 0, 24, isBig);
   if (!fits(sum, wal, 24)) return undefined;
   const size = FRAME_HEADER + pageBytes;
   let valid = 0;
-  let committed = 0;
   for (let at = HEADER; at + size <= wal.length; at += size) {
     addSum(sum, wal, at, 8, isBig);
     addSum(sum, wal, at + FRAME_HEADER, pageBytes, isBig);
     if (!wal.subarray(at + 8, at + 16).equals(wal.subarray(16, 24)) || !fits(sum, wal, at + 16)) break;
     valid++;
-    if (wal.readUInt32BE(at + COMMIT_AT) > 0) committed = valid;
   }
-  return { valid, committed };
+  return valid;
 }
 
 /** SQLite's own: two running sums over pairs of 32-bit words. */
