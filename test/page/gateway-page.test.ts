@@ -1,5 +1,5 @@
 import type { Browser, Page } from 'playwright-core';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { freePort } from '../../src/base/port-claim.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { AgentProcess } from '../process/agent-process.ts';
@@ -53,6 +53,13 @@ afterAll(async () => {
   await browser?.close();
   await agent?.dispose();
   await sandbox?.stop();
+});
+
+/** What was there to be seen instead, and what the browser said of it. */
+afterEach(async ({ task }) => {
+  if (task.result?.state !== 'fail') return;
+  const text = await page.innerText('body', { timeout: 5_000 }).catch(String);
+  process.stderr.write(`${page.url()}: ${complaints.join('; ')}\n${text}\n${agent.output.slice(-2_000)}\n`);
 });
 
 /** A part of the picture on top. */
