@@ -3,7 +3,7 @@ import { configDefaults, defineConfig } from 'vitest/config';
 import { COMPILED_CODE } from './test/compiled-code.ts';
 import LongestFirst from './test/longest-first.ts';
 import { PATIENCE_MS } from './test/patience-ms.ts';
-import { sharesProcess } from './test/shared-rooms.ts';
+import { sharesProcess } from './test/shared-processes.ts';
 
 const include = ['test/**/*.test.ts'];
 const shared = globSync(include, { cwd: import.meta.dirname }).filter(sharesProcess);
@@ -12,9 +12,10 @@ const maxWorkers = process.env.CI ? 2 : 4;
 // What is long by nature (whole machines, other Debians, hours) runs where ALL is set: `scripts/test --all`.
 const exclude = [...configDefaults.exclude, ...(process.env.ALL ? [] : ['test/long/**'])];
 
+// What Node compiles is kept, of the tests and of the processes that they start.
+process.env.NODE_COMPILE_CACHE ??= COMPILED_CODE.NODE_COMPILE_CACHE;
+
 const each = {
-  // For the processes that tests start.
-  env: COMPILED_CODE,
   // Daemons, kill -9 and real disks: generous bounds, because no test asserts a time.
   testTimeout: 120_000,
   hookTimeout: 120_000,
@@ -27,12 +28,15 @@ const each = {
   maxWorkers,
 };
 
+/** Node strips the types and loads what a process has loaded before no second time; what puts modules in the place of others needs vitest's loader. */
+const byNode = { experimental: { viteModuleRunner: false, nodeLoader: false } };
+
 export default defineConfig({
   test: {
     // What stands here each project has too, added to its own: no `include`.
     projects: [
       { test: { ...each, name: 'alone', include, exclude: [...exclude, ...shared] } },
-      { test: { ...each, name: 'shared', include: shared, exclude, isolate: false } },
+      { test: { ...each, ...byNode, name: 'shared', include: shared, exclude, isolate: false } },
     ],
     // The page, where a source of it is newer than what was built.
     globalSetup: './test/built-page.ts',

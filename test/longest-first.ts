@@ -1,6 +1,6 @@
 import { relative } from 'node:path';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
-import { sharesProcess } from './shared-rooms.ts';
+import { sharesProcess } from './shared-processes.ts';
 
 /**
  * What takes longest, by half a minute and more on the slower of our machines, in the order in which it begins: a run ends when its last
