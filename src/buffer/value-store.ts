@@ -201,7 +201,6 @@ export class ValueStore {
       if (!saysFull(error)) throw error;
       this.#disk.makeRoom();
       this.#write(pendingOnly);
-      this.#disk.lookNow(request.monotonicMs);
       if (brings > 0) throw full();
     }
     if (refusal) throw refusal;
@@ -255,7 +254,7 @@ export class ValueStore {
     const statements = this.#statements;
     writeNotes(statements, notes ?? []);
     for (const series of newSeries) writeSeries(statements, series);
-    this.#copy.append(newSeries, () => knownSeries(this.#state));
+    this.#copy.append(newSeries, () => [...knownSeries(this.#state), ...newSeries]);
     this.#pending.write(statements);
     if (hasRow) {
       const head = { run: this.#run.id, monotonicMs: wholeMs(monotonicMs), firstSeq: this.#state.nextSeq };

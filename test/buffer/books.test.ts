@@ -422,6 +422,7 @@ class Books extends MemoryStore {
     expect(spans.map(({ place }) => place)).toEqual(
       spans.map(({ place }) => place).toSorted((one, other) => one - other),
     );
+    expect(spans.filter(({ left }) => left === 0)).toEqual([]);
     for (const span of spans) {
       const entries = this.entries.get(span)!;
       const settled = entries.map((numbers) => numbers.map((number) => this.#of(number).fate === 'gone'));

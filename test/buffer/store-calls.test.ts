@@ -1,5 +1,5 @@
 /** What the store answers to each call, as a whole, and what the rows of its log say. */
-import { rmSync, statSync } from 'node:fs';
+import { cpSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Database, openDatabase } from '../../src/base/database.ts';
@@ -10,6 +10,7 @@ import { SeriesCatalogue } from '../../src/buffer/series.ts';
 import type { BufferBounds } from '../../src/buffer/space/bounds.ts';
 import { segmentId } from '../../src/buffer/span.ts';
 import type { CommitRequest, StoreFacts, ValueStoreOptions } from '../../src/buffer/store-facts.ts';
+import { originSum, prepareStatements } from '../../src/buffer/tables.ts';
 import { type OpenedValueStore, ValueStore } from '../../src/buffer/value-store.ts';
 import { memoryFolder } from '../memory-folder.ts';
 
@@ -117,6 +118,8 @@ describe('a store', () => {
     catalogue.idOf(1, 'k', undefined, undefined);
     expect(said(commit())).toEqual(QUIET);
     expect(rows('series').length).toBe(1);
+    commit({ '1/k': [1] });
+    expect(log().map(({ id }) => id)).toEqual([1]);
   });
 
   it('tells of each asset what waits once it has changed, of its values where they stand, and how old the oldest is', () => {
@@ -338,7 +341,10 @@ describe('a store', () => {
     const many = Array.from({ length: 5_000 }, (_, i) => Math.sin(i));
     expect(() => commit({ '1/a': many })).toThrow(expect.objectContaining({ code: 'buffer.disk-full' }));
     expect(statSync(`${path}.reserve`, { throwIfNoEntry: false })).toBeUndefined();
-    expect(said(store.facts())).toMatchObject({ short: true, dirty: false, logValues: 0 });
+    expect(said(store.facts())).toMatchObject({ short: true, dirty: false, logValues: 0, maintenanceDue: true });
+    // Until there is room for the reserve the WAL is emptied with each commit.
+    commit({}, { notes: [{ name: 'small', text: 't' }] });
+    expect([store.notes('small').length, statSync(`${path}-wal`).size]).toEqual([1, 0]);
     expect(log().flatMap(({ values: found }) => found)).not.toContain(many[1]);
     // Without values there is nobody to tell; what goes with values alone is not written either.
     database.pragma(`max_page_count = ${(database.pragma('page_count', { simple: true }) as number) + 1}`);
@@ -423,6 +429,96 @@ describe('a store', () => {
       [2, false],
     ]);
     expect(keys()).toEqual([[1, 'a']]);
+    // It has grown far beyond what is known.
+    writeFileSync(`${path}.series`, '\n'.repeat(1_200_000), { flag: 'a' });
+    commit({ '3/c': [3] });
+    expect([keys().length, statSync(`${path}.series`).size < 500]).toEqual([2, true]);
+  });
+
+  it('keeps the names of the series in their copy that it left on disk for want of memory', () => {
+    for (const key of ['a', 'b', 'c']) commit({ [`1/${key}`]: [1] });
+    store.close();
+    open({ maxLoadedSeries: 1 });
+    expect(said(opened.facts)).toMatchObject({ logValues: 1, notLoaded: 2 });
+    expect(new SeriesCopy(path).read().size).toBe(3);
+  });
+
+  it('goes on with a flush in whose middle it ended', () => {
+    const stepSize = { values: 1, segments: 1 };
+    store.close();
+    open({ stepSize });
+    commit({ '1/a': [1], '1/b': [2], '1/c': [3] });
+    expect(said(store.maintain({ monotonicMs: 1e6 }))).toMatchObject({ logValues: 2, segmentValues: 1 });
+    commit({}, { monotonicMs: 1e6 });
+    store.close();
+    open({ stepSize }, 2_000);
+    expect(said(opened.facts)).toMatchObject({ logValues: 2, segmentValues: 1, maintenanceDue: true });
+    expect(said(store.maintain({ monotonicMs: 2_000 }))).toMatchObject({ logValues: 1, segmentValues: 2 });
+  });
+
+  it('keeps its WAL within half of the reserve that its bound allows, from a reload on', () => {
+    const pages = () => database.pragma('wal_autocheckpoint', { simple: true });
+    const before = pages();
+    store.configure({ bounds: { ...BOUNDS, maxBytes: 1_000_000 }, flushAfterMs: 1_000, flushValues: 1_000 });
+    // Of an eighth of the bound a half, in pages of a kilobyte.
+    expect([before, pages()]).toEqual([1_000, 61]);
+  });
+
+  it('carries over what stands in a file that was set aside, and reads it there until then', () => {
+    commit({ '1/a': [1, 2], '2/b': [3], '3/c': [4, 5, 6] });
+    store.maintain({ monotonicMs: 1e6 });
+    commit();
+    store.close();
+    const old = 'buffer.db.old';
+    cpSync(path, join(folder, old));
+    for (const [file, lost] of [
+      [path, [0, 1, 2]],
+      // Of one the old file has nothing either.
+      [join(folder, old), [1]],
+    ] as const) {
+      const each = openDatabase(file);
+      for (const entry of lost) each.prepare('DELETE FROM segment WHERE id = ?').run(segmentId(1, entry));
+      if (file === path) prepareStatements(each).addOrigin.run(old, 2, originSum(old, 2));
+      each.close();
+    }
+    open({ stepSize: { values: 1_000, segments: 1 } });
+    const carrying = { isCarrying: true, segmentValues: 6, damaged: [] };
+    expect(said(opened.facts)).toMatchObject({ ...carrying, maintenanceDue: true });
+    expect(said(commit({ '4/d': [7] }))).toMatchObject(carrying);
+    const { batch } = take('backlog', 3);
+    expect(batch?.values).toBe(3);
+    store.release(batch!.id);
+    // Awaited, not lost.
+    const awaited = take('backlog', 2);
+    expect([awaited.batch, said(awaited.facts)]).toEqual([undefined, expect.objectContaining(carrying)]);
+    const configure = (bytes: number) =>
+      store.configure({ bounds: { ...BOUNDS, minFree: { bytes } }, flushAfterMs: 1e9, flushValues: 1e9 });
+    configure(1e18);
+    expect(said(store.maintain({ monotonicMs: 1_000 }))).toMatchObject({ ...carrying, maintenanceDue: false });
+    expect(rows('segment').length).toBe(0);
+    expect(said(configure(0))).toMatchObject({ ...carrying, maintenanceDue: true });
+    const seen: number[] = [];
+    const damaged: StoreFacts['damaged'] = [];
+    for (let steps = 0; steps < 20 && store.facts().maintenanceDue; steps++) {
+      damaged.push(...store.maintain({ monotonicMs: 1_000 }).damaged);
+      seen.push(rows('segment').length);
+    }
+    expect([...new Set(seen)]).toEqual([1, 2]);
+    expect(damaged).toEqual([{ what: 'segment', values: 1 }]);
+    expect(said(store.facts())).toMatchObject({ isCarrying: true, dirty: true, segmentValues: 5 });
+    expect(said(commit())).toMatchObject({ isCarrying: false, dirty: false });
+    expect([rows('origin'), rows('segment').length, take('backlog', 3).batch?.values]).toEqual([[], 2, 3]);
+  });
+
+  it('drops of quarantine too what is beyond its bound, and counts it', () => {
+    commit({ '1/a': Array.from({ length: 5_000 }, (_, i) => Math.sin(i)) });
+    const { batch } = store.take({ asset: 1, lane: 'live', maxValues: 5_000, maxBytes: 1e6 });
+    store.quarantine(batch!.id, { status: 400, message: 'no', atMs: 5 });
+    expect(said(commit())).toMatchObject({ quarantined: 5_000, logValues: 0 });
+    store.configure({ bounds: { ...BOUNDS, maxBytes: 30_000 }, flushAfterMs: 1_000, flushValues: 1_000 });
+    const dropped: StoreFacts['dropped'] = [];
+    for (let commits = 0; commits < 5; commits++) dropped.push(...commit().dropped);
+    expect([dropped, store.facts().quarantined]).toEqual([[{ reason: 'quarantine', values: 5_000 }], 0]);
   });
 
   it('looks at its disk after so much was written, or so much time', () => {

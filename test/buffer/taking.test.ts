@@ -143,6 +143,15 @@ describe('a batch of the backlog', () => {
     expect(backlog(store, 8)).toBe('k1: 3 4 5 6 10, k2: 7 8 9');
   });
 
+  it('takes none of it of a series of which something is left in the span before', () => {
+    const { store, span } = twoSegments();
+    store.span([1, 2], 1);
+    store.commit();
+    store.statements.dropSegments.run(segmentId(span.id, 0), segmentId(span.id, 0));
+    store.missed = (_, entry, bytes) => void setAsideSegment(store.state, store.pending, span, entry, bytes);
+    expect(backlog(store, 6)).toBe('k1: 3 4, k2: 7 8');
+  });
+
   it('holds nothing of a segment of which no value fits into its body', () => {
     const { store } = twoSegments();
     const counts = new Set<string>();
@@ -211,7 +220,8 @@ describe('a live batch', () => {
     [8, ['k1: 1 2 3 4 5 6, k2: 7 8', 'k2: 7 8 9, k1: 1 2 3 4 5', 'k1: 1 2 3 4 5 6, k2: 7 8']],
     [9, ['k1: 1 2 3 4 5 6, k2: 7 8 9', 'k2: 7 8 9, k1: 1 2 3 4 5 6', 'k1: 1 2 3 4 5 6, k2: 7 8 9']],
   ])('of at most %i values gives each series its share, another first each time', (maxValues, expected) => {
-    const store = new MemoryStore([1, 1]);
+    // Of a third nothing waits.
+    const store = new MemoryStore([1, 1, 1]);
     store.accept(ids(6, 3));
     expect(expected.map(() => look(store, { maxValues }))).toEqual(expected);
   });

@@ -11,7 +11,6 @@ import type { SegmentReader } from './segment-reader.ts';
 /** The values of a slice are done with. */
 export function settleSlice(state: StoreState, pending: Pending, segments: SegmentReader, slice: BatchSlice): void {
   const { series, at, count } = slice;
-  state.touched.add(series.asset);
   if ('position' in at) {
     pending.settled.push(state.leaveRows(series, at.position, count));
     series.queue.settle(at.position, count);

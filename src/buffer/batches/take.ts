@@ -297,16 +297,13 @@ function writeBody(body: BodyWriter, slices: readonly BatchSlice[], maxBytes: nu
   body.begin(maxBytes);
   for (const [series, list] of bySeries) {
     if (!body.openKey(series.series)) break;
-    let full = false;
     for (const slice of list) {
       let count = 0;
       while (count < slice.count && body.point(slice.timeMs[count]!, slice.value[count]!, slice.flags[count]!)) count++;
-      full = count < slice.count;
-      if (count > 0) written.push(full ? subSlice(slice, 0, count) : slice);
-      if (full) break;
+      // Behind a value for which there was no room none fits, nor does a key.
+      if (count > 0) written.push(subSlice(slice, 0, count));
     }
     body.closeKey();
-    if (full) break;
   }
   return written;
 }
