@@ -106,6 +106,26 @@ describe('a batch of the backlog', () => {
     expect(backlog(store, 99)).toBe('k1: 5 6 10, k2: 7 8');
   });
 
+  it('counts a segment as waiting again when the last batch that has some of it lets go', () => {
+    const { store, span } = twoSegments();
+    const asset = store.asset();
+    const counted = () => [asset.backlog, span.underWay.get(1), span.changes];
+    const steps = [sendEntry, sendEntry, freeEntry, freeEntry].map((step) => {
+      step(asset, span, 1, false);
+      return counted();
+    });
+    const { changes } = span;
+    expect(steps).toEqual([
+      [5, 1, changes - 3],
+      [5, 2, changes - 2],
+      [5, 1, changes - 1],
+      [9, undefined, changes],
+    ]);
+    // Of what is held nothing waits.
+    for (const step of [sendEntry, freeEntry]) step(asset, span, 1, true);
+    expect(counted()).toEqual([9, undefined, changes + 2]);
+  });
+
   it('takes what is held of nobody, and of certain series whatever is held', () => {
     const { store } = twoSegments();
     store.state.holdSeries([1]);

@@ -28,10 +28,9 @@ const DAY_MS = 86_400_000;
 type KeyFields = Pick<Series, 'key' | 'group' | 'unit'>;
 
 /** `{"key":"flow","group":"process","unit":{"id":12},"data":[`: the same for a series in every body. */
-function keyHead(series: KeyFields): Uint8Array {
-  const { key, group, unit } = series;
-  const members = { key, ...(group === undefined ? {} : { group }), ...(unit === undefined ? {} : { unit }) };
-  return bytesOf(`${JSON.stringify(members).slice(0, -1)},"data":[`);
+function keyHead({ key, group, unit }: KeyFields): Uint8Array {
+  // What is undefined is left out.
+  return bytesOf(`${JSON.stringify({ key, group, unit }).slice(0, -1)},"data":[`);
 }
 
 /** Writes one body after another into the same bytes. */
@@ -86,8 +85,7 @@ export class BodyWriter {
     this.#putTime(timeMs);
     this.#put(VALUE_HEAD);
     this.#putNumber(value);
-    const status = flags & STATUS_MASK;
-    if (status !== 0) this.#put(STATUS_TEXT[status]!);
+    this.#put(STATUS_TEXT[flags & STATUS_MASK]!);
     this.#bytes[this.#at++] = 0x7d;
     return true;
   }
