@@ -16,7 +16,7 @@ const MiB = 1024 * KiB;
 const ROOM = 4 * MiB;
 const NARROW = 16 * MiB;
 
-const fileSystem = vi.hoisted(() => ({ freeBytes: 0, totalBytes: 0, fails: false }));
+const fileSystem = vi.hoisted(() => ({ freeBytes: 0, totalBytes: 0, fails: false, writes: Number.POSITIVE_INFINITY }));
 vi.mock('node:fs', async (original) => {
   const real = await original<typeof files>();
   const statfsSync = () => {
@@ -24,7 +24,11 @@ vi.mock('node:fs', async (original) => {
     const bsize = 2;
     return { bavail: fileSystem.freeBytes / bsize, bsize, blocks: fileSystem.totalBytes / bsize };
   };
-  return { ...real, statfsSync };
+  const writeSync = (fd: number, piece: Buffer, offset: number, length: number) => {
+    if (fileSystem.writes-- <= 0) throw Object.assign(new Error('ENOSPC: no space left, write'), { code: 'ENOSPC' });
+    return real.writeSync(fd, piece, offset, length);
+  };
+  return { ...real, statfsSync, writeSync };
 });
 
 let folder: string;
@@ -142,7 +146,9 @@ describe('new values', () => {
     expect([codeOf(guard, 250_001), guard.isFull]).toEqual(['buffer.disk-full', true]);
     // Fewer come in again.
     expect([codeOf(guard, 1), guard.isFull]).toEqual([undefined, false]);
-    freePages(4e6);
+    // With some more, so many as these have room for.
+    has(ROOM);
+    freePages(25e5);
     guard.lookNow(0);
     const fitting = Math.floor((guard.use.reusableBytes - 64_000) / 12);
     expect([codeOf(guard, fitting), codeOf(guard, fitting + 1)]).toEqual([undefined, 'buffer.disk-full']);
@@ -193,20 +199,16 @@ describe('pages that hold nothing', () => {
   });
 
   it('go back where they are many, and many of all', () => {
-    freePages(12e5);
+    freePages(11e5);
     expect(guardOf().hasSpare).toBe(true);
-    freePages(4e5);
-    database.pragma('incremental_vacuum');
     database.exec('PRAGMA incremental_vacuum(10000)');
     freePages(980_000);
     emptyWal();
     expect([guardOf().use.reusableBytes < 1e6, guardOf().hasSpare]).toEqual([true, false]);
     // A tenth of a large file.
-    freePages(2e6);
-    write(25e6);
-    database.exec('PRAGMA incremental_vacuum(100000)');
-    write(2e6);
-    database.exec('DELETE FROM t WHERE length(x) = 2000000');
+    write(11e6);
+    write(11e5);
+    database.exec('DELETE FROM t WHERE length(x) = 1100000');
     emptyWal();
     const guard = guardOf();
     expect(guard.use.reusableBytes).toBeGreaterThan(1e6);
@@ -226,7 +228,7 @@ describe('pages that hold nothing', () => {
     ['some hundred at a time', 1e9, 512],
     ['fewer on a full disk', 1e6, 64],
   ])('go back %s', (_, freeBytes, pages) => {
-    freePages(2e6);
+    freePages(8e5);
     const guard = freeBytes === 1e9 ? guardOf() : shortGuard(freeBytes);
     const before = freeCount();
     guard.giveBack(1_000);
@@ -238,10 +240,10 @@ describe('pages that hold nothing', () => {
   it('leave the file with the next checkpoint, at once where the bound asks for it or the disk is full', () => {
     for (const [guard, isAtOnce] of [
       [() => guardOf(), false],
-      [() => guardOf({ maxBytes: 1e6 }), true],
+      [() => guardOf({ maxBytes: 3e5 }), true],
       [() => shortGuard(1e6), true],
     ] as const) {
-      freePages(2e6);
+      freePages(6e5);
       emptyWal();
       const before = statSync(path).size;
       const one = guard();
@@ -310,6 +312,34 @@ describe('the reserve', () => {
     fileSystem.fails = false;
     guard.close();
     expect(statSync(`${path}.reserve`).size).toBe(9e5);
+  });
+
+  it('is left where there is room for a part of it that helps the next start', () => {
+    for (const [freeBytes, size] of [
+      [72_816, undefined],
+      [72_818, 64 * KiB],
+    ] as const) {
+      shortGuard(freeBytes).close();
+      expect(statSync(`${path}.reserve`, { throwIfNoEntry: false })?.size).toBe(size);
+    }
+  });
+
+  it('that does not fit after all leaves nothing of itself', () => {
+    const guard = shortGuard(ROOM);
+    fileSystem.writes = 3;
+    guard.keepReserve(1_000);
+    fileSystem.writes = Number.POSITIVE_INFINITY;
+    expect([hasReserve(), guard.isShort]).toEqual([false, true]);
+    guard.keepReserve(10_000);
+    expect([statSync(`${path}.reserve`).size, guard.isShort]).toEqual([2 * MiB, false]);
+  });
+
+  it('is not made where pages go back in a quiet moment of a disk that was never full', () => {
+    has(0, 0);
+    const guard = guardOf();
+    has(1e9);
+    guard.giveBack(1_000);
+    expect(hasReserve()).toBe(false);
   });
 
   it('is made where pages that go back give its room', () => {

@@ -79,7 +79,6 @@ export class DiskSpaceGuard {
   boundsChanged(monotonicMs: number): void {
     this.#reserve.resize(this.#use);
     this.#setCheckpoints();
-    this.#emptyLargeWal();
     this.lookNow(monotonicMs);
   }
 
