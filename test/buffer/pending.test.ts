@@ -324,8 +324,11 @@ describe('segments that were read', () => {
     gives.bytes = packSegment(shorter, 0, 1, { series: 2, place: 1 });
     expect([read.read(span, 1), damaged.splice(0)]).toEqual([undefined, [[span, 1, gives.bytes]]]);
     // What is no damage is not taken for it.
-    gives.bytes = {};
-    expect(() => read.read(span, 1)).toThrow(TypeError);
+    const get = () => {
+      throw new RangeError('out of memory');
+    };
+    gives.bytes = Object.defineProperty(new Uint8Array(9), 'length', { get });
+    expect(() => read.read(span, 1)).toThrow('out of memory');
     delete gives.bytes;
     expect([read.read(span, 1)?.count, damaged]).toEqual([9_960, []]);
   });
