@@ -238,7 +238,7 @@ class Carrier {
   }
 
   #noteCut(rest: RawField[]): void {
-    const head = rest.length === 1 && isBytes(rest[0]) ? peekLogRow(rest[0]) : undefined;
+    const head = isBytes(rest[0]) ? peekLogRow(rest[0]) : undefined;
     if (head) this.#cut.push(head);
   }
 

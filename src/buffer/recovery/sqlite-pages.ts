@@ -149,9 +149,7 @@ export class SqlitePages {
     this.#file = new Source(path);
     try {
       this.#wal = new Source(`${path}-wal`);
-    } catch {
-      this.#wal = undefined;
-    }
+    } catch {}
     let pages = Math.ceil(this.#file.bytes / pageBytes);
     if (this.#wal) {
       // No more pages than both files have room for: a number that is larger is garbage.
