@@ -126,6 +126,21 @@ describe('a batch of the backlog', () => {
     expect(counted()).toEqual([9, undefined, changes + 2]);
   });
 
+  it('finds again what was under way, though a place behind it in the backlog holds nothing any more', () => {
+    const store = new MemoryStore([1, 2]);
+    const [first, second, third] = [1, 2, 3].map(() => store.span([1, 2], 1)) as [Span, Span, Span];
+    const { state, pending, segments } = store;
+    const places = () => store.asset().places.map(({ span }) => span);
+    sendEntry(store.asset(), first, 0, false);
+    settleRuns(state, pending, segments, second, 0, [{ from: 0, to: 1 }]);
+    expect([store.lanes().oldestBacklogAt, places()]).toEqual([third.place, [first, second, third]]);
+    freeEntry(store.asset(), first, 0, false);
+    expect([store.lanes().oldestBacklogAt, backlog(store, 9)]).toEqual([first.place, 'k1: 1 5']);
+    // At the front they fall away, as many as there are.
+    settleRuns(state, pending, segments, first, 0, [{ from: 0, to: 1 }]);
+    expect([store.lanes().oldestBacklogAt, places()]).toEqual([third.place, [third]]);
+  });
+
   it('takes what is held of nobody, and of certain series whatever is held', () => {
     const { store } = twoSegments();
     store.state.holdSeries([1]);
