@@ -7,6 +7,8 @@ import { sharesProcess } from './test/shared-processes.ts';
 
 const include = ['test/**/*.test.ts'];
 const shared = globSync(include, { cwd: import.meta.dirname }).filter(sharesProcess);
+const roomOf = (file: string) => file.split('/')[1]!;
+const rooms = [...new Set(shared.map(roomOf))];
 // On two cores: nearly half of its time a file waits, for a disk, a clock, a daemon that starts. Where nobody watches, surer than fast.
 const maxWorkers = process.env.CI ? 2 : 4;
 // What is long by nature (whole machines, other Debians, hours) runs where ALL is set: `scripts/test --all`.
@@ -36,7 +38,17 @@ export default defineConfig({
     // What stands here each project has too, added to its own: no `include`.
     projects: [
       { test: { ...each, name: 'alone', include, exclude: [...exclude, ...shared] } },
-      { test: { ...each, ...byNode, name: 'shared', include: shared, exclude, isolate: false } },
+      // A project a room: its files share a process, which ends with them and gives back what they left in memory.
+      ...rooms.map((room) => ({
+        test: {
+          ...each,
+          ...byNode,
+          name: room,
+          include: shared.filter((file) => roomOf(file) === room),
+          exclude,
+          isolate: false,
+        },
+      })),
     ],
     // The page, where a source of it is newer than what was built.
     globalSetup: './test/built-page.ts',

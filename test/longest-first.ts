@@ -35,11 +35,16 @@ export default class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const sorted = await super.sort(files);
     const place = new Map(sorted.map((file) => [file, placeOf(relative(import.meta.dirname, file.moduleId))]));
-    return sorted.sort((a, b) => place.get(a)! - place.get(b)!);
+    // Of the rest a room stays together: its files share a process.
+    return sorted.sort(
+      (a, b) =>
+        place.get(a)! - place.get(b)! ||
+        Number(a.project.name > b.project.name) - Number(a.project.name < b.project.name),
+    );
   }
 }
 
-/** Of a file below `test/` in the list; behind all of it where it is not, what shares a process at the end, for it is short and stays together. */
+/** Of a file below `test/` in the list; behind all of it where it is not, what shares a process at the end, for it is short. */
 export function placeOf(file: string): number {
   const path = `test/${file}`;
   const named = LONGEST.indexOf(path);

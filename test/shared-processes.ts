@@ -1,5 +1,5 @@
 /**
- * Files of tests run one after another in processes that they share, for to start one and to load the sources costs most of them more than
+ * Files of a room run one after another in processes that they share, for to start one and to load the sources costs most of them more than
  * their tests do. They touch nothing that a process has once (a test of the house looks): its environment, its folder, its clocks, modules
  * put in the place of others. These do, and have a process of their own.
  */
