@@ -310,6 +310,24 @@ describe('what a batch has of the log', () => {
     world.check();
   });
 
+  it('and was settled behind what was flushed leaves no queue when its rows are flushed', () => {
+    const world = new SpanWorld(1);
+    for (let i = 0; i < 2; i++) world.row([1], 5);
+    const [first, second] = [world.take(5), world.take(5)];
+    world.settle(second);
+    world.release(first);
+    for (const left of [1, 0]) {
+      world.flush.begin(1);
+      world.flush.finish();
+      expect([world.state.rows.length, world.state.seriesInLog(), world.standing(1)]).toEqual([
+        left,
+        left,
+        range(1, 5),
+      ]);
+      world.check();
+    }
+  });
+
   it('of several series is cut slice by slice, each part behind the other', () => {
     const world = new SpanWorld(2);
     world.row([1, 2], 3);
