@@ -438,9 +438,13 @@ describe('a store', () => {
   it('keeps the names of the series in their copy that it left on disk for want of memory', () => {
     for (const key of ['a', 'b', 'c']) commit({ [`1/${key}`]: [1] });
     store.close();
+    const [, ...others] = [...new SeriesCopy(path).read().values()];
+    rmSync(`${path}.series`);
+    new SeriesCopy(path).append(others, () => others);
     open({ maxLoadedSeries: 1 });
     expect(said(opened.facts)).toMatchObject({ logValues: 1, notLoaded: 2 });
-    expect(new SeriesCopy(path).read().size).toBe(3);
+    // Made whole for the one that is loaded it would lack these.
+    expect([...new SeriesCopy(path).read().values()].map(({ key }) => key)).toEqual(['b', 'c']);
   });
 
   it('goes on with a flush in whose middle it ended', () => {

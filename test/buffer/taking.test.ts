@@ -141,6 +141,31 @@ describe('a batch of the backlog', () => {
     expect([store.lanes().oldestBacklogAt, places()]).toEqual([third.place, [third]]);
   });
 
+  it('ends like any other where a segment of it was lost meanwhile', () => {
+    for (const how of ['settle', 'release'] as const) {
+      const { store, span } = twoSegments();
+      const { state, pending } = store;
+      const batch = store.take({ lane: 'backlog' })!;
+      expect(setAsideSegment(state, pending, span, 1, undefined)).toBe(4);
+      end(store, batch, how);
+      const left = how === 'settle' ? 0 : 5;
+      expect([state.segmentValues, store.asset().backlog, store.lanes().backlog]).toEqual([left, left, left]);
+      expect([span.left, span.underWay.size, state.spans.length]).toEqual(how === 'settle' ? [0, 0, 0] : [2, 0, 1]);
+    }
+  });
+
+  it('is divided by its series, in their order, as long as it has several', () => {
+    const store = new MemoryStore([1, 1, 1]);
+    store.accept(ids(1, 2, 5));
+    store.flushAll();
+    const batch = store.take({ lane: 'backlog' })!;
+    const divide = ({ id }: Batch) => divideBatch(store.state, store.body, store.state.batches.get(id)!);
+    const parts = divide(batch) as [Batch, Batch];
+    expect(parts.map(told)).toEqual(['k1: 1', 'k2: 2 3, k3: 4 5 6 7 8']);
+    const [second, third] = divide(parts[1]) as [Batch, Batch];
+    expect([second, third, ...divide(third)].map(told)).toEqual(['k2: 2 3', 'k3: 4 5 6 7 8', 'k3: 4 5', 'k3: 6 7 8']);
+  });
+
   it('takes what is held of nobody, and of certain series whatever is held', () => {
     const { store } = twoSegments();
     store.state.holdSeries([1]);
