@@ -3,7 +3,8 @@ import { expect } from 'vitest';
 import { lanesOf } from '../../src/buffer/asset-lanes.ts';
 import { BodyWriter } from '../../src/buffer/batches/body-writer.ts';
 import { SegmentReader } from '../../src/buffer/batches/segment-reader.ts';
-import { takeBatch } from '../../src/buffer/batches/take.ts';
+import { releaseSlice, settleSlice } from '../../src/buffer/batches/settle.ts';
+import { leaveLanes, takeBatch } from '../../src/buffer/batches/take.ts';
 import type { AssetLanes, Batch, TakeRequest } from '../../src/buffer/client/lanes.ts';
 import { Flush } from '../../src/buffer/compaction/flush.ts';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
@@ -113,4 +114,30 @@ export function readingsIn({ body }: Pick<Batch, 'body'>): Map<string, number[]>
     values: { key: string; data: { value: number }[] }[];
   };
   return new Map(values.map(({ key, data }) => [key, data.map(({ value }) => value)]));
+}
+
+/** `k1: 1 2, k2: 3`: the readings are the numbers of the values in the order in which they came. */
+export const told = (batch: Batch | undefined) =>
+  batch && [...readingsIn(batch)].map(([key, readings]) => `${key}: ${readings.join(' ')}`).join(', ');
+
+/** So many values of the first series, then of the second and so on. */
+export const seriesOfCounts = (...counts: number[]) =>
+  counts.flatMap((count, i) => Array.from({ length: count }, () => i + 1));
+
+export function end(store: MemoryStore, batch: Batch, how: 'settle' | 'release'): void {
+  const { state, pending, segments } = store;
+  const ended = state.batches.get(batch.id)!;
+  state.batches.delete(batch.id);
+  leaveLanes(ended);
+  for (const slice of ended.slices) {
+    if (how === 'settle') settleSlice(state, pending, segments, slice);
+    else releaseSlice(state, slice);
+  }
+}
+
+/** Takes, and lets the values wait again. */
+export function look(store: MemoryStore, request: Partial<TakeRequest>): string | undefined {
+  const batch = store.take(request);
+  if (batch) end(store, batch, 'release');
+  return told(batch);
 }
