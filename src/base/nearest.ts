@@ -17,7 +17,9 @@ export function nearestName(name: string, candidates: Iterable<string>): Nearest
     if (best === undefined || distance < best.distance) best = { name: candidate, distance };
   }
   if (best === undefined) return undefined;
-  const near = best.distance <= Math.max(2, Math.floor(wanted.length / 3));
+  // With every letter another it is no misspelling, however short.
+  const kept = best.distance < Math.max(wanted.length, best.name.length);
+  const near = kept && best.distance <= Math.max(2, Math.floor(wanted.length / 3));
   return { name: best.name, likely: near || begins(wanted, best.name.toLowerCase()) };
 }
 

@@ -127,7 +127,11 @@ function report(error: ErrorObject, file: YamlFile, problems: Problems): void {
     case 'additionalProperties': {
       const name = String(error.params.additionalProperty);
       const known = Object.keys(schema.properties ?? {});
-      problems.error(file.placeOfName(pointer), `unknown member ${shown(name)}`, insteadOf(name, known), name);
+      // `scale: 0,1` in one line is a scale of 0 and a member 1.
+      const instead = /^\d+$/.test(name)
+        ? 'write decimals with a point: a comma begins another member'
+        : insteadOf(name, known);
+      problems.error(file.placeOfName(pointer), `unknown member ${shown(name)}`, instead, name);
       return;
     }
     case 'required': {

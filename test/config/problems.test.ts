@@ -337,6 +337,16 @@ describe('tags.yaml', () => {
       '2: unknown member "gruop", write "group"',
     ],
     [
+      'a decimal with a comma',
+      'sources: { plc: { modbus: "tcp://192.168.0.5:502", unit: 1, every: 1s } }\ntags:\n  T: { asset: 1, values: { flow: { unit: 1, from: plc, register: 10, scale: 0,1 } } }\n',
+      '3: unknown member "1", write decimals with a point: a comma begins another member',
+    ],
+    [
+      'a member with no letter of any other',
+      'tags: { T: { asset: 1, values: { v: { unit: 1, xy: 2 } } } }\n',
+      '1: unknown member "xy", remove it (the nearest known is "at")',
+    ],
+    [
       'a register without source',
       'tags:\n  T: { asset: 1, values: { v: { register: coil 1 } } }\n',
       '2: "register" says how to read a source, and "v" names none, add from: with the name of a source, or remove it',
