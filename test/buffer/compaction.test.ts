@@ -4,7 +4,7 @@ import { freeEntry, sendEntry } from '../../src/buffer/batches/batch-slices.ts';
 import { settleRuns } from '../../src/buffer/batches/settle.ts';
 import { Compaction, removeSpan } from '../../src/buffer/compaction/compaction.ts';
 import { type Span, segmentId } from '../../src/buffer/span.ts';
-import { SpanWorld } from './span-world.ts';
+import { range, SpanWorld } from './span-world.ts';
 
 const NEVER = Number.POSITIVE_INFINITY;
 /** A flush's step that leaves no step of a compaction half done. */
@@ -57,7 +57,6 @@ function worldOf(specs: readonly Spec[]): SpanWorld {
 /** So many flushes, each of spans with these counts. */
 const flushes = (count: number, spans: readonly number[][], more: Partial<Spec> = {}): Spec[] =>
   Array.from({ length: count }, (_, i) => spans.map((counts) => ({ counts, acceptedMs: 100 + i, ...more }))).flat();
-const range = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => from + i);
 
 describe('spans become one', () => {
   const small = [[5, 5]];

@@ -7,7 +7,7 @@ import { unpackSegment } from '../../src/buffer/format/segment.ts';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { Pending } from '../../src/buffer/pending.ts';
 import { StoreState } from '../../src/buffer/state.ts';
-import { SpanWorld } from './span-world.ts';
+import { range, SpanWorld } from './span-world.ts';
 
 const SERIES = 6;
 
@@ -123,7 +123,6 @@ describe('arrivals', () => {
   });
 });
 
-const range = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => from + i);
 const EVERYTHING = { values: Number.POSITIVE_INFINITY, segments: Number.POSITIVE_INFINITY };
 
 describe.each([

@@ -5,6 +5,7 @@ import { SegmentReader } from '../../src/buffer/batches/segment-reader.ts';
 import { releaseSlice, setAsideSegment, settleSlice } from '../../src/buffer/batches/settle.ts';
 import { leaveLanes, takeBatch } from '../../src/buffer/batches/take.ts';
 import { Flush } from '../../src/buffer/compaction/flush.ts';
+import { Maintenance } from '../../src/buffer/compaction/maintenance.ts';
 import { packSegment, type SegmentValues, unpackSegment } from '../../src/buffer/format/segment.ts';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { Pending } from '../../src/buffer/pending.ts';
@@ -319,4 +320,42 @@ export class SpanWorld {
       expect(readings.length === 0 ? [] : before[at]!.slice(-readings.length)).toEqual(readings);
     }
   }
+}
+
+/** All from the one to the other, both with them. */
+export const range = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => from + i);
+
+/**
+ * Two assets. Series 1 and 3 have segments, of which a part is settled, a part under way and one gone; 2 has none; 4 has one, and is held; in
+ * the log stand values of 1, 2 and 4, some settled, some under way.
+ */
+export function mixedWorld(): SpanWorld {
+  const world = new SpanWorld(5, (id) => (id === 4 ? 2 : 1));
+  const { state } = world;
+  world.span([1, 3, 4], 6);
+  world.span([1, 3], 4);
+  world.settle(world.take(3, [1], 'backlog'));
+  world.take(5, [1], 'backlog');
+  const gone = world.span([1], 2);
+  state.loseEntry(gone, 0);
+  state.dropSpan(gone);
+  world.pending.dropSpan(gone);
+  world.span([3], 3);
+  const part = world.span([1, 3], 2);
+  state.loseEntry(part, 1);
+  world.pending.dropSegment(part, 1);
+  world.row([1, 2, 4], 5);
+  world.row([1, 2], 5, undefined, { lateBy: 7 });
+  const [first, second] = [world.take(2, [2]), world.take(4, [2])];
+  world.settle(second!);
+  state.holdSeries([4]);
+  expect(first!.slices.length).toBe(1);
+  world.check();
+  return world;
+}
+
+/** Finds nothing due at any time. */
+export function idleMaintenance({ state, pending, segments, flush }: SpanWorld): Maintenance {
+  const limits = { flushAfterMs: 1e9, flushValues: 1e9 };
+  return new Maintenance(state, pending, segments, flush, limits, () => Number.POSITIVE_INFINITY);
 }

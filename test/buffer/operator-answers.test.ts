@@ -1,0 +1,109 @@
+/** What operators are answered, and what else of the store hears of it. */
+import { describe, expect, it } from 'vitest';
+import { OperatorCalls, type OperatorParts } from '../../src/buffer/operator/operator-calls.ts';
+import { idleMaintenance, mixedWorld, SpanWorld } from './span-world.ts';
+
+describe('what operators ask', () => {
+  function calls(world: SpanWorld) {
+    const { state, pending, segments } = world;
+    const maintenance = idleMaintenance(world);
+    const said: unknown[] = [];
+    const note =
+      (what: string) =>
+      (...args: unknown[]) =>
+        void said.push([what, ...args]);
+    const use = { bytes: 1 };
+    let since = 6;
+    const parts = {
+      state,
+      pending,
+      segments,
+      maintenance,
+      statements: { getSegment: { get: (id: number) => world.onDisk.get(id) } },
+      dropping: {
+        count: note('count'),
+        forecast: (...args: unknown[]) => {
+          note('forecast')(...args);
+          return { values: 3, quarantined: 4 };
+        },
+      },
+      facts: () => 'facts',
+      nowMs: () => 1_000,
+      nextSince: () => ++since,
+      disk: { use, lookNow: note('lookNow'), keepWal: note('keepWal') },
+    };
+    return { operator: new OperatorCalls(parts as unknown as OperatorParts), maintenance, said, use };
+  }
+
+  it('is answered with the disk as it is, and holds up what would take it from who reads the files', () => {
+    const { operator, maintenance, said, use } = calls(mixedWorld());
+    expect(operator.forecastDrops({ maxBytes: 5 })).toEqual({ values: 3, quarantined: 4 });
+    operator.expectCopy({ forMs: 500 });
+    expect([maintenance.isWalked(1_499), maintenance.isWalked(1_500)]).toEqual([true, false]);
+    operator.expectCopy({ forMs: 0 });
+    expect(maintenance.isWalked(0)).toBe(false);
+    expect(said).toEqual([
+      ['lookNow', 1_000],
+      ['forecast', use, { maxBytes: 5 }],
+      ['keepWal', 1_500],
+      ['keepWal', 0],
+    ]);
+  });
+
+  it('copies out in pages, until it is told that nobody asks for more', () => {
+    const { operator, maintenance } = calls(mixedWorld());
+    const id = operator.beginExport({ series: [2] });
+    expect([operator.exportPage(id).columns.length, maintenance.isWalked(1_000)]).toEqual([6, true]);
+    operator.endExport(id);
+    expect(maintenance.isWalked(1_000)).toBe(false);
+    expect(() => operator.exportPage(id)).toThrow(expect.objectContaining({ code: 'store.export_gone' }));
+  });
+
+  it('looks into what has arrived too, and into what is packed and not on disk yet', () => {
+    const world = new SpanWorld(1);
+    world.span([1], 3);
+    world.row([1], 2);
+    const { operator } = calls(world);
+    expect(operator.list({ after: 0, limit: 9 })).toMatchObject([{ live: 2, backlog: 3, fromMs: 1, toMs: 5 }]);
+  });
+
+  it('drops what is purged, of what has arrived too, and says how much', () => {
+    const world = new SpanWorld(2);
+    world.row([1, 2], 3);
+    world.row([1], 3);
+    const { operator, said } = calls(world);
+    expect(operator.purge({ series: [1] })).toEqual({ values: 6, cursor: undefined, facts: 'facts' });
+    expect(said).toEqual([['count', 'purge', 6]]);
+    expect(operator.purge({})).toEqual({ values: 3, cursor: undefined, facts: 'facts' });
+    // Nothing stands in the rows: they go.
+    expect([world.state.rows, world.pending.dropRowsThrough, world.pending.settled]).toEqual([[], 2, []]);
+    world.check();
+  });
+
+  it('gives values to other series, which are new or known, in the order of acceptance', () => {
+    const world = new SpanWorld(3);
+    const { state, pending } = world;
+    world.span([1, 2], 2);
+    world.row([1, 3], 2);
+    const before = world.everything();
+    const plain = { key: 'k', group: undefined, unit: undefined, instrumentation: undefined };
+    const pairs = [
+      { from: 1, to: { id: 7, asset: 9, ...plain } },
+      { from: 2, to: { id: 3, asset: 1, ...plain } },
+    ];
+    const { operator, said } = calls(world);
+    expect(operator.retarget({ pairs })).toEqual({ values: 6, cursor: undefined, facts: 'facts' });
+    const { length, series, timeMs, value, flags } = pending.moved;
+    expect(Array.from({ length }, (_, i) => [series[i], timeMs[i], value[i], flags[i]])).toEqual(
+      [[7, before[0]!.slice(0, 2)] as const, [3, before[1]!] as const, [7, before[0]!.slice(2)] as const].flatMap(
+        ([id, readings]) => readings.map((reading) => [id, reading, reading, reading % 8]),
+      ),
+    );
+    expect([...pending.newSeries]).toEqual([
+      [7, { ...pairs[0]!.to, since: 7 }],
+      [3, { ...pairs[1]!.to, since: 7 }],
+    ]);
+    expect([state.seriesOf(7).asset.asset, state.seriesOf(3).series.key, said]).toEqual([9, 'k3', []]);
+    expect(world.standing(3)).toEqual(before[2]);
+  });
+});
