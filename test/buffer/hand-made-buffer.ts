@@ -41,10 +41,12 @@ function segmentOf({ series, times }: Entry, place: number): Uint8Array {
 
 /** A buffer of a few rows, each put where a test wants it. */
 export class HandMadeBuffer {
+  readonly path: string;
   readonly database: Database;
   readonly statements: Statements;
 
   constructor(path: string) {
+    this.path = path;
     this.database = openDatabase(path);
     prepareTables(this.database);
     this.statements = prepareStatements(this.database);
