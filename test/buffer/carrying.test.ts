@@ -1,31 +1,30 @@
 /** How the segments of a file that was set aside come into the new database: a step, what does not read, and when that is known. */
-import { mkdirSync, readdirSync, readlinkSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type Database, openDatabase } from '../../src/base/database.ts';
+import { openDatabase } from '../../src/base/database.ts';
 import { packSegment } from '../../src/buffer/format/segment.ts';
 import { Pending } from '../../src/buffer/pending.ts';
 import { Carrying } from '../../src/buffer/recovery/carrying.ts';
 import { OriginFile } from '../../src/buffer/recovery/origin-file.ts';
 import { newSpan, type Span, segmentId } from '../../src/buffer/span.ts';
 import { StoreState } from '../../src/buffer/state.ts';
-import { originSum, prepareStatements, prepareTables } from '../../src/buffer/tables.ts';
-import { memoryFolder } from '../memory-folder.ts';
+import { originSum, prepareTables } from '../../src/buffer/tables.ts';
+import { folderOfEachTest } from '../folder-of-each-test.ts';
+import { openPaths } from '../open-paths.ts';
+import { refuse } from './carrying-world.ts';
+import { HandMadeBuffer } from './hand-made-buffer.ts';
 
 const SPAN = 1;
 
-let folder: string;
+const folder = folderOfEachTest('tagferry-carrying-');
 let old: string;
-let database: Database;
+let buffer: HandMadeBuffer;
 beforeEach(() => {
-  folder = realpathSync(memoryFolder('tagferry-carrying-'));
-  old = join(folder, 'buffer.db.old');
-  database = openDatabase(join(folder, 'buffer.db'));
+  old = join(folder.path, 'buffer.db.old');
+  buffer = new HandMadeBuffer(join(folder.path, 'buffer.db'));
 });
-afterEach(() => {
-  database.close();
-  rmSync(folder, { recursive: true, force: true });
-});
+afterEach(() => buffer.close());
 
 /** Three values of a series, as they stand in the span that is carried. */
 function packed(series: number): Uint8Array {
@@ -42,13 +41,9 @@ function setAside(entries: readonly number[]): void {
   origin.close();
 }
 
-/** Its header is no longer one of SQLite's; every page of it stands. */
-const refuseIt = () => writeFileSync(old, 'not of SQLite at all', { flag: 'r+' });
-
 /** A store of one span of three series, which the new database names and whose segments stand in the old file. */
 function carryingOf(maxSegments?: number) {
-  prepareTables(database);
-  const statements = prepareStatements(database);
+  const { database, statements } = buffer;
   statements.addOrigin.run(basename(old), SPAN + 1, originSum(basename(old), SPAN + 1));
   const state = new StoreState();
   const ids = [1, 2, 3];
@@ -64,7 +59,7 @@ function carryingOf(maxSegments?: number) {
     state.loseEntry(of, entry);
   };
   const parts = { database, statements, state, pending };
-  const carrying = Carrying.resume(join(folder, 'buffer.db'), parts)!.begin(lose, maxSegments);
+  const carrying = Carrying.resume(buffer.path, parts)!.begin(lose, maxSegments);
   const carried = () =>
     database
       .prepare<[], number>('SELECT id FROM segment ORDER BY id')
@@ -99,7 +94,7 @@ describe('segments of a file that was set aside', () => {
 
   it('that somebody waits for may be had as soon as a page has them, not once all is over', () => {
     setAside([0, 1, 2]);
-    refuseIt();
+    refuse(old);
     const { carrying, carried, span, pending, lost } = carryingOf();
     expect(carrying.read(span, 1)).toBeUndefined();
     expect(carrying.awaits(span, 1)).toBe(true);
@@ -114,14 +109,7 @@ describe('segments of a file that was set aside', () => {
 });
 
 describe('a file that was set aside', () => {
-  const openFiles = () =>
-    readdirSync('/proc/self/fd').filter((fd) => {
-      try {
-        return readlinkSync(`/proc/self/fd/${fd}`) === old;
-      } catch {
-        return false;
-      }
-    }).length;
+  const openFiles = () => openPaths().filter((one) => one === old).length;
 
   it('gives its segments of a range, in order, and none where it is none of SQLite’s, or is not there', () => {
     setAside([0, 1, 2]);
@@ -134,7 +122,7 @@ describe('a file that was set aside', () => {
     };
     expect(of(0, 1)).toEqual([segmentId(SPAN, 0), segmentId(SPAN, 1)]);
     expect(of(5, 9)).toEqual([]);
-    refuseIt();
+    refuse(old);
     expect(of(0, 2)).toEqual([]);
     rmSync(old);
     expect(of(0, 2)).toEqual([]);
@@ -147,7 +135,7 @@ describe('a file that was set aside', () => {
     expect(openFiles()).toBe(1);
     file.close();
     expect(openFiles()).toBe(0);
-    refuseIt();
+    refuse(old);
     expect([file.get(segmentId(SPAN, 0)), openFiles()]).toEqual([undefined, 0]);
     rmSync(old);
     setAside([0]);
