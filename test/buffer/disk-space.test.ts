@@ -1,5 +1,5 @@
 /** What the store does about the space on its disk, each for itself: bounds, the reserve, checkpoints, what would be dropped. */
-import { existsSync, readdirSync, readlinkSync, realpathSync, rmSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Database, openDatabase } from '../../src/base/database.ts';
@@ -10,23 +10,20 @@ import { DiskSpaceGuard } from '../../src/buffer/space/disk-space-guard.ts';
 import { Dropping, type DroppingParts } from '../../src/buffer/space/dropping.ts';
 import { StoreState } from '../../src/buffer/state.ts';
 import { prepareStatements, prepareTables } from '../../src/buffer/tables.ts';
-import { memoryFolder } from '../memory-folder.ts';
+import { folderOfEachTest } from '../folder-of-each-test.ts';
+import { openPaths } from '../open-paths.ts';
 
 const MiB = 1024 * 1024;
 
-let folder: string;
+const folder = folderOfEachTest('tagferry-disk-space-');
 let path: string;
 let database: Database;
 beforeEach(() => {
-  folder = realpathSync(memoryFolder('tagferry-disk-space-'));
-  path = join(folder, 'buffer.db');
+  path = join(folder.path, 'buffer.db');
   database = openDatabase(path);
   prepareTables(database);
 });
-afterEach(() => {
-  database.close();
-  rmSync(folder, { recursive: true, force: true });
-});
+afterEach(() => database.close());
 
 const bounded = (bounds: Partial<BufferBounds> = {}): BufferBounds => ({
   maxBytes: 0,
@@ -54,13 +51,7 @@ describe('the store and its disk', () => {
   it('holds no file open for its reserve', () => {
     guardOf();
     expect(existsSync(`${path}.reserve`)).toBe(true);
-    const open = readdirSync('/proc/self/fd').map((fd) => {
-      try {
-        return readlinkSync(`/proc/self/fd/${fd}`);
-      } catch {
-        return '';
-      }
-    });
+    const open = openPaths();
     expect(open).toContain(path);
     expect(open).not.toContain(`${path}.reserve`);
   });

@@ -1,12 +1,13 @@
 /** What of a buffer of a few rows is carried over, all tables of it, where some of these are garbled in one way each. */
-import { appendFileSync, readdirSync, readFileSync, readlinkSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { appendFileSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { openDatabase } from '../../src/base/database.ts';
 import { type Salvage, type SalvageRequest, salvage } from '../../src/buffer/recovery/salvage.ts';
 import { SeriesCopy } from '../../src/buffer/recovery/series-copy.ts';
 import { originSum } from '../../src/buffer/tables.ts';
-import { memoryFolder } from '../memory-folder.ts';
+import { folderOfEachTest } from '../folder-of-each-test.ts';
+import { openPaths } from '../open-paths.ts';
 import { HandMadeBuffer, seriesOf } from './hand-made-buffer.ts';
 
 const M = 2 ** 20;
@@ -14,14 +15,12 @@ const PAGE = 1024;
 const WAYS = ['by SQLite', 'page by page'] as const;
 type Way = (typeof WAYS)[number];
 
-let folder: string;
+const folder = folderOfEachTest('tagferry-salvage-rows-');
 let path: string;
 let made = 0;
 beforeEach(() => {
-  folder = realpathSync(memoryFolder('tagferry-salvage-rows-'));
-  path = join(folder, 'old.db');
+  path = join(folder.path, 'old.db');
 });
-afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
 const TABLES = [
   'series',
@@ -83,9 +82,9 @@ function make(sql = '', fill = (buffer: HandMadeBuffer) => buffer): Record<strin
 }
 
 function carry(way: Way, more: Partial<SalvageRequest> = {}): { result: Salvage; rows: Record<string, unknown[][]> } {
-  const into = openDatabase(join(folder, `new-${++made}.db`));
+  const into = openDatabase(join(folder.path, `new-${++made}.db`));
   try {
-    const copy = new SeriesCopy(join(folder, 'none'));
+    const copy = new SeriesCopy(join(folder.path, 'none'));
     const result = salvage(path, into, {
       aside: '/some/where/aside',
       copy,
@@ -100,14 +99,7 @@ function carry(way: Way, more: Partial<SalvageRequest> = {}): { result: Salvage;
   }
 }
 
-const openFiles = () =>
-  readdirSync('/proc/self/fd').filter((fd) => {
-    try {
-      return readlinkSync(`/proc/self/fd/${fd}`).startsWith(path);
-    } catch {
-      return false;
-    }
-  }).length;
+const openFiles = () => openPaths().filter((one) => one.startsWith(path)).length;
 
 const ORIGIN = [[1, 'aside', 3, originSum('aside', 3)]];
 
@@ -301,11 +293,11 @@ describe.each(WAYS)('a buffer of a few rows that is carried over %s', (way) => {
         Array.from({ length: 900 }, (_, i) => ({ series: 1, times: [i], isGone: true })),
       ),
     );
-    const into = new HandMadeBuffer(join(folder, 'narrow.db'));
+    const into = new HandMadeBuffer(join(folder.path, 'narrow.db'));
     into.sql(`PRAGMA max_page_count = ${Number(into.database.pragma('page_count', { simple: true })) + 1}`);
     const request = {
       aside: 'aside',
-      copy: new SeriesCopy(join(folder, 'none')),
+      copy: new SeriesCopy(join(folder.path, 'none')),
       isWalDamaged: way === 'page by page',
     };
     expect(() => salvage(path, into.database, request)).toThrow(expect.objectContaining({ code: 'SQLITE_FULL' }));

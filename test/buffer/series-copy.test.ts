@@ -1,12 +1,13 @@
 /** The copy of the series beside the database: what it says of each line, when it is made anew, and what of it is on disk. */
 import type * as files from 'node:fs';
-import { readdirSync, readFileSync, readlinkSync, realpathSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { SeriesCopy } from '../../src/buffer/recovery/series-copy.ts';
 import type { Series } from '../../src/buffer/series.ts';
 import { seriesFields } from '../../src/buffer/tables.ts';
-import { memoryFolder } from '../memory-folder.ts';
+import { folderOfEachTest } from '../folder-of-each-test.ts';
+import { openPaths } from '../open-paths.ts';
 import { seriesOf } from './hand-made-buffer.ts';
 
 const MiB = 1024 * 1024;
@@ -22,28 +23,19 @@ vi.mock('node:fs', async (original) => {
   return { ...real, fsyncSync };
 });
 
-let folder: string;
+const folder = folderOfEachTest('tagferry-series-copy-');
 let file: string;
 let copy: SeriesCopy;
 beforeEach(() => {
-  folder = realpathSync(memoryFolder('tagferry-series-copy-'));
-  file = join(folder, 'buffer.db.series');
-  copy = new SeriesCopy(join(folder, 'buffer.db'));
+  file = join(folder.path, 'buffer.db.series');
+  copy = new SeriesCopy(join(folder.path, 'buffer.db'));
   disk.synced = [];
 });
-afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
 const text = () => readFileSync(file, 'utf8');
 const line = (series: Series) => JSON.stringify(seriesFields(series));
 const known = () => [...copy.read().values()].map(({ id, key, since }) => [id, key, since]);
-const openFiles = () =>
-  readdirSync('/proc/self/fd').filter((fd) => {
-    try {
-      return readlinkSync(`/proc/self/fd/${fd}`).startsWith(folder);
-    } catch {
-      return false;
-    }
-  }).length;
+const openFiles = () => openPaths().filter((one) => one.startsWith(folder.path)).length;
 
 const none = () => [];
 const one = seriesOf(1, 1, { key: 'one' });
@@ -101,7 +93,7 @@ describe('the copy of the series', () => {
     copy.keep(all);
     expect(text()).toBe(isAnew ? `\n${all.map(line).join('\n')}\n` : before);
     expect(disk.synced.map((path) => basename(path))).toEqual(isAnew ? ['buffer.db.series.tmp'] : []);
-    expect([openFiles(), readdirSync(folder)]).toEqual([0, ['buffer.db.series']]);
+    expect([openFiles(), readdirSync(folder.path)]).toEqual([0, ['buffer.db.series']]);
   });
 
   it.each([
@@ -125,8 +117,8 @@ describe('the copy of the series', () => {
   });
 
   it('says where it could not be written, and never throws', () => {
-    const nowhere = new SeriesCopy(join(folder, 'none', 'x'));
+    const nowhere = new SeriesCopy(join(folder.path, 'none', 'x'));
     expect([nowhere.append([one], none), nowhere.read(), nowhere.keep([one])]).toEqual([false, new Map(), undefined]);
-    expect(readdirSync(folder)).toEqual([]);
+    expect(readdirSync(folder.path)).toEqual([]);
   });
 });

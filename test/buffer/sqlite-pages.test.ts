@@ -1,32 +1,22 @@
 /** Reading a file of SQLite without SQLite, side by side with SQLite's own reading of it. */
-import {
-  copyFileSync,
-  readdirSync,
-  readFileSync,
-  readlinkSync,
-  realpathSync,
-  rmSync,
-  truncateSync,
-  writeFileSync,
-} from 'node:fs';
+import { copyFileSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type Database from 'better-sqlite3';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { openDatabase } from '../../src/base/database.ts';
 import { isPartlyReadable, type RawField, SqlitePages } from '../../src/buffer/recovery/sqlite-pages.ts';
-import { memoryFolder } from '../memory-folder.ts';
+import { folderOfEachTest } from '../folder-of-each-test.ts';
+import { openPaths } from '../open-paths.ts';
 
 const PAGE = 1024;
 const FRAME = 24 + PAGE;
 const WAL_HEADER = 32;
 
-let folder: string;
+const folder = folderOfEachTest('tagferry-pages-');
 let path: string;
 beforeEach(() => {
-  folder = realpathSync(memoryFolder('tagferry-pages-'));
-  path = join(folder, 'some.db');
+  path = join(folder.path, 'some.db');
 });
-afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
 /** One of each form that a field has in a record, at the edges of each width. */
 const NUMBERS = [0, 1, 2, 7, 8, 15].flatMap((byte) => [2 ** (8 * byte - 1), 2 ** (8 * byte)]);
@@ -51,14 +41,7 @@ const blob = (length: number, seed: number) => Uint8Array.from({ length }, (_, i
 
 const hexOf = (length: number, first: number) => Buffer.from(blob(length, 0).subarray(0, first)).toString('hex');
 
-const openFiles = () =>
-  readdirSync('/proc/self/fd').filter((fd) => {
-    try {
-      return readlinkSync(`/proc/self/fd/${fd}`).startsWith(folder);
-    } catch {
-      return false;
-    }
-  }).length;
+const openFiles = () => openPaths().filter((one) => one.startsWith(folder.path)).length;
 
 /** Without the fields' kinds of buffer, in order of their numbers. */
 const plain = (rows: Iterable<{ rowid: number; fields: RawField[] }>) =>
