@@ -9,6 +9,7 @@ export const ALONE = [
   'test/broker/nats-silent.test.ts',
   // Another `node:fs`.
   'test/buffer/disk-guard.test.ts',
+  'test/buffer/disk-reserve.test.ts',
   'test/buffer/sectors.test.ts',
   'test/buffer/series-copy.test.ts',
   // Another PATH, or more of the environment.
