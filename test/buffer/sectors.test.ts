@@ -75,6 +75,13 @@ describe('a file with sectors that do not read', () => {
     expect(ids.length).toBeLessThan(300);
   });
 
+  it('loses nothing of the next piece that is read at once with the last sector of one', () => {
+    make(300);
+    disk.bad = [[15 * SECTOR, 16 * SECTOR]];
+    const { ids, unreadPages } = read();
+    expect([ids.length, unreadPages]).toEqual([296, 4]);
+  });
+
   it('loses a block of one where the others of the sector read', () => {
     make(300);
     disk.bad = [[17 * PAGE, 18 * PAGE]];

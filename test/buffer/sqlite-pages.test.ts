@@ -174,6 +174,28 @@ describe('a file of SQLite read by its pages', () => {
     expect(ids(changed(commits[0]!, 4))).toEqual([1, 2, 3]);
   });
 
+  it('takes of a WAL no part of a commit whose last frame is of no page', () => {
+    const database = make((add) => {
+      for (let id = 1; id <= 4; id++) add(id, blob(900, id));
+    });
+    database.pragma('wal_checkpoint(TRUNCATE)');
+    const before = readBySqlite(database);
+    database.exec("UPDATE t SET value = 'other'");
+    copyFileSync(path, `${path}.copy`);
+    const wal = readFileSync(`${path}-wal`);
+    const after = readBySqlite(database);
+    database.close();
+    const frames = (wal.length - WAL_HEADER) / FRAME;
+    const rows = (page?: number) => {
+      const copy = Buffer.from(wal);
+      if (page !== undefined) copy.writeUInt32BE(page, WAL_HEADER + (frames - 1) * FRAME);
+      writeFileSync(`${path}.copy-wal`, copy);
+      return read(`${path}.copy`).rows;
+    };
+    expect(frames).toBeGreaterThan(1);
+    expect([rows(), rows(0), rows(0xffff_ffff)]).toEqual([after, before, before]);
+  });
+
   it('tells of what breaks off how far it goes, and counts it', () => {
     const database = make((add) => {
       add(1, blob(40, 1));
