@@ -3,14 +3,14 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { SqlitePages } from '../../src/buffer/recovery/sqlite-pages.ts';
 import type { Span } from '../../src/buffer/span.ts';
-import { folderOfEachTest } from '../folder-of-each-test.ts';
+import { freshFolder } from '../fresh-folder.ts';
 import { openPaths } from '../open-paths.ts';
 import { carryingOf, packed, refuse, setAside } from './carrying-world.ts';
 import { HandMadeBuffer } from './hand-made-buffer.ts';
 
 const PAGE = 1024;
 
-const folder = folderOfEachTest('tagferry-carrying-steps-');
+const folder = freshFolder('tagferry-carrying-steps-');
 let old: string;
 let buffer: HandMadeBuffer;
 beforeEach(() => {

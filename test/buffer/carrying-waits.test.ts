@@ -8,12 +8,12 @@ import { OriginFile } from '../../src/buffer/recovery/origin-file.ts';
 import { type Span, segmentId } from '../../src/buffer/span.ts';
 import { StoreState } from '../../src/buffer/state.ts';
 import { originSum } from '../../src/buffer/tables.ts';
-import { folderOfEachTest } from '../folder-of-each-test.ts';
+import { freshFolder } from '../fresh-folder.ts';
 import { openPaths } from '../open-paths.ts';
 import { carryingOf, packed, refuse, setAside } from './carrying-world.ts';
 import { HandMadeBuffer } from './hand-made-buffer.ts';
 
-const folder = folderOfEachTest('tagferry-carrying-waits-');
+const folder = freshFolder('tagferry-carrying-waits-');
 let old: string;
 let buffer: HandMadeBuffer;
 beforeEach(() => {

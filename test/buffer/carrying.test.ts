@@ -10,14 +10,14 @@ import { OriginFile } from '../../src/buffer/recovery/origin-file.ts';
 import { newSpan, type Span, segmentId } from '../../src/buffer/span.ts';
 import { StoreState } from '../../src/buffer/state.ts';
 import { originSum, prepareTables } from '../../src/buffer/tables.ts';
-import { folderOfEachTest } from '../folder-of-each-test.ts';
+import { freshFolder } from '../fresh-folder.ts';
 import { openPaths } from '../open-paths.ts';
 import { refuse } from './carrying-world.ts';
 import { HandMadeBuffer } from './hand-made-buffer.ts';
 
 const SPAN = 1;
 
-const folder = folderOfEachTest('tagferry-carrying-');
+const folder = freshFolder('tagferry-carrying-');
 let old: string;
 let buffer: HandMadeBuffer;
 beforeEach(() => {

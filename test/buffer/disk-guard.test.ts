@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { BufferBounds } from '../../src/buffer/space/bounds.ts';
 import { type DiskSpaceGuard, full } from '../../src/buffer/space/disk-space-guard.ts';
-import { folderOfEachTest } from '../folder-of-each-test.ts';
+import { freshFolder } from '../fresh-folder.ts';
 import { GuardedBuffer, KiB, MiB, NARROW, ROOM } from './guarded-buffer.ts';
 import { has } from './pretended-disk.ts';
 
@@ -14,7 +14,7 @@ vi.mock('node:fs', async (original) => {
   return pretended(await original<typeof files>());
 });
 
-const folder = folderOfEachTest('tagferry-disk-guard-');
+const folder = freshFolder('tagferry-disk-guard-');
 let world: GuardedBuffer;
 beforeEach(() => {
   world = new GuardedBuffer(join(folder.path, 'buffer.db'));

@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { type BufferBounds, DiskGauge } from '../../src/buffer/space/bounds.ts';
 import { DiskSpaceGuard } from '../../src/buffer/space/disk-space-guard.ts';
 import { saysFull } from '../../src/buffer/space/reserve.ts';
-import { folderOfEachTest } from '../folder-of-each-test.ts';
+import { freshFolder } from '../fresh-folder.ts';
 import { GuardedBuffer, KiB, MiB, NARROW, ROOM } from './guarded-buffer.ts';
 import { fileSystem, has } from './pretended-disk.ts';
 
@@ -15,7 +15,7 @@ vi.mock('node:fs', async (original) => {
   return pretended(await original<typeof files>());
 });
 
-const folder = folderOfEachTest('tagferry-disk-reserve-');
+const folder = freshFolder('tagferry-disk-reserve-');
 let world: GuardedBuffer;
 beforeEach(() => {
   world = new GuardedBuffer(join(folder.path, 'buffer.db'));

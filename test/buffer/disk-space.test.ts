@@ -10,12 +10,12 @@ import { DiskSpaceGuard } from '../../src/buffer/space/disk-space-guard.ts';
 import { Dropping, type DroppingParts } from '../../src/buffer/space/dropping.ts';
 import { StoreState } from '../../src/buffer/state.ts';
 import { prepareStatements, prepareTables } from '../../src/buffer/tables.ts';
-import { folderOfEachTest } from '../folder-of-each-test.ts';
+import { freshFolder } from '../fresh-folder.ts';
 import { openPaths } from '../open-paths.ts';
 
 const MiB = 1024 * 1024;
 
-const folder = folderOfEachTest('tagferry-disk-space-');
+const folder = freshFolder('tagferry-disk-space-');
 let path: string;
 let database: Database;
 beforeEach(() => {

@@ -6,11 +6,11 @@ import { readable } from '../../src/buffer/recovery/readable.ts';
 import { SeriesCopy } from '../../src/buffer/recovery/series-copy.ts';
 import { unpackDirectory } from '../../src/buffer/span.ts';
 import { originSum } from '../../src/buffer/tables.ts';
-import { folderOfEachTest } from '../folder-of-each-test.ts';
+import { freshFolder } from '../fresh-folder.ts';
 import { HandMadeBuffer, seriesOf } from './hand-made-buffer.ts';
 import { NOTHING, picture } from './recovery-picture.ts';
 
-const folder = folderOfEachTest('tagferry-recovery-');
+const folder = freshFolder('tagferry-recovery-');
 let buffer: HandMadeBuffer;
 beforeEach(() => {
   buffer = new HandMadeBuffer(join(folder.path, 'buffer.db'));

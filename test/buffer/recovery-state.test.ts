@@ -2,11 +2,11 @@
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { originSum } from '../../src/buffer/tables.ts';
-import { folderOfEachTest } from '../folder-of-each-test.ts';
+import { freshFolder } from '../fresh-folder.ts';
 import { HandMadeBuffer, seriesOf } from './hand-made-buffer.ts';
 import { NOTHING, picture, recovered } from './recovery-picture.ts';
 
-const folder = folderOfEachTest('tagferry-recovery-');
+const folder = freshFolder('tagferry-recovery-');
 let buffer: HandMadeBuffer;
 beforeEach(() => {
   buffer = new HandMadeBuffer(join(folder.path, 'buffer.db'));

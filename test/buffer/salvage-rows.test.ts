@@ -6,7 +6,7 @@ import { openDatabase } from '../../src/base/database.ts';
 import { type Salvage, type SalvageRequest, salvage } from '../../src/buffer/recovery/salvage.ts';
 import { SeriesCopy } from '../../src/buffer/recovery/series-copy.ts';
 import { originSum } from '../../src/buffer/tables.ts';
-import { folderOfEachTest } from '../folder-of-each-test.ts';
+import { freshFolder } from '../fresh-folder.ts';
 import { openPaths } from '../open-paths.ts';
 import { HandMadeBuffer, seriesOf } from './hand-made-buffer.ts';
 
@@ -15,7 +15,7 @@ const PAGE = 1024;
 const WAYS = ['by SQLite', 'page by page'] as const;
 type Way = (typeof WAYS)[number];
 
-const folder = folderOfEachTest('tagferry-salvage-rows-');
+const folder = freshFolder('tagferry-salvage-rows-');
 let path: string;
 let made = 0;
 beforeEach(() => {

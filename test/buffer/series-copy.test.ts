@@ -6,7 +6,7 @@ import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { SeriesCopy } from '../../src/buffer/recovery/series-copy.ts';
 import type { Series } from '../../src/buffer/series.ts';
 import { seriesFields } from '../../src/buffer/tables.ts';
-import { folderOfEachTest } from '../folder-of-each-test.ts';
+import { freshFolder } from '../fresh-folder.ts';
 import { openPaths } from '../open-paths.ts';
 import { seriesOf } from './hand-made-buffer.ts';
 
@@ -23,7 +23,7 @@ vi.mock('node:fs', async (original) => {
   return { ...real, fsyncSync };
 });
 
-const folder = folderOfEachTest('tagferry-series-copy-');
+const folder = freshFolder('tagferry-series-copy-');
 let file: string;
 let copy: SeriesCopy;
 beforeEach(() => {

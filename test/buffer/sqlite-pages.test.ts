@@ -5,14 +5,14 @@ import type Database from 'better-sqlite3';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { openDatabase } from '../../src/base/database.ts';
 import { isPartlyReadable, type RawField, SqlitePages } from '../../src/buffer/recovery/sqlite-pages.ts';
-import { folderOfEachTest } from '../folder-of-each-test.ts';
+import { freshFolder } from '../fresh-folder.ts';
 import { openPaths } from '../open-paths.ts';
 
 const PAGE = 1024;
 const FRAME = 24 + PAGE;
 const WAL_HEADER = 32;
 
-const folder = folderOfEachTest('tagferry-pages-');
+const folder = freshFolder('tagferry-pages-');
 let path: string;
 beforeEach(() => {
   path = join(folder.path, 'some.db');
