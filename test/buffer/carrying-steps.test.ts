@@ -1,30 +1,22 @@
 /** What each step of carrying does to both files and to memory: how much it takes, and what it leaves out. */
-import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { dirname, join } from 'node:path';
+import { describe, expect, it } from 'vitest';
 import { SqlitePages } from '../../src/buffer/recovery/sqlite-pages.ts';
 import type { Span } from '../../src/buffer/span.ts';
-import { freshFolder } from '../fresh-folder.ts';
-import { openPaths } from '../open-paths.ts';
-import { carryingOf, packed, refuse, setAside } from './carrying-world.ts';
-import { HandMadeBuffer } from './hand-made-buffer.ts';
+import { CarryingBuffer, carryingOf, packed, refuse, setAside } from './carrying-world.ts';
+import { freshBuffer, HandMadeBuffer } from './hand-made-buffer.ts';
 
 const PAGE = 1024;
 
-const folder = freshFolder('tagferry-carrying-steps-');
-let old: string;
-let buffer: HandMadeBuffer;
-beforeEach(() => {
-  old = join(folder.path, 'old');
-  buffer = new HandMadeBuffer(join(folder.path, 'buffer.db'));
-});
-afterEach(() => buffer.close());
-
-const openFiles = () => openPaths().filter((one) => one === old).length;
+const buffer = freshBuffer('tagferry-carrying-steps-', new CarryingBuffer());
 
 describe('a step', () => {
   it('takes no more segments than it may, and of those that are large so many as 256 KiB are', () => {
     const large = 16_000;
-    setAside(old, Object.fromEntries([1, 2, 3, 4, 5].map((series) => [`1.${series - 1}`, packed(series, large)])));
+    setAside(
+      buffer.old,
+      Object.fromEntries([1, 2, 3, 4, 5].map((series) => [`1.${series - 1}`, packed(series, large)])),
+    );
     const { carrying, carried, run, picture } = carryingOf(buffer, { 1: [large, large, large, large, large] });
     const seen: number[] = [];
     while (carrying.isDue(0)) {
@@ -38,11 +30,11 @@ describe('a step', () => {
       { carried: carried(), lost: [], backlog: 5 * large, underWay: [], isTouched: false, isCarried: true },
     ]);
     carrying.close();
-    expect(openFiles()).toBe(0);
+    expect(buffer.openFiles()).toBe(0);
   });
 
   it('counts what stands nowhere like what comes, and looks at each once more before it is lost', () => {
-    setAside(old, { '1.1': packed(2, 3) });
+    setAside(buffer.old, { '1.1': packed(2, 3) });
     const { carrying, picture, run, state } = carryingOf(buffer, { 1: [3, 3, 3], 2: [3] }, { maxSegments: 2 });
     expect(run()).toBeGreaterThan(3);
     expect(picture()).toEqual({
@@ -58,19 +50,19 @@ describe('a step', () => {
   });
 
   it('takes two thousand pages of a file that SQLite refuses, and of large rows fewer', () => {
-    setAside(old, { '1.0': packed(1, 3) });
+    setAside(buffer.old, { '1.0': packed(1, 3) });
     const yields = () => {
-      const pages = new SqlitePages(old, PAGE);
+      const pages = new SqlitePages(buffer.old, PAGE);
       const count = [...pages.pages()].length;
       pages.close();
       return count;
     };
-    const file = new HandMadeBuffer(old);
+    const file = new HandMadeBuffer(buffer.old);
     file.sql(`CREATE TABLE filling (id INTEGER PRIMARY KEY, value);
       WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500) INSERT INTO filling SELECT i, zeroblob(900) FROM n`);
     file.close();
     expect([yields() > 2_000, yields() < 4_000]).toEqual([true, true]);
-    refuse(old);
+    refuse(buffer.old);
     const { carrying, picture } = carryingOf(buffer, { 1: [3] });
     // Segments, most of the pages, the others; nothing is left to lose.
     const seen = [0, 0, 0, 0].map(() => {
@@ -88,8 +80,11 @@ describe('a step', () => {
 
   it('ends with a page that brings it to 256 KiB', () => {
     const large = 16_000;
-    setAside(old, Object.fromEntries([1, 2, 3, 4, 5].map((series) => [`1.${series - 1}`, packed(series, large)])));
-    refuse(old);
+    setAside(
+      buffer.old,
+      Object.fromEntries([1, 2, 3, 4, 5].map((series) => [`1.${series - 1}`, packed(series, large)])),
+    );
+    refuse(buffer.old);
     const { carrying, carried } = carryingOf(buffer, { 1: [large, large, large, large, large] });
     const seen: number[] = [];
     while (carrying.isDue(0)) {
@@ -106,7 +101,7 @@ describe('what is carried', () => {
     'is what fits its directory, of spans that stood there, and not gone; SQLite refuses the file: %s',
     (isRefused) => {
       setAside(
-        old,
+        buffer.old,
         {
           '1.0': packed(1, 3),
           '1.1': packed(1, 3),
@@ -124,7 +119,7 @@ describe('what is carried', () => {
        CREATE TABLE longer (id INTEGER PRIMARY KEY, packed, more);
        INSERT INTO longer SELECT 2 * 1048576 + 1, packed, 5 FROM segment WHERE id = 2 * 1048576`,
       );
-      if (isRefused) refuse(old);
+      if (isRefused) refuse(buffer.old);
       const { carrying, picture, run, spans, state } = carryingOf(buffer, { 1: [3, 3, 3, 3, 3, 3], 2: [3, 3], 3: [3] });
       state.loseEntry(spans[0]!, 4);
       spans[1]!.series[1] = 7;
@@ -135,12 +130,12 @@ describe('what is carried', () => {
         isCarried: true,
       });
       carrying.close();
-      expect(openFiles()).toBe(0);
+      expect(buffer.openFiles()).toBe(0);
     },
   );
 
   it('is read before its turn where it stands there and fits, and of no span that never did', () => {
-    setAside(old, { '1.0': packed(1, 3), '1.1': packed(1, 3), '2.0': packed(3, 3), '3.0': packed(4, 3) });
+    setAside(buffer.old, { '1.0': packed(1, 3), '1.1': packed(1, 3), '2.0': packed(3, 3), '3.0': packed(4, 3) });
     const { carrying, spans, picture } = carryingOf(buffer, { 1: [3, 3], 2: [3], 3: [3] });
     const [one, two, three] = spans as [Span, Span, Span];
     const read = (span: Span, entry: number) => carrying.read(span, entry)?.length;
@@ -154,12 +149,12 @@ describe('what is carried', () => {
     // What somebody awaits nobody has before it is known.
     expect([carrying.awaits(one, 0), read(one, 0)]).toEqual([true, undefined]);
     carrying.close();
-    expect(openFiles()).toBe(0);
+    expect(buffer.openFiles()).toBe(0);
   });
 
   it('is of all files that were set aside, the last one first', () => {
-    setAside(old, { '1.0': packed(1, 3), '1.1': packed(2, 3) });
-    const other = join(folder.path, 'older');
+    setAside(buffer.old, { '1.0': packed(1, 3), '1.1': packed(2, 3) });
+    const other = join(dirname(buffer.path), 'older');
     setAside(other, { '1.1': packed(2, 3), '1.2': packed(3, 3) });
     const { carrying, picture, run } = carryingOf(buffer, { 1: [3, 3, 3] }, { names: ['older', 'old'] });
     run();

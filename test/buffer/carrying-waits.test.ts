@@ -1,33 +1,22 @@
 /** When carrying waits, for what and how long, who waits for it, and how it ends. */
 import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { dirname, join } from 'node:path';
+import { describe, expect, it } from 'vitest';
 import { Pending } from '../../src/buffer/pending.ts';
 import { Carrying } from '../../src/buffer/recovery/carrying.ts';
 import { OriginFile } from '../../src/buffer/recovery/origin-file.ts';
 import { type Span, segmentId } from '../../src/buffer/span.ts';
 import { StoreState } from '../../src/buffer/state.ts';
 import { originSum } from '../../src/buffer/tables.ts';
-import { freshFolder } from '../fresh-folder.ts';
-import { openPaths } from '../open-paths.ts';
-import { carryingOf, packed, refuse, setAside } from './carrying-world.ts';
-import { HandMadeBuffer } from './hand-made-buffer.ts';
+import { CarryingBuffer, carryingOf, packed, refuse, setAside } from './carrying-world.ts';
+import { freshBuffer } from './hand-made-buffer.ts';
 
-const folder = freshFolder('tagferry-carrying-waits-');
-let old: string;
-let buffer: HandMadeBuffer;
-beforeEach(() => {
-  old = join(folder.path, 'old');
-  buffer = new HandMadeBuffer(join(folder.path, 'buffer.db'));
-});
-afterEach(() => buffer.close());
-
-const openFiles = () => openPaths().filter((one) => one === old).length;
+const buffer = freshBuffer('tagferry-carrying-waits-', new CarryingBuffer());
 
 describe('a segment that somebody asked for in vain', () => {
   it('is under way, once, until a page has it; then it may be had', () => {
-    setAside(old, { '1.0': packed(1, 3), '1.1': packed(2, 5) });
-    refuse(old);
+    setAside(buffer.old, { '1.0': packed(1, 3), '1.1': packed(2, 5) });
+    refuse(buffer.old);
     const { carrying, picture, spans } = carryingOf(buffer, { 1: [3, 5] });
     const [span] = spans as [Span];
     for (let again = 0; again < 2; again++) expect(carrying.awaits(span, 1)).toBe(true);
@@ -40,8 +29,8 @@ describe('a segment that somebody asked for in vain', () => {
   });
 
   it('of a series that is held is nobody’s before nor after', () => {
-    setAside(old, { '1.0': packed(1, 3), '1.1': packed(2, 5) });
-    refuse(old);
+    setAside(buffer.old, { '1.0': packed(1, 3), '1.1': packed(2, 5) });
+    refuse(buffer.old);
     const { carrying, picture, spans, run } = carryingOf(buffer, { 1: [3, 5] }, { held: [2] });
     expect([carrying.awaits(spans[0]!, 1), picture().backlog]).toEqual([true, 3]);
     run();
@@ -50,7 +39,7 @@ describe('a segment that somebody asked for in vain', () => {
   });
 
   it('is lost with the rest where it stands nowhere, and then no more is awaited', () => {
-    setAside(old, {});
+    setAside(buffer.old, {});
     const { carrying, picture, spans, run } = carryingOf(buffer, { 1: [3, 5] }, { maxSegments: 1 });
     const [span] = spans as [Span];
     expect(carrying.awaits(span, 0)).toBe(true);
@@ -68,7 +57,7 @@ describe('a segment that somebody asked for in vain', () => {
   });
 
   it('is free in the end where it is here meanwhile', () => {
-    setAside(old, {});
+    setAside(buffer.old, {});
     const { carrying, picture, spans, run } = carryingOf(buffer, { 1: [3, 5] });
     for (const entry of [0, 1]) expect(carrying.awaits(spans[0]!, entry)).toBe(true);
     for (const entry of [0, 1]) buffer.statements.addSegment.run(segmentId(1, entry), packed(entry + 1, 3));
@@ -85,10 +74,10 @@ describe('a segment that somebody asked for in vain', () => {
   });
 
   it('is carried at the last moment where it reads then', () => {
-    setAside(old, {});
+    setAside(buffer.old, {});
     const { carrying, picture, run } = carryingOf(buffer, { 1: [3, 3] }, { maxSegments: 1 });
     while (picture().lost.length === 0) carrying.step(0);
-    setAside(old, { '1.1': packed(2, 3) });
+    setAside(buffer.old, { '1.1': packed(2, 3) });
     run();
     expect(picture()).toMatchObject({ carried: ['1.1'], lost: ['1.0'], isCarried: true });
     carrying.close();
@@ -97,7 +86,7 @@ describe('a segment that somebody asked for in vain', () => {
 
 describe('carrying', () => {
   it('waits while spans are left on disk for want of memory', () => {
-    setAside(old, { '1.0': packed(1, 3) });
+    setAside(buffer.old, { '1.0': packed(1, 3) });
     const { carrying, state, carried } = carryingOf(buffer, { 1: [3] });
     state.notLoaded = 1;
     carrying.step(0);
@@ -109,7 +98,7 @@ describe('carrying', () => {
   });
 
   it('waits ten seconds where the disk is full, and takes all of that step again', () => {
-    setAside(old, Object.fromEntries([1, 2, 3].map((series) => [`1.${series - 1}`, packed(series, 200)])));
+    setAside(buffer.old, Object.fromEntries([1, 2, 3].map((series) => [`1.${series - 1}`, packed(series, 200)])));
     const { carrying, carried, run, picture } = carryingOf(buffer, { 1: [200, 200, 200] });
     const pages = Number(buffer.database.pragma('page_count', { simple: true }));
     buffer.sql(`PRAGMA max_page_count = ${pages + 4}`);
@@ -130,7 +119,7 @@ describe('carrying', () => {
   });
 
   it('says of any other failure what it is, and takes all of that step again', () => {
-    setAside(old, { '1.0': packed(1, 3), '1.1': packed(2, 3) });
+    setAside(buffer.old, { '1.0': packed(1, 3), '1.1': packed(2, 3) });
     const { carrying, carried, run } = carryingOf(buffer, { 1: [3, 3] });
     buffer.sql(
       "CREATE TRIGGER failing BEFORE INSERT ON segment WHEN NEW.id % 2 = 1 BEGIN SELECT RAISE(ABORT, 'no'); END",
@@ -145,7 +134,7 @@ describe('carrying', () => {
 
   it('waits ten minutes for a disk that reads nothing, in steps of ten seconds, and then loses what is on it', () => {
     // Of a folder no byte reads, whoever asks.
-    mkdirSync(old);
+    mkdirSync(buffer.old);
     const { carrying, picture } = carryingOf(buffer, { 1: [3] }, { names: ['old', 'gone'] });
     carrying.step(0);
     let nowMs = 0;
@@ -162,13 +151,13 @@ describe('carrying', () => {
   });
 
   it('takes all of a disk that comes back, read page by page', () => {
-    const real = join(folder.path, 'real');
+    const real = join(dirname(buffer.path), 'real');
     setAside(real, { '1.0': packed(1, 3) });
-    mkdirSync(old);
+    mkdirSync(buffer.old);
     const { carrying, picture, run } = carryingOf(buffer, { 1: [3] });
     run(0);
-    rmSync(old, { recursive: true });
-    renameSync(real, old);
+    rmSync(buffer.old, { recursive: true });
+    renameSync(real, buffer.old);
     expect(picture().carried).toEqual([]);
     run(10_000);
     expect(picture()).toMatchObject({ carried: ['1.0'], lost: [], isCarried: true });
@@ -189,30 +178,37 @@ describe('carrying', () => {
 
 describe('a file that was set aside', () => {
   it('may come back where it cannot be looked at, and not where it is gone or reads', () => {
-    writeFileSync(old, 'something');
+    writeFileSync(buffer.old, 'something');
     // What is no folder holds no file: it is not known to be gone.
-    expect([new OriginFile(join(old, 'in it')).mayComeBack, new OriginFile(old).mayComeBack]).toEqual([true, false]);
+    expect([new OriginFile(join(buffer.old, 'in it')).mayComeBack, new OriginFile(buffer.old).mayComeBack]).toEqual([
+      true,
+      false,
+    ]);
   });
 
   it('is tried again after it was closed, and gives its segments whichever way is asked', () => {
-    setAside(old, { '1.0': packed(1, 3) });
-    renameSync(old, `${old}.sound`);
-    writeFileSync(old, 'not of SQLite at all');
-    const file = new OriginFile(old);
-    const asked = () => [file.get(segmentId(1, 0))?.length, [...file.between(0, segmentId(9, 0))].length, openFiles()];
+    setAside(buffer.old, { '1.0': packed(1, 3) });
+    renameSync(buffer.old, `${buffer.old}.sound`);
+    writeFileSync(buffer.old, 'not of SQLite at all');
+    const file = new OriginFile(buffer.old);
+    const asked = () => [
+      file.get(segmentId(1, 0))?.length,
+      [...file.between(0, segmentId(9, 0))].length,
+      buffer.openFiles(),
+    ];
     expect([asked(), asked()]).toEqual([
       [undefined, 0, 0],
       [undefined, 0, 0],
     ]);
-    renameSync(`${old}.sound`, old);
+    renameSync(`${buffer.old}.sound`, buffer.old);
     expect(asked()).toEqual([undefined, 0, 0]);
     file.close();
     expect(asked()).toEqual([packed(1, 3).length, 1, 1]);
     expect([
       [...file.pages()].flat().filter(({ fields }) => fields[1] instanceof Uint8Array).length,
-      openFiles(),
+      buffer.openFiles(),
     ]).toEqual([1, 2]);
     file.close();
-    expect(openFiles()).toBe(0);
+    expect(buffer.openFiles()).toBe(0);
   });
 });

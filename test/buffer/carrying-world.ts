@@ -1,14 +1,28 @@
 import { writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { packSegment } from '../../src/buffer/format/segment.ts';
 import { Pending } from '../../src/buffer/pending.ts';
 import { Carrying } from '../../src/buffer/recovery/carrying.ts';
 import { newSpan, type Span, segmentId } from '../../src/buffer/span.ts';
 import { StoreState } from '../../src/buffer/state.ts';
 import { originSum } from '../../src/buffer/tables.ts';
+import { openPaths } from '../open-paths.ts';
 import { HandMadeBuffer, seriesOf } from './hand-made-buffer.ts';
 
 /** Spans 1 and 2 stood in the old file; 3 and what follows never did. */
 const BELOW = 3;
+
+/** A buffer, and beside it the file that was set aside. */
+export class CarryingBuffer extends HandMadeBuffer {
+  get old(): string {
+    return join(dirname(this.path), 'old');
+  }
+
+  /** How often that file is open. */
+  openFiles(): number {
+    return openPaths().filter((one) => one === this.old).length;
+  }
+}
 
 /** So many values that are no decimals: eight bytes each. */
 export function packed(series: number, count: number): Uint8Array {

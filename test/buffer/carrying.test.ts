@@ -1,7 +1,7 @@
 /** How the segments of a file that was set aside come into the new database: a step, what does not read, and when that is known. */
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { openDatabase } from '../../src/base/database.ts';
 import { packSegment } from '../../src/buffer/format/segment.ts';
 import { Pending } from '../../src/buffer/pending.ts';
@@ -10,21 +10,12 @@ import { OriginFile } from '../../src/buffer/recovery/origin-file.ts';
 import { newSpan, type Span, segmentId } from '../../src/buffer/span.ts';
 import { StoreState } from '../../src/buffer/state.ts';
 import { originSum, prepareTables } from '../../src/buffer/tables.ts';
-import { freshFolder } from '../fresh-folder.ts';
-import { openPaths } from '../open-paths.ts';
-import { refuse } from './carrying-world.ts';
-import { HandMadeBuffer } from './hand-made-buffer.ts';
+import { CarryingBuffer, refuse } from './carrying-world.ts';
+import { freshBuffer } from './hand-made-buffer.ts';
 
 const SPAN = 1;
 
-const folder = freshFolder('tagferry-carrying-');
-let old: string;
-let buffer: HandMadeBuffer;
-beforeEach(() => {
-  old = join(folder.path, 'buffer.db.old');
-  buffer = new HandMadeBuffer(join(folder.path, 'buffer.db'));
-});
-afterEach(() => buffer.close());
+const buffer = freshBuffer('tagferry-carrying-', new CarryingBuffer());
 
 /** Three values of a series, as they stand in the span that is carried. */
 function packed(series: number): Uint8Array {
@@ -34,7 +25,7 @@ function packed(series: number): Uint8Array {
 
 /** The file that was set aside, with the segments of some entries. */
 function setAside(entries: readonly number[]): void {
-  const origin = openDatabase(old);
+  const origin = openDatabase(buffer.old);
   prepareTables(origin);
   const add = origin.prepare('INSERT INTO segment VALUES (?, ?)');
   for (const entry of entries) add.run(segmentId(SPAN, entry), packed(entry + 1));
@@ -44,7 +35,7 @@ function setAside(entries: readonly number[]): void {
 /** A store of one span of three series, which the new database names and whose segments stand in the old file. */
 function carryingOf(maxSegments?: number) {
   const { database, statements } = buffer;
-  statements.addOrigin.run(basename(old), SPAN + 1, originSum(basename(old), SPAN + 1));
+  statements.addOrigin.run(basename(buffer.old), SPAN + 1, originSum(basename(buffer.old), SPAN + 1));
   const state = new StoreState();
   const ids = [1, 2, 3];
   for (const id of ids)
@@ -94,7 +85,7 @@ describe('segments of a file that was set aside', () => {
 
   it('that somebody waits for may be had as soon as a page has them, not once all is over', () => {
     setAside([0, 1, 2]);
-    refuse(old);
+    refuse(buffer.old);
     const { carrying, carried, span, pending, lost } = carryingOf();
     expect(carrying.read(span, 1)).toBeUndefined();
     expect(carrying.awaits(span, 1)).toBe(true);
@@ -109,12 +100,10 @@ describe('segments of a file that was set aside', () => {
 });
 
 describe('a file that was set aside', () => {
-  const openFiles = () => openPaths().filter((one) => one === old).length;
-
   it('gives its segments of a range, in order, and none where it is none of SQLite’s, or is not there', () => {
     setAside([0, 1, 2]);
     const of = (first: number, last: number) => {
-      const file = new OriginFile(old);
+      const file = new OriginFile(buffer.old);
       const found: number[] = [];
       for (const { id } of file.between(segmentId(SPAN, first), segmentId(SPAN, last))) found.push(id);
       file.close();
@@ -122,22 +111,22 @@ describe('a file that was set aside', () => {
     };
     expect(of(0, 1)).toEqual([segmentId(SPAN, 0), segmentId(SPAN, 1)]);
     expect(of(5, 9)).toEqual([]);
-    refuse(old);
+    refuse(buffer.old);
     expect(of(0, 2)).toEqual([]);
-    rmSync(old);
+    rmSync(buffer.old);
     expect(of(0, 2)).toEqual([]);
   });
 
   it('is not kept open where SQLite refuses it, and is not tried again for each segment', () => {
     setAside([0]);
-    const file = new OriginFile(old);
+    const file = new OriginFile(buffer.old);
     expect(Buffer.from(file.get(segmentId(SPAN, 0))!)).toEqual(Buffer.from(packed(1)));
-    expect(openFiles()).toBe(1);
+    expect(buffer.openFiles()).toBe(1);
     file.close();
-    expect(openFiles()).toBe(0);
-    refuse(old);
-    expect([file.get(segmentId(SPAN, 0)), openFiles()]).toEqual([undefined, 0]);
-    rmSync(old);
+    expect(buffer.openFiles()).toBe(0);
+    refuse(buffer.old);
+    expect([file.get(segmentId(SPAN, 0)), buffer.openFiles()]).toEqual([undefined, 0]);
+    rmSync(buffer.old);
     setAside([0]);
     expect(file.get(segmentId(SPAN, 0))).toBeUndefined();
     file.close();
@@ -145,8 +134,8 @@ describe('a file that was set aside', () => {
 
   it('may come back where it is there and nothing of it reads', () => {
     // Of a folder no byte reads, whoever asks.
-    mkdirSync(old);
-    writeFileSync(join(old, 'something'), '');
-    expect(new OriginFile(old).mayComeBack).toBe(true);
+    mkdirSync(buffer.old);
+    writeFileSync(join(buffer.old, 'something'), '');
+    expect(new OriginFile(buffer.old).mayComeBack).toBe(true);
   });
 });

@@ -1,3 +1,5 @@
+import { join } from 'node:path';
+import { afterEach, beforeEach } from 'vitest';
 import { type Database, openDatabase } from '../../src/base/database.ts';
 import { LogRowWriter, type SettledRun } from '../../src/buffer/format/log-row.ts';
 import { packSegment } from '../../src/buffer/format/segment.ts';
@@ -14,6 +16,7 @@ import {
   sumOf,
   writeSeries,
 } from '../../src/buffer/tables.ts';
+import { freshFolder } from '../fresh-folder.ts';
 
 interface Entry {
   series: number;
@@ -41,11 +44,15 @@ function segmentOf({ series, times }: Entry, place: number): Uint8Array {
 
 /** A buffer of a few rows, each put where a test wants it. */
 export class HandMadeBuffer {
-  readonly path: string;
-  readonly database: Database;
-  readonly statements: Statements;
+  path!: string;
+  database!: Database;
+  statements!: Statements;
 
-  constructor(path: string) {
+  constructor(path?: string) {
+    if (path !== undefined) this.open(path);
+  }
+
+  open(path: string): void {
     this.path = path;
     this.database = openDatabase(path);
     prepareTables(this.database);
@@ -118,4 +125,12 @@ export class HandMadeBuffer {
   close(): void {
     this.database.close();
   }
+}
+
+/** Is empty before each test of a file, in a folder of its own, and closed after it. */
+export function freshBuffer<Kind extends HandMadeBuffer>(prefix: string, buffer: Kind): Kind {
+  const folder = freshFolder(prefix);
+  beforeEach(() => buffer.open(join(folder.path, 'buffer.db')));
+  afterEach(() => buffer.close());
+  return buffer;
 }

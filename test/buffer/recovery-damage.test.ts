@@ -1,21 +1,15 @@
 /** What a store knows once it has opened where rows of it do not read, contradict one another or name what nobody knows. */
-import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { dirname, join } from 'node:path';
+import { describe, expect, it } from 'vitest';
 import { readLogRow } from '../../src/buffer/format/log-row.ts';
 import { readable } from '../../src/buffer/recovery/readable.ts';
 import { SeriesCopy } from '../../src/buffer/recovery/series-copy.ts';
 import { unpackDirectory } from '../../src/buffer/span.ts';
 import { originSum } from '../../src/buffer/tables.ts';
-import { freshFolder } from '../fresh-folder.ts';
-import { HandMadeBuffer, seriesOf } from './hand-made-buffer.ts';
+import { freshBuffer, HandMadeBuffer, seriesOf } from './hand-made-buffer.ts';
 import { NOTHING, picture } from './recovery-picture.ts';
 
-const folder = freshFolder('tagferry-recovery-');
-let buffer: HandMadeBuffer;
-beforeEach(() => {
-  buffer = new HandMadeBuffer(join(folder.path, 'buffer.db'));
-});
-afterEach(() => buffer.close());
+const buffer = freshBuffer('tagferry-recovery-', new HandMadeBuffer());
 
 describe('a store that opens', () => {
   it.each([
@@ -155,7 +149,7 @@ describe('a store that opens', () => {
   });
 
   it('takes at once what of a span with a damaged directory stands in a file that was set aside, and of no other', () => {
-    const old = new HandMadeBuffer(join(folder.path, 'aside'));
+    const old = new HandMadeBuffer(join(dirname(buffer.path), 'aside'));
     old
       .series(1, 2)
       .span(2, 6, [

@@ -1,17 +1,10 @@
 /** What a store knows once it has opened, all of it at once. */
-import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { originSum } from '../../src/buffer/tables.ts';
-import { freshFolder } from '../fresh-folder.ts';
-import { HandMadeBuffer, seriesOf } from './hand-made-buffer.ts';
+import { freshBuffer, HandMadeBuffer, seriesOf } from './hand-made-buffer.ts';
 import { NOTHING, picture, recovered } from './recovery-picture.ts';
 
-const folder = freshFolder('tagferry-recovery-');
-let buffer: HandMadeBuffer;
-beforeEach(() => {
-  buffer = new HandMadeBuffer(join(folder.path, 'buffer.db'));
-});
-afterEach(() => buffer.close());
+const buffer = freshBuffer('tagferry-recovery-', new HandMadeBuffer());
 
 describe('a store that opens', () => {
   it('knows nothing of an empty buffer', () => {
