@@ -300,8 +300,8 @@ function writeBody(body: BodyWriter, slices: readonly BatchSlice[], maxBytes: nu
     for (const slice of list) {
       let count = 0;
       while (count < slice.count && body.point(slice.timeMs[count]!, slice.value[count]!, slice.flags[count]!)) count++;
-      // Behind a value for which there was no room none fits, nor does a key.
-      if (count > 0) written.push(subSlice(slice, 0, count));
+      // Behind a value for which there was no room none fits, nor does a key. Live posts have many small slices, of which none is cut.
+      if (count > 0) written.push(count < slice.count ? subSlice(slice, 0, count) : slice);
     }
     body.closeKey();
   }
