@@ -106,32 +106,41 @@ const targetOf = ({ series }: SeriesState): number => series.instrumentation ?? 
 function restamp(state: StoreState, slices: readonly BatchSlice[], trustedOffsetMs: number | undefined) {
   let corrected = 0;
   let doubtful = 0;
-  const result = slices
-    .flatMap((slice) => partsByRun(state, slice))
-    .map(({ slice, run }) => {
-      const times = state.stamps.correct(slice, run, trustedOffsetMs);
-      corrected += times.corrected;
-      doubtful += times.left;
-      return times.corrected > 0 ? { ...slice, timeMs: times.timeMs } : slice;
-    });
+  const result: BatchSlice[] = [];
+  const add = (slice: BatchSlice, run: number): void => {
+    const times = state.stamps.correct(slice, run, trustedOffsetMs);
+    corrected += times.corrected;
+    doubtful += times.left;
+    result.push(times.corrected > 0 ? { ...slice, timeMs: times.timeMs } : slice);
+  };
+  for (const slice of slices) {
+    if ('position' in slice.at) forEachRun(state, slice, slice.at.position, add);
+    else add(slice, slice.at.span.run);
+  }
   return { slices: result, corrected, doubtful };
 }
 
 /** Each run of the agent had its own clock. In the log values of the run before stand beside those of this one. */
-function partsByRun(state: StoreState, slice: BatchSlice): { slice: BatchSlice; run: number }[] {
-  const { series, at, count } = slice;
-  if (!('position' in at)) return [{ slice, run: at.span.run }];
-  const runOf = (i: number) => state.rowOf(series.queue.seqAt(at.position + i))?.run ?? 0;
-  if (runOf(0) === runOf(count - 1)) return [{ slice, run: runOf(0) }];
-  const parts: { slice: BatchSlice; run: number }[] = [];
+function forEachRun(
+  state: StoreState,
+  slice: BatchSlice,
+  position: number,
+  call: (part: BatchSlice, run: number) => void,
+): void {
+  const { series, count } = slice;
+  const runOf = (i: number) => state.rowOf(series.queue.seqAt(position + i))?.run ?? 0;
+  const first = runOf(0);
+  if (runOf(count - 1) === first) {
+    call(slice, first);
+    return;
+  }
   for (let from = 0; from < count; ) {
     const run = runOf(from);
     let to = from + 1;
     while (to < count && runOf(to) === run) to++;
-    parts.push({ slice: subSlice(slice, from, to), run });
+    call(subSlice(slice, from, to), run);
     from = to;
   }
-  return parts;
 }
 
 function enterLanes(batch: BatchState): void {
