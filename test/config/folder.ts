@@ -1,7 +1,7 @@
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { afterEach } from 'vitest';
+import { onTestFinished } from 'vitest';
 import { type CheckedConfiguration, checkConfiguration } from '../../src/config/configuration.ts';
 import { problemLine } from '../../src/config/problem.ts';
 import { SOURCE_KINDS } from '../../src/sources/kinds.ts';
@@ -17,16 +17,10 @@ export const ENOUGH = {
 
 export type Files = Readonly<Record<string, string | Uint8Array>>;
 
-const folders: string[] = [];
-
-afterEach(() => {
-  for (const folder of folders.splice(0)) rmSync(folder, { recursive: true, force: true });
-});
-
 /** A configuration folder that only its owner reads, gone after the test. */
 export function makeFolder(files: Files, mode = 0o600): string {
   const folder = mkdtempSync(join(tmpdir(), 'tagferry-config-'));
-  folders.push(folder);
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
   for (const [name, content] of Object.entries(files)) {
     mkdirSync(dirname(join(folder, name)), { recursive: true });
     writeFileSync(join(folder, name), content);

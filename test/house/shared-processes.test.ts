@@ -40,6 +40,12 @@ describe('files of tests that share a process', () => {
     expect(leavesBehind(text)).toBe(expected);
   });
 
+  it('have their hooks from files of tests, or from functions that these call: a module is loaded for the first of them alone', () => {
+    const beside = globSync('test/**/*.ts', { cwd: ROOT }).filter((file) => !file.endsWith('.test.ts'));
+    const hooks = /^(?:before|after)(?:Each|All)\(/m;
+    expect(beside.filter((file) => hooks.test(readFileSync(join(ROOT, file), 'utf8')))).toEqual([]);
+  });
+
   it('are all but the exceptions, which are there and need to be', () => {
     const needless = ALONE.filter((file) => !existsSync(join(ROOT, file)) || files.includes(file));
     expect(needless).toEqual([]);
