@@ -1,5 +1,5 @@
 /** What is carried over of a damaged buffer: by SQLite's reading, and page by page beside it. */
-import { copyFileSync, rmSync } from 'node:fs';
+import { copyFileSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
@@ -88,6 +88,23 @@ function carry(way: 'by SQLite' | 'page by page', withCopy = false): { result: S
 }
 
 const WAYS = ['by SQLite', 'page by page'] as const;
+
+describe('a buffer whose head is garbled', () => {
+  it.each([
+    ['of another version', 60, 4],
+    ['none of a database', 0, 100],
+  ])('is looked at page by page where SQLite finds it %s', (_, at, bytes) => {
+    const database = new Database(path);
+    database.pragma('wal_checkpoint(TRUNCATE)');
+    database.close();
+    const old = rowsOf(path);
+    const file = readFileSync(path);
+    writeFileSync(path, file.fill(0, at, at + bytes));
+    const { result, rows } = carry('by SQLite');
+    expect({ ...rows, origin: [] }).toEqual({ ...old, origin: [] });
+    expect(result.lostRows).toBe(0);
+  });
+});
 
 describe.each(WAYS)('a buffer that is carried over %s', (way) => {
   it('is the same row for row, but for its segments, which are found in the old file by its name', () => {
