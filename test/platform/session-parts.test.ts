@@ -1,15 +1,12 @@
 /** The parts that the session decides by, each for itself. */
 import { describe, expect, it } from 'vitest';
 import { PlatformError } from '../../src/base/errors.ts';
-import { formRequest } from '../../src/platform/grants/form-request.ts';
-import { hintOf } from '../../src/platform/grants/grant-error.ts';
-import { processTokenAnswer } from '../../src/platform/grants/token-answer.ts';
 import { issueToken, isUsable, tokenHint } from '../../src/platform/session/issued-token.ts';
-import { RetiredTokens } from '../../src/platform/session/retired-tokens.ts';
 import type { Session } from '../../src/platform/session/session.ts';
-import type { StoredToken } from '../../src/platform/session/session-file.ts';
 import { sessionReport } from '../../src/platform/session/session-report.ts';
+import { snapshotOf } from '../../src/platform/session/session-snapshot.ts';
 import {
+  maxRestMs,
   nextGrant,
   renewAtMs,
   retryDelayMs,
@@ -18,7 +15,6 @@ import {
   usableUntilMs,
 } from '../../src/platform/session/session-timing.ts';
 import { SignInFailureLog } from '../../src/platform/session/sign-in-failure-log.ts';
-import { TokenKeeper } from '../../src/platform/session/token-keeper.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 
 describe('times of the session', () => {
@@ -56,6 +52,12 @@ describe('times of the session', () => {
     expect([away(1, 0, 7_000), away(9, 1, 7_000)]).toEqual([7_000, 30_000]);
   });
 
+  it('keep to a rest that the platform asks for, up to a quarter of an hour for a 429 and a minute else', () => {
+    const rests = [undefined, 0, 60_000, 60_001, 900_000, 900_001];
+    expect(rests.map((askedMs) => maxRestMs(askedMs, true))).toEqual([0, 0, 60_000, 60_001, 900_000, 900_000]);
+    expect(rests.map((askedMs) => maxRestMs(askedMs, false))).toEqual([0, 0, 60_000, 60_000, 60_000, 60_000]);
+  });
+
   it('space tokens that never worked, ever more, up to a minute', () => {
     expect([0, 1, 2, 3, 4, 5, 6, 60].map(unprovenDelayMs)).toEqual([
       0, 0, 5_000, 10_000, 20_000, 40_000, 60_000, 60_000,
@@ -69,10 +71,17 @@ describe('a token', () => {
 
   it('counts its refresh token’s day from the login, not from a refresh', () => {
     const login = issueToken(TOKENS, 'password', 1_000, undefined, () => 0);
-    expect(login).toMatchObject({
-      refreshUntilMs: 1_000 + DAY,
-      expiresAtMs: 101_000,
+    expect(login).toEqual({
+      accessToken: 'a',
+      refreshToken: 'r',
+      grant: 'password',
       issuedAtMs: 1_000,
+      lifeMs: 100_000,
+      expiresAtMs: 101_000,
+      renewAtMs: 61_000,
+      refreshUntilMs: 1_000 + DAY,
+      inUse: 0,
+      refused: false,
       proven: false,
     });
     expect(issueToken(TOKENS, 'refresh_token', 50_000, login, () => 0).refreshUntilMs).toBe(1_000 + DAY);
@@ -90,324 +99,164 @@ describe('a token', () => {
     ]);
   });
 
-  it('is told of in whole seconds, and of what there is', () => {
-    const snapshot = { state: 'valid', usable: true, ageMs: 1_499, expiresInMs: 1_500, renewsInMs: 0, failures: 2 };
-    expect(sessionReport({ snapshot: () => snapshot } as unknown as Session)).toEqual({
+  it('is told of whole: what it is, how long it has been and will be, and what went wrong', () => {
+    const token = issueToken({ ...TOKENS, accessToken: '0123456789abcdef' }, 'password', 1_000, undefined, () => 0);
+    const source = { state: 'valid', usable: true, token, nextAtMs: 61_000, failures: 0, error: undefined } as const;
+    const valid = {
       state: 'valid',
       usable: true,
+      grant: 'password',
+      ageMs: 1_000,
+      expiresInMs: 99_000,
+      renewsInMs: 59_000,
+      retryInMs: undefined,
+      accessTokenHint: '…cdef',
+      failures: 0,
+      lastError: undefined,
+    };
+    expect(snapshotOf(source, 2_000)).toEqual(valid);
+    expect(snapshotOf(source, 200_000)).toEqual({ ...valid, ageMs: 199_000, expiresInMs: 0, renewsInMs: 0 });
+    const error = new PlatformError('away', { code: 'platform.503', hint: 'Wait.' });
+    expect(snapshotOf({ ...source, state: 'waiting', usable: false, failures: 2, error }, 2_000)).toEqual({
+      ...valid,
+      state: 'waiting',
+      usable: false,
+      renewsInMs: undefined,
+      retryInMs: 59_000,
+      failures: 2,
+      lastError: { code: 'platform.503', message: 'away', hint: 'Wait.' },
+    });
+    const without = { ...source, state: 'renewing', token: undefined, nextAtMs: undefined } as const;
+    expect(snapshotOf({ ...without, error: { hint: 'of no error of ours' } }, 2_000)).toEqual({
+      ...valid,
+      state: 'renewing',
+      grant: undefined,
+      ageMs: undefined,
+      expiresInMs: undefined,
+      renewsInMs: undefined,
+      accessTokenHint: undefined,
+      lastError: { code: 'unknown', message: '[object Object]', hint: undefined },
+    });
+  });
+
+  it('is reported in whole seconds, and of what there is', () => {
+    const report = (snapshot: object) => sessionReport({ snapshot: () => snapshot } as unknown as Session);
+    const lastError = { code: 'platform.503', message: 'away', hint: 'Wait.' };
+    expect(
+      report({
+        state: 'waiting',
+        usable: true,
+        grant: 'password',
+        ageMs: 1_499,
+        expiresInMs: 1_500,
+        renewsInMs: 0,
+        retryInMs: 499,
+        accessTokenHint: '…cdef',
+        failures: 2,
+        lastError,
+      }),
+    ).toEqual({
+      state: 'waiting',
+      usable: true,
+      grant: 'password',
       age_seconds: 1,
       expires_in_seconds: 2,
       renews_in_seconds: 0,
+      retry_in_seconds: 0,
+      access_token: '…cdef',
       failures: 2,
+      last_error: lastError,
+    });
+    expect(report({ state: 'none', usable: false, failures: 0 })).toEqual({
+      state: 'none',
+      usable: false,
+      failures: 0,
     });
   });
 });
 
-describe('what a token endpoint answers', () => {
-  const context = { grant: 'password', sent: ['the-password', ''], wallMs: 0 };
-  const answerOf = (status: number, body: unknown) => ({ status, text: JSON.stringify(body), header: () => undefined });
-  const outcome = (status: number, body: unknown = {}) => {
-    try {
-      processTokenAnswer(answerOf(status, body), context);
-      return 'taken';
-    } catch (error) {
-      return (error as { failure: string }).failure;
-    }
-  };
-
-  it.each([
-    [500, 'x', 'unavailable'],
-    [499, 'x', 'refused'],
-    [408, 'x', 'unavailable'],
-    [429, 'x', 'rate_limited'],
-    [400, 'temporarily_unavailable', 'unavailable'],
-    [400, 'server_error', 'unavailable'],
-    [302, 'x', 'unreadable'],
-    [404, undefined, 'unreadable'],
-    [404, 'x', 'refused'],
-    [403, undefined, 'refused'],
-    [400, undefined, 'refused'],
-    [401, undefined, 'refused'],
-  ])('with %d and the error %s is %s', (status, error, expected) => {
-    expect(outcome(status, error === undefined ? {} : { error })).toBe(expected);
-  });
-
-  it('is a token of up to 8,192 characters, and of no more', () => {
-    expect(outcome(200, { access_token: 'a'.repeat(8_192) })).toBe('taken');
-    expect(outcome(200, { access_token: 'a'.repeat(8_193) })).toBe('unreadable');
-    expect(outcome(201, { access_token: 'a' })).toBe('taken');
-    expect(outcome(200, { access_token: 'a', error: 'none' })).toBe('unreadable');
-    const lifeOf = (life: unknown) =>
-      processTokenAnswer(answerOf(200, { access_token: 'a', expires_in: life }), context).expiresInMs;
-    expect([lifeOf('60'), lifeOf('60 s'), lifeOf('1234567890'), lifeOf(1), lifeOf(0.5), lifeOf(90_000)]).toEqual([
-      60_000, 660_000, 660_000, 1_000, 660_000, 86_400_000,
-    ]);
-  });
-
-  it('is met with the hint that belongs to it', () => {
-    const hint = (grant: string, error?: string, status = 400, person = false) =>
-      hintOf({ grant, person }, error, status);
-    expect(hint('password', 'invalid_grant')).toContain('TECHNICAL_USERNAME');
-    expect(hint('refresh_token', 'invalid_grant')).toBe('Sign in again.');
-    expect(hint('password', 'invalid_client')).toContain('CLIENT_AUTH=body');
-    for (const error of ['unauthorized_client', 'unsupported_grant_type']) {
-      for (const person of [true, false]) expect(hint('g', error, 400, person)).toContain('may not use the g grant');
-    }
-    expect([hint('password', undefined, 401), hint('password', 'other', 400)].map((text) => text.slice(0, 32))).toEqual(
-      Array(2).fill('Check CLIENT_ID, CLIENT_SECRET, '),
-    );
-    for (const status of [403, 404, 302]) expect(hint('password', undefined, status)).toContain('PLATFORM_URL');
-    expect(hint('authorization_code', 'invalid_grant', 400, true)).toContain('a code is good once');
-    expect(hint('refresh_token', 'invalid_grant', 400, true)).toBe('Sign in again: tagferry login');
-    expect(hint('authorization_code', 'invalid_client', 401, true)).toContain('where the sign-in uses it');
-    expect(hint('authorization_code', undefined, 401, true)).toBe('Check CLIENT_ID, and sign in again: tagferry login');
-  });
-
-  it('may repeat nothing that was sent as a secret, in the form or in the header', () => {
-    const basic = `Basic ${Buffer.from('id:s%C3%BC+x').toString('base64')}`;
-    const form = new URLSearchParams({ grant_type: 'password', username: 'u', password: 'pw', client_secret: 'cs' });
-    const url = new URL('http://platform');
-    expect(formRequest(url, form, { authorization: basic }).sent).toEqual(['pw', 'cs', basic.slice(6), 'sü x']);
-    expect(formRequest(url, new URLSearchParams(), { authorization: 'Bearer t' }).sent).toEqual(['t']);
-    const nameless = `Basic ${Buffer.from('id').toString('base64')}`;
-    expect(formRequest(url, new URLSearchParams({ code: 'c', token: 't', code_verifier: 'v' }), {}).sent).toEqual([
-      'c',
-      'v',
-      't',
-    ]);
-    expect(formRequest(url, new URLSearchParams({ refresh_token: 'r' }), { authorization: nameless }).sent).toEqual([
-      'r',
-      nameless.slice(6),
-    ]);
-  });
-});
-
-describe('tokens that were replaced', () => {
-  const token = (accessToken: string, expiresAtMs: number, inUse = 0) => ({
-    issued: { accessToken, refreshToken: undefined, expiresAtMs, lifeMs: 60_000, inUse },
-    texts: () => [accessToken],
-    expiresWallMs: 0,
-  });
-  function world(answer: (text: string) => Promise<void> = async () => {}) {
-    const clock = new ManualClock();
-    const lines: { level: string; event: string }[] = [];
-    const log = Object.fromEntries(
-      ['debug', 'info', 'warn'].map((level) => [level, ({ event }: { event: string }) => lines.push({ level, event })]),
-    ) as never;
-    const asked: string[] = [];
-    const revoke = async (text: string) => {
-      asked.push(text);
-      await answer(text);
-    };
-    const tokens = new RetiredTokens({ clock, log, revoke, onGone: () => {} });
-    return { clock, lines, asked, tokens };
-  }
-  const settled = async () => {
-    for (let turn = 0; turn < 20; turn++) await Promise.resolve();
-  };
-
-  it('are revoked one by one, what ends first first, each once', async () => {
-    const hold = Promise.withResolvers<void>();
-    const { asked, lines, tokens } = world((text) => (text === 'first' ? hold.promise : Promise.resolve()));
-    tokens.add(token('first', 90_000));
-    await settled();
-    tokens.add(token('late', 80_000));
-    tokens.add(token('soon', 50_000));
-    tokens.add(token('soon', 50_000));
-    tokens.add(token('again', 40_000));
-    tokens.keep('again');
-    expect(tokens.list()).toHaveLength(3);
-    await settled();
-    expect(asked).toEqual(['first']);
-    hold.resolve();
-    await settled();
-    expect(asked).toEqual(['first', 'soon', 'late']);
-    expect(lines).toEqual(Array(3).fill({ level: 'debug', event: 'session.revoked' }));
-    expect(tokens.list()).toEqual([]);
-  });
-
-  it('that calls use wait for these, but not until they have ended', async () => {
-    const { clock, asked, tokens } = world();
-    tokens.add(token('used', clock.monotonicMs() + 60_000, 1));
-    await clock.advance(56_999);
-    expect(asked).toEqual([]);
-    await clock.advance(1);
-    expect(asked).toEqual(['used']);
-  });
-
-  it('that calls use are each revoked before it ends, whatever the others wait for', async () => {
-    const { clock, asked, tokens } = world();
-    tokens.add(token('later', clock.monotonicMs() + 120_000, 1));
-    tokens.add(token('sooner', clock.monotonicMs() + 60_000, 1));
-    await clock.advance(57_000);
-    expect(asked).toEqual(['sooner']);
-    await clock.advance(60_000);
-    expect(asked).toEqual(['sooner', 'later']);
-  });
-
-  it('are tried again while the platform is away, and given up where it refuses', async () => {
-    let error: Error = new PlatformError('away', { code: 'platform.503', retryable: true });
-    const { clock, asked, lines, tokens } = world(() => Promise.reject(error));
-    tokens.add(token('one', clock.monotonicMs() + 60_000));
-    await clock.advance(10_000);
-    expect(asked.length).toBeGreaterThan(1);
-    expect(tokens.list()).toHaveLength(1);
-    error = new PlatformError('no', { code: 'platform.403', retryable: false });
-    await clock.advance(20_000);
-    expect(tokens.list()).toEqual([]);
-    expect(lines.at(-1)).toEqual({ level: 'warn', event: 'session.revoke_refused' });
-  });
-});
-
-describe('the tokens that are alive', () => {
-  const DAY = 86_400_000;
-  function world(left: StoredToken[] = []) {
-    const clock = new ManualClock();
-    const lines: string[] = [];
-    const line = ({ event }: { event: string }) => lines.push(event);
-    const log = { debug: () => {}, info: line, warn: line } as never;
-    const revoked: string[] = [];
-    const written: string[][] = [];
-    const disk = { isBroken: false };
-    const file = {
-      read: async () => left,
-      write: async (tokens: StoredToken[]) => {
-        if (disk.isBroken) throw new Error('no disk');
-        written.push(tokens.map(({ accessToken }) => accessToken));
-      },
-    };
-    const revoke = async (text: string) => void revoked.push(text);
-    const keeper = new TokenKeeper({ file: file as never, clock, log, revoke });
-    const issued = (accessToken: string, refreshToken: string, grant: 'password' | 'refresh_token' = 'refresh_token') =>
-      issueToken({ accessToken, refreshToken, expiresInMs: 600_000 }, grant, clock.monotonicMs(), undefined, () => 0);
-    const settled = async () => {
-      for (let turn = 0; turn < 40; turn++) await Promise.resolve();
-    };
-    return { clock, lines, revoked, written, disk, keeper, issued, settled };
-  }
-
-  it('are in the file before they are used, and revoked when they are replaced', async () => {
-    const { keeper, issued, written, revoked, settled } = world();
-    await keeper.adopt(issued('one', 'r1', 'password'));
-    expect([written, keeper.current?.accessToken]).toEqual([[['one']], 'one']);
-    await keeper.adopt(issued('two', 'r2'));
-    await settled();
-    expect([written[1], written.at(-1), revoked]).toEqual([['two', 'one'], ['two'], ['one']]);
-    await keeper.end(1_000);
-    expect([revoked, written.at(-1), keeper.current]).toEqual([['one', 'two'], [], undefined]);
-  });
-
-  it('wait with those that share their refresh token, which revoking one would end', async () => {
-    const { keeper, issued, revoked, settled } = world();
-    await keeper.adopt(issued('one', 'r', 'password'));
-    await keeper.adopt(issued('two', 'r'));
-    await keeper.adopt(issued('three', 'r'));
-    await settled();
-    expect(revoked).toEqual([]);
-    await keeper.adopt(issued('four', 'r', 'password'));
-    await settled();
-    expect(revoked).toEqual(['one', 'two', 'three']);
-  });
-
-  it('are not revoked where a server gives the same one again', async () => {
-    const { keeper, issued, revoked, settled, written } = world();
-    await keeper.adopt(issued('same', 'r1', 'password'));
-    await keeper.adopt(issued('same', 'r2'));
-    await settled();
-    expect(revoked).toEqual([]);
-    const used = keeper.current!;
-    used.inUse = 1;
-    await keeper.adopt(issued('other', 'r3'));
-    await settled();
-    expect(revoked).toEqual([]);
-    // It is on its way to revocation, and comes back.
-    await keeper.adopt(issued('same', 'r4'));
-    used.inUse = 0;
-    keeper.released(used);
-    await settled();
-    expect(revoked).toEqual(['other']);
-    expect(written.at(-1)).toEqual(['same']);
-  });
-
-  it('are none of the session’s any more where it ended while one was written down', async () => {
-    const { keeper, issued, revoked } = world();
-    const adopting = keeper.adopt(issued('late', 'r', 'password'));
-    const ending = keeper.end(1_000);
-    await Promise.all([adopting, ending]);
-    expect([keeper.current, revoked]).toEqual([undefined, ['late']]);
-  });
-
-  it('say once that they cannot be written down, and again after it went well', async () => {
-    const { keeper, issued, disk, lines } = world();
-    disk.isBroken = true;
-    await keeper.adopt(issued('one', 'r1'));
-    await keeper.adopt(issued('two', 'r2'));
-    expect(lines).toEqual(['session.file_failed']);
-    disk.isBroken = false;
-    await keeper.adopt(issued('three', 'r3'));
-    disk.isBroken = true;
-    await keeper.adopt(issued('four', 'r4'));
-    expect(lines).toEqual(['session.file_failed', 'session.file_failed']);
-  });
-
-  it.each([
-    ['surely alive', 600_000, ['a']],
-    ['perhaps over by now', -1, ['a', 'r']],
-    ['of a clock that was ahead', 660_000, ['a', 'r']],
-  ])('of an earlier run are revoked, with their refresh token where they may be over: %s', async (_, forMs, texts) => {
-    const wallMs = new ManualClock().wallMs();
-    const { keeper, revoked, settled, lines } = world([
-      { accessToken: 'a', refreshToken: 'r', expiresWallMs: wallMs + forMs },
-      { accessToken: 'b', refreshToken: undefined, expiresWallMs: wallMs - DAY },
-    ]);
-    await keeper.takeUpLeftovers();
-    await settled();
-    expect(revoked.toSorted()).toEqual([...texts, 'b'].toSorted());
-    expect(lines).toEqual(['session.leftovers']);
-  });
-
-  it('of no earlier run are not spoken of', async () => {
-    const { keeper, lines } = world();
-    await keeper.takeUpLeftovers();
-    expect(lines).toEqual([]);
-  });
-});
-
 describe('what the log says of the sign-in', () => {
-  it('is each failure once and clearly, and that it is there again where it was missed', async () => {
+  const away = new PlatformError('away', { code: 'platform.503', retryable: true });
+  const refused = new PlatformError('no', { code: 'platform.401', hint: 'Look.' });
+  function world() {
     const clock = new ManualClock();
-    const lines: [string, Record<string, unknown>][] = [];
+    const lines: unknown[] = [];
     const levels = ['debug', 'info', 'warn', 'error'].map((level) => [
       level,
-      (fields: Record<string, unknown>) => lines.push([level, fields]),
+      (fields: object, text: string) => lines.push([level, fields, text]),
     ]);
-    const log = new SignInFailureLog(clock, Object.fromEntries(levels) as never);
-    const away = new PlatformError('away', { code: 'platform.503', retryable: true });
+    return { clock, lines, log: new SignInFailureLog(clock, Object.fromEntries(levels) as never) };
+  }
+  const AWAY = { code: 'platform.503', error: 'away', hint: undefined };
+  const REFUSED = { code: 'platform.401', error: 'no', hint: 'Look.' };
+
+  it('is nothing loud of a renewal that went well', () => {
+    const { lines, log } = world();
     log.recovered('password');
     log.recovered('refresh_token');
-    expect(lines.splice(0)).toEqual([
-      ['info', { event: 'session.valid', grant: 'password' }],
-      ['debug', { event: 'session.valid', grant: 'refresh_token' }],
+    expect(lines).toEqual([
+      ['info', { event: 'session.valid', grant: 'password' }, 'session with the platform'],
+      ['debug', { event: 'session.valid', grant: 'refresh_token' }, 'session renewed'],
     ]);
+  });
+
+  it('is each failure once and clearly, and that it is there again where it was missed', async () => {
+    const { clock, lines, log } = world();
     for (const _ of [1, 2]) {
-      log.failed(away, false, 500);
-      await clock.advance(1_000);
-      log.failed(new PlatformError('no', { code: 'platform.401', retryable: false }), true, 5_000);
+      log.failed(away, false, 500.4);
+      await clock.advance(1_000.4);
+      log.failed(refused, true, 5_000);
       log.recovered('refresh_token');
-      expect(
-        lines
-          .splice(0)
-          .map(([level, { event, attempts, failingForMs, missedForMs }]) => [
-            level,
-            event,
-            attempts,
-            failingForMs ?? missedForMs,
-          ]),
-      ).toEqual([
-        ['warn', 'session.failed', 1, 0],
-        ['error', 'session.refused', 2, 1_000],
-        ['info', 'session.valid', 2, 1_000],
+      const [first, second] = [
+        { attempts: 1, failingForMs: 0, retryInMs: 500 },
+        { attempts: 2, failingForMs: 1_000, retryInMs: 5_000 },
+      ];
+      expect(lines.splice(0)).toEqual([
+        ['warn', { event: 'session.failed', ...AWAY, ...first }, 'no session with the platform'],
+        ['error', { event: 'session.refused', ...REFUSED, ...second }, 'no session with the platform'],
+        [
+          'info',
+          { event: 'session.valid', grant: 'refresh_token', attempts: 2, missedForMs: 1_000 },
+          'session with the platform',
+        ],
       ]);
     }
+  });
+
+  it('is of each kind of failure for itself: at each doubling, every ten minutes, and to who looks closely', async () => {
+    const { clock, lines, log } = world();
+    const levelsOf = () =>
+      (lines.splice(0) as [string, { event: string }][]).map(([level, { event }]) => [level, event]);
+    log.failed(away, false, 0);
+    log.failed(new Error('odd'), false, 0);
+    expect(lines.splice(1)).toEqual([
+      [
+        'warn',
+        {
+          event: 'session.failed',
+          code: 'unknown',
+          error: 'odd',
+          hint: undefined,
+          retryInMs: 0,
+          attempts: 2,
+          failingForMs: 0,
+        },
+        'no session with the platform',
+      ],
+    ]);
+    lines.splice(0);
+    const still = ['warn', 'session.still_failing'];
+    const quiet = ['debug', 'session.attempt_failed'];
+    for (let attempt = 2; attempt <= 5; attempt++) log.failed(refused, true, 0);
+    expect(levelsOf()).toEqual([['error', 'session.refused'], still, quiet, still]);
+    await clock.advance(599_999);
+    log.failed(refused, true, 0);
+    await clock.advance(1);
+    log.failed(refused, true, 7);
+    const fields = { ...REFUSED, retryInMs: 7, attempts: 8, failingForMs: 600_000 };
+    expect(lines.splice(1)).toEqual([
+      ['warn', { event: 'session.still_failing', ...fields }, 'still no session with the platform'],
+    ]);
+    expect(levelsOf()).toEqual([quiet]);
   });
 });
