@@ -39,7 +39,7 @@ export const ROOMS: readonly Room[] = [
     name: 'session',
     sources: ['src/platform/session/*.ts', 'src/platform/grants/*.ts'],
     tests: [
-      'test/platform/{answer-words,client,foreign-provider,grants,session,session-day,session-parts,session-refused}.test.ts',
+      'test/platform/{answer-words,client,foreign-provider,grant-requests,grants,retired-tokens,session,session-*,token-answers,token-keeper}.test.ts',
     ],
   },
 ];
