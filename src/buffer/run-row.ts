@@ -1,5 +1,5 @@
 import type { RunHead } from './recovery/recovery.ts';
-import type { Statements } from './tables.ts';
+import { runFields, runSum, type Statements } from './tables.ts';
 
 /** How often a run's row is told how long it lasts: a page more in one commit of so many. */
 const NOTE_RUN_MS = 60_000;
@@ -7,6 +7,8 @@ const NOTE_RUN_MS = 60_000;
 /** This run of the agent in its table: it is there from its first commit on. */
 export class RunRow {
   readonly #head: RunHead;
+  /** As its first commit wrote it down. */
+  #began = { wall_ms: 0, monotonic_ms: 0 };
 
   constructor(head: RunHead) {
     this.#head = head;
@@ -19,8 +21,11 @@ export class RunRow {
   /** Inside the transaction of a commit. */
   write(statements: Statements, now: { monotonicMs: number; wallMs: number }): void {
     const { id, boot, isNew } = this.#head;
-    if (isNew) statements.addRun.run(id, boot, now.wallMs, now.monotonicMs, now.monotonicMs);
-    else if (this.#isDue(now.monotonicMs)) statements.setRun.run(now.monotonicMs, id);
+    if (isNew) this.#began = { wall_ms: now.wallMs, monotonic_ms: now.monotonicMs };
+    else if (!this.#isDue(now.monotonicMs)) return;
+    const row = { id, boot, ...this.#began, last_ms: now.monotonicMs };
+    if (isNew) statements.addRun.run(...runFields(row));
+    else statements.setRun.run(row.last_ms, runSum(row), id);
   }
 
   /** The transaction is on disk. */

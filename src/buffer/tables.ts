@@ -6,7 +6,7 @@ import type { Series } from './series.ts';
 /** The tables of `buffer.db`, and every statement on them. No decision stands here. */
 
 /** Changes with every change of the tables or of a row's bytes. */
-export const FORMAT = 3;
+export const FORMAT = 4;
 
 /**
  * Each table has its rows' numbers as rowid, so that its rows stand on pages that are read by themselves (`sqlite-pages.ts`), and
@@ -16,10 +16,12 @@ const NOTE =
   'CREATE TABLE note (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, text TEXT NOT NULL, sum INTEGER NOT NULL);';
 const ORIGIN =
   'CREATE TABLE origin (id INTEGER PRIMARY KEY, name TEXT NOT NULL, below INTEGER NOT NULL, sum INTEGER NOT NULL);';
+const RUN = `CREATE TABLE run (id INTEGER PRIMARY KEY, boot TEXT NOT NULL, wall_ms REAL NOT NULL, monotonic_ms REAL NOT NULL, last_ms REAL NOT NULL,
+  sum INTEGER NOT NULL);`;
 const SCHEMA = `
 CREATE TABLE series (id INTEGER PRIMARY KEY, asset INTEGER NOT NULL, key TEXT NOT NULL, grp TEXT, unit_id INTEGER, unit_code TEXT,
   instrumentation INTEGER, since INTEGER NOT NULL, sum INTEGER NOT NULL);
-CREATE TABLE run (id INTEGER PRIMARY KEY, boot TEXT NOT NULL, wall_ms REAL NOT NULL, monotonic_ms REAL NOT NULL, last_ms REAL NOT NULL);
+${RUN}
 CREATE TABLE log (id INTEGER PRIMARY KEY, row BLOB NOT NULL);
 CREATE TABLE span (id INTEGER PRIMARY KEY, place INTEGER NOT NULL, run INTEGER NOT NULL, accepted_ms INTEGER NOT NULL,
   directory BLOB NOT NULL, sum INTEGER NOT NULL);
@@ -54,6 +56,7 @@ export interface RunRow {
   /** Of its own clock: when it began, and the last that is known of it. */
   monotonic_ms: number;
   last_ms: number;
+  sum: number;
 }
 
 export interface QuarantineRow {
@@ -91,15 +94,33 @@ DROP TABLE note_2;
 ${ORIGIN}
 `;
 
+/** To format 3: rows of runs had no checksum. */
+function giveRunsSums(database: Database): void {
+  database.exec(`ALTER TABLE run RENAME TO run_3; ${RUN}`);
+  const { addRun } = prepareRuns(database);
+  for (const row of database.prepare('SELECT * FROM run_3').all() as RunRow[]) addRun.run(...runFields(row));
+  database.exec('DROP TABLE run_3');
+}
+
 /** Makes the tables in a new database, or of an earlier format those of this one. Throws `store.format` where it has another. */
 export function prepareTables(database: Database): void {
   const format = database.pragma('user_version', { simple: true }) as number;
   if (format === FORMAT) return;
-  if (format !== 0 && format !== 2) throw otherFormat(database, format, FORMAT);
+  if (format !== 0 && format !== 2 && format !== 3) throw otherFormat(database, format, FORMAT);
   database.transaction(() => {
-    database.exec(format === 2 ? FROM_2 : SCHEMA);
+    if (format === 0) database.exec(SCHEMA);
+    if (format === 2) database.exec(FROM_2);
+    if (format !== 0) giveRunsSums(database);
     database.pragma(`user_version = ${FORMAT}`);
   })();
+}
+
+function prepareRuns(database: Database) {
+  return {
+    addRun: database.prepare<RunFields>('INSERT INTO run VALUES (?, ?, ?, ?, ?, ?)'),
+    setRun: database.prepare<[number, number, number]>('UPDATE run SET last_ms = ?, sum = ? WHERE id = ?'),
+    dropRun: database.prepare<[number]>('DELETE FROM run WHERE id = ?'),
+  };
 }
 
 /** Every statement, prepared once. */
@@ -114,8 +135,7 @@ export function prepareStatements(database: Database) {
     ),
     lastSince: database.prepare<[], number>('SELECT coalesce(max(since), 0) FROM series').pluck(),
     dropSeries: database.prepare<[number]>('DELETE FROM series WHERE id = ?'),
-    addRun: database.prepare<[number, string, number, number, number]>('INSERT INTO run VALUES (?, ?, ?, ?, ?)'),
-    setRun: database.prepare<[number, number]>('UPDATE run SET last_ms = ? WHERE id = ?'),
+    ...prepareRuns(database),
     addRow: database.prepare<[number, Uint8Array]>('INSERT INTO log VALUES (?, ?)'),
     dropRows: database.prepare<[number]>('DELETE FROM log WHERE id <= ?'),
     dropRow: database.prepare<[number]>('DELETE FROM log WHERE id = ?'),
@@ -205,6 +225,13 @@ export function seriesFields(series: Series): SeriesFields {
   return [id, asset, key, group, unitId, code, instrumentation, since, sum];
 }
 
+type RunFields = [id: number, boot: string, wallMs: number, beganMs: number, lastMs: number, sum: number];
+
+/** A run as it stands in a row, its checksum last. */
+export function runFields(run: Omit<RunRow, 'sum'>): RunFields {
+  return [run.id, run.boot, run.wall_ms, run.monotonic_ms, run.last_ms, runSum(run)];
+}
+
 export type SeriesFields = [
   id: number,
   asset: number,
@@ -238,6 +265,8 @@ export function writeSeries(statements: Statements, series: Series): void {
 
 export const spanSum = (id: number, place: number, run: number, acceptedMs: number) =>
   sumOf(id, place, run, acceptedMs);
+export const runSum = ({ id, boot, wall_ms, monotonic_ms, last_ms }: Omit<RunRow, 'sum'>) =>
+  sumOf(id, boot, wall_ms, monotonic_ms, last_ms);
 export const originSum = (name: string, below: number) => sumOf(name, below);
 export const quarantineSum = (series: number, count: number, status: number, message: string, atMs: number) =>
   sumOf(series, count, status, message, atMs);

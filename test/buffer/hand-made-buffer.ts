@@ -11,6 +11,7 @@ import {
   prepareStatements,
   prepareTables,
   quarantineSum,
+  runFields,
   type Statements,
   spanSum,
   sumOf,
@@ -96,7 +97,7 @@ export class HandMadeBuffer {
   }
 
   run(id: number, boot: string, wallMs: number, beganMs: number, lastMs: number): this {
-    this.statements.addRun.run(id, boot, wallMs, beganMs, lastMs);
+    this.statements.addRun.run(...runFields({ id, boot, wall_ms: wallMs, monotonic_ms: beganMs, last_ms: lastMs }));
     return this;
   }
 

@@ -29,6 +29,7 @@ describe('a store that opens', () => {
       const times = sequences.map((seq) => seq * 10);
       expect(picture(buffer)).toEqual({
         ...NOTHING,
+        run: { ...NOTHING.run, id: 2 },
         next,
         values: { log: 4, segments: 0, notLoaded: 0 },
         rows: [1, 2, 3].filter((row) => row !== id).map((row) => [row, row * 2 - 1, 2, 2, true]),
@@ -100,7 +101,7 @@ describe('a store that opens', () => {
     ]);
   });
 
-  it('makes a directory anew from its segments, as its neighbour has it, and what was settled of the span is posted again', () => {
+  it('makes a directory anew from its segments, as its neighbours have it, and what was settled of the span is posted again', () => {
     buffer
       .series(1, 2, 3)
       .span(1, 5, [{ series: 1, times: [1] }], 7)
@@ -125,8 +126,8 @@ describe('a store that opens', () => {
     ]);
     expect(buffer.rows('SELECT id, place, run, accepted_ms FROM span')).toEqual([
       [1, 5, 7, 1_000],
-      // Its place is what its segments say; the span with the nearest says when that was.
-      [2, 9, 7, 1_000],
+      // Its place is what its segments say; by whose clock it was accepted nobody does, between two of other runs.
+      [2, 9, 0, 0],
       [3, 30, 8, 3_000],
     ]);
     expect(buffer.rows('SELECT what, place, at_ms FROM set_aside')).toEqual([['span', 2, 77]]);
@@ -137,6 +138,21 @@ describe('a store that opens', () => {
       { series: 2, count: 2, lastTimeMs: 4 },
     ]);
     expect(picture(buffer)).toEqual({ ...found, damaged: [] });
+  });
+
+  it.each([
+    ['behind', [7, 7], [7, 1_000]],
+    ['behind', [7, 8], [0, 0]],
+    ['behind', [7], [0, 0]],
+    ['before', [7], [0, 0]],
+    ['behind', [], [0, 0]],
+  ])('says by whose clock it was accepted where those before and %s it are of one run: %j', (where, runs, wanted) => {
+    buffer.series(1);
+    const places = where === 'before' ? [9] : [5, 30];
+    for (const [i, run] of runs.entries()) buffer.span([1, 3][i]!, places[i]!, [{ series: 1, times: [1] }], run);
+    buffer.span(2, 6, [{ series: 1, times: [4] }], 7).sql('UPDATE span SET sum = 0 WHERE id = 2');
+    picture(buffer);
+    expect(buffer.rows('SELECT run, accepted_ms FROM span WHERE id = 2')).toEqual([wanted]);
   });
 
   it('makes nothing of segments without a span where no directory is damaged', () => {
@@ -248,6 +264,7 @@ describe('a store that opens', () => {
     const found = picture(buffer);
     expect(found).toEqual({
       ...NOTHING,
+      run: { ...NOTHING.run, id: 2 },
       next: { row: 3, seq: 11, span: 3, place: 3 },
       values: { log: 1, segments: 1, notLoaded: 0 },
       rows: [

@@ -156,6 +156,43 @@ describe('a store that opens', () => {
   });
 });
 
+describe('a store that opens where the row of a run is lost', () => {
+  const sound = () => buffer.series(1).run(1, 'this', 100, 10, 20).run(2, 'this', 300, 30, 40);
+
+  it.each([
+    ['boot', "'that'"],
+    ['boot', "x'74686973'"],
+    ['wall_ms', 'wall_ms + 1'],
+    ['monotonic_ms', 'monotonic_ms - 1'],
+    ['last_ms', 'last_ms + 1'],
+    ['sum', 'sum + 1'],
+    ['id', '9'],
+  ])(
+    'by another %s, %s, corrects nothing by its clock, says so once, and gives its number to no other',
+    (column, value) => {
+      sound().row(1, 1, [1], [], 2).sql(`UPDATE run SET ${column} = ${value} WHERE id = 2`);
+      const { state, found } = recovered(buffer);
+      const values = { count: 1, timeMs: Float64Array.of(1_000), flags: Uint8Array.of(4) };
+      expect([1, 2, 3, 9].map((run) => state.stamps.correct(values, run, 1e6).left)).toEqual([0, 1, 0, 1]);
+      expect([found.run.id, found.damaged]).toEqual([3, [{ what: 'run', values: 0 }]]);
+      // Of what an unknown run accepted only the time since then is known; of the run before, what is known of its own.
+      expect([1, 2].map((run) => state.times.ageMs(run, 15, 5_007))).toEqual([5 + 7, 7]);
+      expect(buffer.rows('SELECT id FROM run')).toEqual([[1]]);
+      expect(recovered(buffer).found.damaged).toEqual([]);
+    },
+  );
+
+  it.each([
+    ['the log', () => buffer.row(1, 1, [1], [], 6).row(2, 2, [1], [], 4), 7],
+    ['a span', () => buffer.span(1, 1, [{ series: 1, times: [1] }], 8).span(2, 2, [{ series: 1, times: [2] }], 5), 9],
+    ['nothing', () => {}, 3],
+  ])('counts on from the last run that %s names', (_, name, next) => {
+    sound();
+    name();
+    expect(recovered(buffer).found.run.id).toBe(next);
+  });
+});
+
 describe('a store that may not load all series', () => {
   const fill = () =>
     buffer

@@ -121,11 +121,15 @@ describe.each(WAYS)('a buffer of a few rows that is carried over %s', (way) => {
     ['series', 'instrumentation', "'x'", 1],
     ['series', 'since', "'x'", 1],
     ['series', 'sum', "'x'", 1],
-    // A run has no checksum, and as many fields as a row that was set aside before, which is none that is lost.
-    ['run', 'boot', "x'41'", 0],
-    ['run', 'wall_ms', "'x'", 0],
-    ['run', 'monotonic_ms', "'x'", 0],
-    ['run', 'last_ms', "'x'", 0],
+    ['run', 'boot', "x'41'", 1],
+    ['run', 'boot', "'x'", 1],
+    ['run', 'wall_ms', "'x'", 1],
+    ['run', 'wall_ms', 'wall_ms + 1', 1],
+    ['run', 'monotonic_ms', "'x'", 1],
+    ['run', 'monotonic_ms', 'monotonic_ms + 1', 1],
+    ['run', 'last_ms', "'x'", 1],
+    ['run', 'last_ms', 'last_ms + 1', 1],
+    ['run', 'sum', "'x'", 1],
     ['log', 'row', "x'00'", 1],
     ['log', 'row', "'text'", 1],
     ['log', 'row', '5', 1],
@@ -168,7 +172,7 @@ describe.each(WAYS)('a buffer of a few rows that is carried over %s', (way) => {
       expect(rows.segment).toEqual([before.segment![1]]);
       expect(rows.span!.map(([id, place, run, acceptedMs]) => [id, place, run, acceptedMs])).toEqual([
         [1, 1, 1, 1_000],
-        [2, 2, 1, 1_000],
+        [2, 2, 0, 0],
       ]);
       const gone = rows.span_gone!.map(([id]) => id);
       expect([gone, result]).toEqual([

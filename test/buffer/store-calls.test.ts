@@ -3,6 +3,7 @@ import { rmSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { segmentId } from '../../src/buffer/span.ts';
+import { sumOf } from '../../src/buffer/tables.ts';
 import { memoryFolder } from '../memory-folder.ts';
 import { BOUNDS, lane, QUIET, StoreFolder, said } from './store-folder.ts';
 
@@ -91,7 +92,7 @@ describe('a store', () => {
       },
       { id: 3, run: 1, monotonicMs: 0, firstSeq: 3, series: [2], values: [4], settled: [] },
     ]);
-    expect(world.rows('run')).toEqual([[1, 'one', 7_000, 1_000.6, 1_000.6]]);
+    expect(world.rows('run')).toEqual([[1, 'one', 7_000, 1_000.6, 1_000.6, sumOf(1, 'one', 7_000, 1_000.6, 1_000.6)]]);
     world.store.close();
     world.open({}, 5_000);
     expect(said(world.opened.facts)).toEqual({

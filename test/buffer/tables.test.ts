@@ -62,22 +62,41 @@ describe('the tables of a buffer', () => {
     expect([schema(), database.prepare('SELECT count(*) FROM log').pluck().get()]).toEqual([made, 1]);
   });
 
-  it('of the first release become this version’s, with the notes that stand in them', () => {
+  // Rows of runs had no checksum before format 4.
+  const WITHOUT_SUMS = `DROP TABLE run;
+    CREATE TABLE run (id INTEGER PRIMARY KEY, boot TEXT NOT NULL, wall_ms REAL NOT NULL, monotonic_ms REAL NOT NULL, last_ms REAL NOT NULL);
+    INSERT INTO run VALUES (3, 'one', 1.5, 2, 9.25), (4, '', -7, 0, 0);`;
+  const RUNS = [
+    [3, 'one', 1.5, 2, 9.25],
+    [4, '', -7, 0, 0],
+  ].map((fields) => [...fields, sumOf(...fields)]);
+  const runs = () => database.prepare('SELECT * FROM run').raw().all();
+
+  it('of format 3 become this version’s, with the runs that stand in them', () => {
     prepareTables(database);
     const wanted = schema();
-    database.exec(`DROP TABLE note; DROP TABLE origin;
+    database.exec(WITHOUT_SUMS);
+    database.pragma('user_version = 3');
+    prepareTables(database);
+    expect([format(), schema(), runs()]).toEqual([FORMAT, wanted, RUNS]);
+  });
+
+  it('of format 2 become this version’s, with the notes and runs that stand in them', () => {
+    prepareTables(database);
+    const wanted = schema();
+    database.exec(`${WITHOUT_SUMS} DROP TABLE note; DROP TABLE origin;
       CREATE TABLE note (name TEXT PRIMARY KEY, text TEXT NOT NULL, sum INTEGER NOT NULL) WITHOUT ROWID;
       INSERT INTO note VALUES ('one', 'text', 7), ('two', '', 8)`);
     database.pragma('user_version = 2');
     prepareTables(database);
-    expect([format(), schema()]).toEqual([FORMAT, wanted]);
+    expect([format(), schema(), runs()]).toEqual([FORMAT, wanted, RUNS]);
     expect(database.prepare('SELECT name, text, sum FROM note ORDER BY id').raw().all()).toEqual([
       ['one', 'text', 7],
       ['two', '', 8],
     ]);
   });
 
-  it.each([1, 4])('of another format, %i, are refused, and nothing is changed', (other) => {
+  it.each([1, 5])('of another format, %i, are refused, and nothing is changed', (other) => {
     database.pragma(`user_version = ${other}`);
     expect(() => prepareTables(database)).toThrow(expect.objectContaining({ code: 'store.format' }));
     expect([format(), schema()]).toEqual([other, []]);
@@ -162,7 +181,9 @@ describe('the row of this run', () => {
       if (!fails) run.committed(monotonicMs);
       return rows();
     };
-    const row = (lastMs: number) => [[7, 'one', 5e11 + 1_500, 1_500, lastMs]];
+    const row = (lastMs: number) => [
+      [7, 'one', 5e11 + 1_500, 1_500, lastMs, sumOf(7, 'one', 5e11 + 1_500, 1_500, lastMs)],
+    ];
     expect([run.id, rows()]).toEqual([7, []]);
     // The first that is on disk counts.
     database.transaction(() => {

@@ -1,7 +1,7 @@
 /**
  * A directory that does not read must not cost the segments of its span, which stand elsewhere: each says itself whose values
  * it holds and where in the order of acceptance. What cannot be known any more is when they were accepted; their neighbours
- * in that order tell it nearly enough.
+ * in that order tell it nearly enough. By whose clock, they tell only where those before and those behind are of one run.
  */
 import type { Database } from '../../base/database.ts';
 import { lastTimeOf, unpackSegment } from '../format/segment.ts';
@@ -16,6 +16,14 @@ interface Found {
   count: number;
   lastTimeMs: number;
 }
+
+interface Neighbour {
+  run: number;
+  accepted_ms: number;
+}
+
+/** Runs begin with 1. */
+const UNKNOWN: Neighbour = { run: 0, accepted_ms: 0 };
 
 /** Makes a directory for every span of which there are segments and none. */
 export function remakeDirectories(database: Database, statements: Statements): void {
@@ -42,13 +50,10 @@ export function remakeDirectories(database: Database, statements: Statements): v
 
 function writeSpan(database: Database, statements: Statements, id: number, found: readonly Found[]): void {
   const place = found[0]!.place;
-  const neighbour = database
-    .prepare<[number], { run: number; accepted_ms: number }>(
-      'SELECT run, accepted_ms FROM span ORDER BY abs(place - ?) LIMIT 1',
-    )
-    .get(place);
-  const run = neighbour?.run ?? 0;
-  const acceptedMs = neighbour?.accepted_ms ?? 0;
+  const [before, behind] = ['<= ? ORDER BY place DESC', '>= ? ORDER BY place'].map((where) =>
+    database.prepare<[number], Neighbour>(`SELECT run, accepted_ms FROM span WHERE place ${where} LIMIT 1`).get(place),
+  );
+  const { run, accepted_ms: acceptedMs } = before?.run === behind?.run && before ? before : UNKNOWN;
   // Entries that are gone, or lost, have no segment: they stand here as gone, each beside its neighbour's asset.
   const entries: { series: number; count: number; lastTimeMs: number }[] = [];
   for (const one of found) {

@@ -15,6 +15,7 @@ import {
   prepareStatements,
   prepareTables,
   type RunRow,
+  runSum,
   type SpanRow,
   type Statements,
   seriesReader,
@@ -61,25 +62,50 @@ export function recoverState(
   state.nextSpan = carrying?.below ?? 1;
   const damaged: Recovered['damaged'] = [];
   const lost = new NamedSeries(database, { state, pending, damaged, copy });
-  const runs = database.prepare('SELECT * FROM run ORDER BY id').all() as RunRow[];
-  for (const one of runs) {
-    // A clock that is behind what it was is another, whatever its name.
-    const isSameClock = one.boot === now.boot && one.last_ms <= now.monotonicMs;
-    if (isSameClock) state.stamps.noteRun(one.id, one.wall_ms, one.monotonic_ms);
-  }
-  const run = { id: (runs.at(-1)?.id ?? 0) + 1, boot: now.boot, isNew: true, notedMs: now.monotonicMs };
-  const times = runs.map(({ id, monotonic_ms: beganMs, last_ms: lastMs }) => ({ id, beganMs, lastMs }));
-  state.times.open(run.id, now.monotonicMs, times);
-  state.stamps.noteRun(run.id, now.wallMs, now.monotonicMs);
+  const runs = readRuns(database, statements, damaged);
   const room = new SeriesRoom(maxLoadedSeries);
   remakeDamaged(database, damaged, { statements, carrying, wallMs: now.wallMs });
   readSpans(database, state, pending, damaged, { lost, room, wallMs: now.wallMs });
   readLog(database, state, pending, damaged, { lost, room, wallMs: now.wallMs });
+  const run = { id: nextRun(database, state, runs), boot: now.boot, isNew: true, notedMs: now.monotonicMs };
+  openClocks(state, run.id, runs, now);
   // Who lists quarantine is answered once everything is loaded.
   if (state.notLoaded > 0) return { carrying, series: lost.series, run, damaged };
   const inQuarantine = database.prepare<[], number>('SELECT DISTINCT series FROM quarantine').pluck();
   for (const id of inQuarantine.all()) lost.has(id);
   return { carrying, series: lost.series, run, damaged };
+}
+
+/** The runs before this one, in order. Of one whose row does not fit its checksum nothing is known: neither its clock nor how long it was. */
+function readRuns(database: Database, statements: Statements, damaged: Recovered['damaged']): RunRow[] {
+  const all = database.prepare('SELECT * FROM run ORDER BY id').all() as RunRow[];
+  const sound = all.filter((row) => row.sum === runSum(row));
+  for (const { id } of all.filter((row) => !sound.includes(row))) {
+    statements.dropRun.run(id);
+    damaged.push({ what: 'run', values: 0 });
+  }
+  return sound;
+}
+
+/** A number that nothing in the buffer bears: the row of a run may be lost, and its values, of another clock, still be there. */
+function nextRun(database: Database, state: StoreState, runs: readonly RunRow[]): number {
+  const ofSpans = database.prepare<[], number>('SELECT coalesce(max(run), 0) FROM span').pluck().get()!;
+  return 1 + state.rows.reduce((last, { run }) => Math.max(last, run), Math.max(ofSpans, runs.at(-1)?.id ?? 0));
+}
+
+function openClocks(
+  state: StoreState,
+  run: number,
+  earlier: readonly RunRow[],
+  now: { monotonicMs: number; wallMs: number; boot: string },
+): void {
+  for (const { id, boot, wall_ms: wallMs, monotonic_ms: beganMs, last_ms: lastMs } of earlier) {
+    // A clock that is behind what it was is another, whatever its name.
+    if (boot === now.boot && lastMs <= now.monotonicMs) state.stamps.noteRun(id, wallMs, beganMs);
+  }
+  const times = earlier.map(({ id, monotonic_ms: beganMs, last_ms: lastMs }) => ({ id, beganMs, lastMs }));
+  state.times.open(run, now.monotonicMs, times);
+  state.stamps.noteRun(run, now.wallMs, now.monotonicMs);
 }
 
 function readSpans(

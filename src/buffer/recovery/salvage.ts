@@ -23,6 +23,7 @@ import {
   prepareStatements,
   prepareTables,
   quarantineSum,
+  runSum,
   type Statements,
   seriesOfFields,
   spanSum,
@@ -168,7 +169,7 @@ const SERIES: Shape<[number, string, string | null, number | null, string | null
   isNumber,
 ];
 const SPAN: Shape<[number, number, number, Uint8Array, number]> = [isNumber, isNumber, isNumber, isBytes, isNumber];
-const RUN: Shape<[string, number, number, number]> = [isText, isNumber, isNumber, isNumber];
+const RUN: Shape<[string, number, number, number, number]> = [isText, isNumber, isNumber, isNumber, isNumber];
 const ORIGIN: Shape<[string, number, number]> = [isText, isNumber, isNumber];
 const NOTE: Shape<[string, string, number]> = [isText, isText, isNumber];
 const QUARANTINE: Shape<[number, number, Uint8Array, number, string, number, number]> = [
@@ -283,6 +284,8 @@ class Carrier {
 
   #takeRun(id: number, rest: RawField[]): boolean {
     if (!isOf(rest, RUN)) return false;
+    const [boot, wallMs, beganMs, lastMs, sum] = rest;
+    if (sum !== runSum({ id, boot, wall_ms: wallMs, monotonic_ms: beganMs, last_ms: lastMs })) return false;
     attemptSqlite(() => this.#statements.addRun.run(id, ...rest));
     return true;
   }
