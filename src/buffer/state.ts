@@ -377,6 +377,11 @@ export class StoreState {
     return this.rows[low - 1];
   }
 
+  /** Which run of the agent accepted the value at a place of a series' queue. */
+  runOf({ queue }: SeriesState, position: number): number {
+    return this.rowOf(queue.seqAt(position))?.run ?? 0;
+  }
+
   /** Values of the log are settled or flushed: their rows lose them. Gives the run of acceptance they made. */
   leaveRows(state: SeriesState, position: number, count: number): SettledRun {
     const { queue } = state;

@@ -94,9 +94,10 @@ describe('what operators ask', () => {
     const { operator, said } = calls(world);
     expect(operator.retarget({ pairs })).toEqual({ values: 6, cursor: undefined, facts: 'facts' });
     const { length, series, timeMs, value, flags } = pending.moved;
+    // Times of 1970 by a clock that nobody knows: none is marked as to be corrected any more.
     expect(Array.from({ length }, (_, i) => [series[i], timeMs[i], value[i], flags[i]])).toEqual(
       [[7, before[0]!.slice(0, 2)] as const, [3, before[1]!] as const, [7, before[0]!.slice(2)] as const].flatMap(
-        ([id, readings]) => readings.map((reading) => [id, reading, reading, reading % 8]),
+        ([id, readings]) => readings.map((reading) => [id, reading, reading, reading % 4]),
       ),
     );
     expect([...pending.newSeries]).toEqual([

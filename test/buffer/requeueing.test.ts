@@ -50,8 +50,9 @@ describe('quarantine', () => {
         const rows = Array.from({ length }, (_, i) => [series[i], timeMs[i], value[i], flags[i]]);
         return { step, released: pending.releasedQuarantine, rows };
       };
+      // Times of 1970 by a clock that nobody knows: none is marked as to be corrected any more.
       const row = (id: number, from: number, count: number) =>
-        range(from, from + count - 1).map((number) => [1 + ((id - 1) % 3), number, number, (id - 1) % 8]);
+        range(from, from + count - 1).map((number) => [1 + ((id - 1) % 3), number, number, (id - 1) % 4]);
       // Nobody knows the third series.
       expect(of({})).toEqual({
         step: { values: 2 + 3 + 5 + 6 + 8, after: undefined },

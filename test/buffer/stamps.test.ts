@@ -128,6 +128,55 @@ describe('a time that the agent gave in 1970', () => {
   });
 });
 
+describe('a time that the agent gave in 1970, of a value that an operator moves', () => {
+  const NOW = { columns: undefined, newSeries: [], wallMs: TRUE_MS };
+  const moveTo = (key: string, monotonicMs: number) => {
+    const from = catalogue.idOf(1, 'flow', undefined, undefined);
+    const to = catalogue.get(catalogue.idOf(1, key, undefined, undefined))!;
+    store.operator.retarget({ pairs: [{ from, to }] });
+    catalogue.takeNew();
+    store.commit({ ...NOW, monotonicMs });
+  };
+
+  // The run that moves it began two minutes later, by a wall clock that was right.
+  it.each(['log', 'segment'])(
+    'to another series, out of the %s, is corrected by the clock of the run that gave it',
+    (at) => {
+      open('this', BOOT_MS, BOOT_MS);
+      accept([{ timeMs: 12_000, stamped: true }], 12_000, 12_000);
+      store.close();
+      open('this', 130_000, TRUE_MS);
+      accept([{ timeMs: TRUE_MS + 1_000, stamped: true }], 131_000, TRUE_MS + 1_000);
+      if (at === 'segment') store.maintain({ monotonicMs: 500_000 });
+      moveTo('other', 600_000);
+      expect(posted(600_000).times).toEqual([TRUE_MS - 118_000, TRUE_MS + 1_000]);
+    },
+  );
+
+  it('to another series leaves as it is where the machine has been started since, however often it is moved', () => {
+    open('earlier', BOOT_MS, BOOT_MS);
+    accept([{ timeMs: 12_000, stamped: true }], 12_000, 12_000);
+    store.close();
+    open('this', BOOT_MS, BOOT_MS);
+    moveTo('other', 20_000);
+    expect(posted(60_000)).toEqual({ times: [12_000], corrected: 0, doubtful: 0 });
+  });
+
+  it('out of quarantine leaves as it was when it was refused', () => {
+    open('earlier', BOOT_MS, BOOT_MS);
+    accept([{ timeMs: 12_000, stamped: true }], 12_000, 12_000);
+    store.close();
+    open('this', BOOT_MS, BOOT_MS);
+    accept([{ timeMs: 13_000, stamped: true }], 13_000, 13_000);
+    const { batch } = taken(20_000, TRUE_MS);
+    store.quarantine(batch.id, { status: 400, message: 'no', atMs: 1 });
+    store.commit({ ...NOW, monotonicMs: 20_000 });
+    store.operator.requeue({ after: 0, through: 9 });
+    store.commit({ ...NOW, monotonicMs: 20_000 });
+    expect(posted(60_000)).toEqual({ times: [12_000, TRUE_MS - 7_000], corrected: 0, doubtful: 0 });
+  });
+});
+
 describe('a wall clock that jumps by two weeks', () => {
   it.each([-14, 14])('loses, drops and reorders nothing, though values may be a week old: %i days', (days) => {
     open('this', BOOT_MS, TRUE_MS, 7 * DAY_MS);

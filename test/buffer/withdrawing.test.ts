@@ -24,7 +24,7 @@ describe('what is taken out', () => {
         segments,
         { ...request, cursor },
         receives
-          ? ({ series }, { value }, from, to) => {
+          ? ({ series }, { value }, { from, to }) => {
               for (const reading of value.subarray(from, to)) {
                 expect(world.seriesOf(reading)).toBe(series.id);
                 taken.received.push(reading);
@@ -180,7 +180,7 @@ describe('what is taken out', () => {
     world.onDisk.delete(segmentId(world.state.spans[0]!.id, 0));
     const { state, pending, segments } = world;
     const received: number[] = [];
-    const step = withdraw(state, pending, segments, {}, (_, { value }, from, to) =>
+    const step = withdraw(state, pending, segments, {}, (_, { value }, { from, to }) =>
       received.push(...value.subarray(from, to)),
     );
     expect([step, received, world.lost]).toEqual([{ values: 3, cursor: undefined }, [4, 5, 6], [3]]);

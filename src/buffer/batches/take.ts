@@ -128,7 +128,7 @@ function forEachRun(
   call: (part: BatchSlice, run: number) => void,
 ): void {
   const { series, count } = slice;
-  const runOf = (i: number) => state.rowOf(series.queue.seqAt(position + i))?.run ?? 0;
+  const runOf = (i: number) => state.runOf(series, position + i);
   const first = runOf(0);
   if (runOf(count - 1) === first) {
     call(slice, first);

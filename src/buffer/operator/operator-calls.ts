@@ -108,9 +108,12 @@ export class OperatorCalls {
       newSeries.set(to.id, to);
     }
     const wanted = { ...request, series: [...target.keys()] };
-    const step = withdraw(state, pending, segments, wanted, ({ series }, values, from, to) => {
+    const step = withdraw(state, pending, segments, wanted, ({ series }, values, { from, to }, runOf) => {
       const id = target.get(series.id)!;
-      for (let i = from; i < to; i++) moved.add(id, values.timeMs[i]!, values.value[i]!, values.flags[i]!);
+      for (let i = from; i < to; i++) {
+        const { timeMs, flags } = state.stamps.adopt(values.timeMs[i]!, values.flags[i]!, runOf(i));
+        moved.add(id, timeMs, values.value[i]!, flags);
+      }
     });
     maintenance.dropSettledRows();
     return { ...step, facts: this.#parts.facts() };

@@ -73,7 +73,9 @@ export function requeue(statements: Statements, state: StoreState, pending: Pend
     if (values) {
       pending.releasedQuarantine.push(row.id);
       for (let i = 0; i < values.count; i++) {
-        pending.moved.add(row.series, values.timeMs[i]!, values.value[i]!, values.flags[i]!);
+        // Nobody wrote down which run accepted what was refused.
+        const { timeMs, flags } = state.stamps.adopt(values.timeMs[i]!, values.flags[i]!, undefined);
+        pending.moved.add(row.series, timeMs, values.value[i]!, flags);
       }
       moved += values.count;
     }

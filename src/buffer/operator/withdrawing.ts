@@ -40,8 +40,13 @@ export interface WithdrawalStep {
   cursor: WithdrawalCursor | undefined;
 }
 
-/** Told the values that go, in their series' order of acceptance. */
-export type Receiver = (series: SeriesState, values: SegmentValues, from: number, to: number) => void;
+/** Told the values that go, in their series' order of acceptance, and which run of the agent accepted each. */
+export type Receiver = (
+  series: SeriesState,
+  values: SegmentValues,
+  range: { from: number; to: number },
+  runOf: (at: number) => number,
+) => void;
 
 /** Each reads and unpacks, some tens of microseconds. */
 const SEGMENTS_READ = 100;
@@ -93,7 +98,7 @@ export function withdraw(
       if (!values) return;
       const old = runs.flatMap((run) => runsBefore(values.timeMs, run, beforeMs));
       runs.splice(0, runs.length, ...old);
-      for (const { from, to } of runs) receive?.(series, values, from, to);
+      for (const run of runs) receive?.(series, values, run, () => span.run);
     } else step.lost++;
     if (runs.length > 0) step.values += settleRuns(state, pending, segments, span, entry, runs);
   }
@@ -105,7 +110,8 @@ export function withdraw(
       const run = queue.idleRun(at, beforeMs);
       if (!run) break;
       const count = run.to - run.from;
-      receive?.(series, { count, ...queue.copy(run.from, count) }, 0, count);
+      const runOf = (i: number) => state.runOf(series, run.from + i);
+      receive?.(series, { count, ...queue.copy(run.from, count) }, { from: 0, to: count }, runOf);
       pending.settled.push(state.leaveRows(series, run.from, count));
       queue.settle(run.from, count);
       step.values += count;

@@ -105,7 +105,7 @@ function openClocks(
   }
   const times = earlier.map(({ id, monotonic_ms: beganMs, last_ms: lastMs }) => ({ id, beganMs, lastMs }));
   state.times.open(run, now.monotonicMs, times);
-  state.stamps.noteRun(run, now.wallMs, now.monotonicMs);
+  state.stamps.open(run, now.wallMs, now.monotonicMs);
 }
 
 function readSpans(

@@ -25,11 +25,29 @@ export interface StampedValues {
 export class StampCorrection {
   /** Wall clock minus monotonic clock at the beginning of each run since the machine's start. */
   readonly #offsets = new Map<number, number>();
+  #offsetHere = Number.NaN;
   /** The trusted time minus the monotonic clock, as corrections know it. */
   #trustedOffsetMs = Number.NaN;
 
   noteRun(run: number, wallMs: number, monotonicMs: number): void {
     this.#offsets.set(run, wallMs - monotonicMs);
+  }
+
+  /** The run that goes on from here. */
+  open(run: number, wallMs: number, monotonicMs: number): void {
+    this.noteRun(run, wallMs, monotonicMs);
+    this.#offsetHere = wallMs - monotonicMs;
+  }
+
+  /**
+   * A value of another run that an operator moves among those of this one, whose clock would be taken for its own: with the time that this
+   * run's clock would have shown, or, where nobody knows the other (`undefined`, or of an earlier start), as one that is never corrected.
+   */
+  adopt(timeMs: number, flags: number, run: number | undefined): { timeMs: number; flags: number } {
+    if (!isDoubtful(timeMs, flags)) return { timeMs, flags };
+    const offset = run === undefined ? undefined : this.#offsets.get(run);
+    if (offset === undefined) return { timeMs, flags: flags & ~STAMPED_HERE };
+    return { timeMs: Math.round(timeMs + this.#offsetHere - offset), flags };
   }
 
   /**
@@ -49,7 +67,7 @@ export class StampCorrection {
     const trusted = this.#steady(trustedOffsetMs);
     const timeMs = values.timeMs.slice(0, values.count);
     for (let i = 0; i < values.count; i++) {
-      if (isDoubtful(values, i)) timeMs[i] = Math.round(timeMs[i]! + trusted - offset);
+      if (isDoubtful(values.timeMs[i]!, values.flags[i]!)) timeMs[i] = Math.round(timeMs[i]! + trusted - offset);
     }
     return { timeMs, corrected: doubtful, left: 0 };
   }
@@ -61,12 +79,11 @@ export class StampCorrection {
   }
 }
 
-function isDoubtful({ timeMs, flags }: StampedValues, i: number): boolean {
-  return (flags[i]! & STAMPED_HERE) !== 0 && timeMs[i]! < EARLIEST_TRUSTED_MS;
-}
+const isDoubtful = (timeMs: number, flags: number): boolean =>
+  (flags & STAMPED_HERE) !== 0 && timeMs < EARLIEST_TRUSTED_MS;
 
-function doubtfulStamps(values: StampedValues): number {
+function doubtfulStamps({ count: length, timeMs, flags }: StampedValues): number {
   let count = 0;
-  for (let i = 0; i < values.count; i++) if (isDoubtful(values, i)) count++;
+  for (let i = 0; i < length; i++) if (isDoubtful(timeMs[i]!, flags[i]!)) count++;
   return count;
 }
