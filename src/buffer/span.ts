@@ -6,7 +6,7 @@
  * In memory a span is its directory alone, some twenty bytes for each segment of hundreds of values.
  */
 import { ByteReader, ByteWriter, damaged } from './format/bytes.ts';
-import { openRun, type SettledRanges } from './format/settled-ranges.ts';
+import { openRun, type SettledRanges, settledCount } from './format/settled-ranges.ts';
 
 /** Segments of a span, in columns; entry `i` is the segment with the id `spanId × 2^20 + i`. */
 export interface Span {
@@ -107,6 +107,13 @@ export function unpackDirectory(bytes: Uint8Array): { series: number; count: num
     time += reader.zigzag();
     return { series, count, lastTimeMs: time };
   });
+}
+
+/** Values of a segment that are not settled. */
+export function openValues(span: Span, entry: number): number {
+  if (span.gone[entry]) return 0;
+  const ranges = span.progress.get(entry);
+  return span.count[entry]! - (ranges ? settledCount(ranges) : 0);
 }
 
 /** Which segments are gone, a bit each, with checksum. */

@@ -2,12 +2,11 @@ import { AcceptanceTimes } from './acceptance-times.ts';
 import { CompactSeries } from './compact-series.ts';
 import type { Arrival } from './compaction/arrivals.ts';
 import type { SettledRun } from './format/log-row.ts';
-import { settledCount } from './format/settled-ranges.ts';
 import { type Columns, giveBackColumns } from './format/value-columns.ts';
 import { StampCorrection } from './recovery/stamp-correction.ts';
 import type { Series } from './series.ts';
 import { NO_QUEUE, SeriesQueue } from './series-queue.ts';
-import type { Span } from './span.ts';
+import { openValues, type Span } from './span.ts';
 
 /** What the store thread holds in memory: the fresh values and the directories of the rest. Never the backlog itself. */
 
@@ -394,11 +393,4 @@ export class StoreState {
     this.logValues -= count;
     return { series: state.series.id, firstSeq: queue.seqAt(position), lastSeq: queue.seqAt(position + count - 1) };
   }
-}
-
-/** Values of a segment that are not settled. */
-export function openValues(span: Span, entry: number): number {
-  if (span.gone[entry]) return 0;
-  const ranges = span.progress.get(entry);
-  return span.count[entry]! - (ranges ? settledCount(ranges) : 0);
 }

@@ -9,8 +9,8 @@ import { Maintenance } from '../../src/buffer/compaction/maintenance.ts';
 import { packSegment, type SegmentValues, unpackSegment } from '../../src/buffer/format/segment.ts';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { Pending } from '../../src/buffer/pending.ts';
-import { newSpan, type Span, segmentId } from '../../src/buffer/span.ts';
-import { type AssetState, type BatchState, openValues, StoreState } from '../../src/buffer/state.ts';
+import { newSpan, openValues, type Span, segmentId } from '../../src/buffer/span.ts';
+import { type AssetState, type BatchState, StoreState } from '../../src/buffer/state.ts';
 
 /** A value of the log as the disk has it: its place in the order of acceptance, and its reading. */
 interface LogValue {

@@ -1,5 +1,5 @@
-import type { Span } from '../span.ts';
-import { type AssetState, type BatchSlice, openValues } from '../state.ts';
+import { openValues, type Span } from '../span.ts';
+import type { AssetState, BatchSlice } from '../state.ts';
 
 /** What batches do to the segments and slices that they are made of. */
 

@@ -1,8 +1,8 @@
 /** What stands in the buffer, series by series: what `buffer ls` shows. */
 import { unpackSegment } from '../format/segment.ts';
 import { openRun } from '../format/settled-ranges.ts';
-import { type Span, segmentId } from '../span.ts';
-import { openValues, type SeriesState, type StoreState } from '../state.ts';
+import { openValues, type Span, segmentId } from '../span.ts';
+import type { SeriesState, StoreState } from '../state.ts';
 
 export interface SeriesListing {
   series: number;

@@ -9,8 +9,8 @@ import { type LogRow, readLogRow } from '../format/log-row.ts';
 import { unpackRanges } from '../format/settled-ranges.ts';
 import type { Pending } from '../pending.ts';
 import type { Series } from '../series.ts';
-import { MAX_ENTRIES, markGone, newSpan, type Span, segmentId, unpackDirectory } from '../span.ts';
-import { openValues, type StoreState } from '../state.ts';
+import { MAX_ENTRIES, markGone, newSpan, openValues, type Span, segmentId, unpackDirectory } from '../span.ts';
+import type { StoreState } from '../state.ts';
 import {
   prepareStatements,
   prepareTables,

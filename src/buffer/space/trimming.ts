@@ -9,8 +9,8 @@
 import type { SegmentReader } from '../batches/segment-reader.ts';
 import { lastTimeOf, packSegment, type SegmentValues } from '../format/segment.ts';
 import type { Pending } from '../pending.ts';
-import { newSpan, openRuns, type Span, segmentId } from '../span.ts';
-import { openValues, type StoreState } from '../state.ts';
+import { newSpan, openRuns, openValues, type Span, segmentId } from '../span.ts';
+import type { StoreState } from '../state.ts';
 import type { StepSize } from '../store-facts.ts';
 
 interface Place {
