@@ -1,55 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import type { AssetLanes } from '../../src/buffer/client/lanes.ts';
-import { creditAfter, type Decision, type PlanInput, plan, type ScheduledAssetView } from '../../src/uplink/planner.ts';
+import { creditAfter, type Decision, type PlanInput, plan } from '../../src/uplink/planner.ts';
+import { held, input, lane, NEVER, NOW, probesOf, ready } from './plan-input.ts';
 import { OPTIONS } from './plant.ts';
-
-const NOW = 1_000_000;
-const NEVER = Number.POSITIVE_INFINITY;
-
-function lane(asset: number, live: number, liveAgeMs: number, backlog = 0, place = NEVER): AssetLanes {
-  const oldestLiveAtMs = live > 0 ? NOW - liveAgeMs : NEVER;
-  return { asset, live, oldestLiveAtMs, backlog, oldestBacklogAt: place };
-}
-
-function scheduled(facts: Partial<ScheduledAssetView>): ScheduledAssetView {
-  return {
-    live: undefined,
-    backlog: undefined,
-    dueSinceMs: undefined,
-    pausedUntilMs: Number.NEGATIVE_INFINITY,
-    failures: 0,
-    lastPostAtMs: Number.NEGATIVE_INFINITY,
-    lastBacklogAtMs: Number.NEGATIVE_INFINITY,
-    isDraining: false,
-    ...facts,
-  };
-}
-
-function input(
-  lanes: AssetLanes[],
-  facts: Partial<PlanInput> = {},
-  schedule: [number, Partial<ScheduledAssetView>][] = [],
-): PlanInput {
-  return {
-    nowMs: NOW,
-    options: OPTIONS,
-    lanes: new Map(lanes.map((one) => [one.asset, one])),
-    schedule: new Map(schedule.map(([asset, one]) => [asset, scheduled(one)])),
-    ready: [],
-    isHeld: () => false,
-    probes: [],
-    underWay: { all: 0, backlog: 0, failing: 0 },
-    unpaid: false,
-    freeAtMs: Number.NEGATIVE_INFINITY,
-    probeFreeAtMs: Number.NEGATIVE_INFINITY,
-    requestIntervalMs: 0,
-    backfill: { available: NEVER, limited: false, atMs: () => NOW },
-    outage: undefined,
-    backlogCredit: 0,
-    postsSinceProbe: 9,
-    ...facts,
-  };
-}
 
 /** `live 7`, `backlog 7`, `probe 7`, `slice 7`, or `wait` with the milliseconds from now. */
 function words(decision: Decision): string {
@@ -57,17 +9,6 @@ function words(decision: Decision): string {
   if (decision.do === 'slice') return `slice ${decision.delivery.asset}`;
   return `${decision.kind} ${decision.take.asset}${decision.trial ? ' trial' : ''}`;
 }
-
-const ready = (asset: number, which: 'live' | 'backlog', readyAgoMs: number, trial = false) => ({
-  name: `${which} ${asset}`,
-  asset,
-  lane: which,
-  trial,
-  sinceMs: NOW - readyAgoMs,
-});
-
-const held = (...assets: number[]) => ({ isHeld: (asset: number) => assets.includes(asset) });
-const probesOf = (...assets: number[]) => assets.map((asset) => ({ asset, maxValues: 50 }));
 
 describe('the planner', () => {
   const table: [string, PlanInput, string][] = [
