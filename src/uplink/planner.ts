@@ -82,20 +82,20 @@ export interface PlanInput {
   postsSinceProbe: number;
 }
 
-export type Decision =
-  | { do: 'wait'; untilMs: number }
-  | { do: 'slice'; delivery: ReadyDelivery; competed: boolean }
+type Choice =
+  | { do: 'slice'; delivery: ReadyDelivery }
   | {
       do: 'post';
       kind: 'live' | 'backlog' | 'probe';
       take: TakeRequest;
       trial: boolean;
-      competed: boolean;
       /** What is tried by a probe. */
       probe?: ProbeView;
     };
 
-export type PostDecision = Exclude<Decision, { do: 'wait' }>;
+/** `competed`: live values and the backlog both wanted it. */
+export type PostDecision = Choice & { competed: boolean };
+export type Decision = { do: 'wait'; untilMs: number } | PostDecision;
 
 /** A try after an outage is small: it shows as much as a large one. */
 const TRIAL_VALUES = 500;
@@ -131,7 +131,7 @@ export function plan(input: PlanInput): Decision {
   const isProbesTurn = input.postsSinceProbe >= POSTS_A_PROBE || (!live && !backlog);
   const probe = isProbesTurn ? chooseProbe(input, wake) : undefined;
   if (probe) {
-    if (input.probeFreeAtMs <= nowMs) return probe;
+    if (input.probeFreeAtMs <= nowMs) return { ...probe, competed: false };
     wake.noLaterThan(input.probeFreeAtMs);
   }
   if (!live && !backlog) return { do: 'wait', untilMs: wake.atMs };
@@ -157,7 +157,7 @@ function planTrial(input: PlanInput, outage: NonNullable<PlanInput['outage']>): 
     return { do: 'post', kind: which, take, trial: true, competed: false };
   }
   const probe = chooseProbe(input, new WakeTime());
-  return probe ? { ...probe, trial: true } : { do: 'wait', untilMs: Number.POSITIVE_INFINITY };
+  return probe ? { ...probe, trial: true, competed: false } : { do: 'wait', untilMs: Number.POSITIVE_INFINITY };
 }
 
 /** The asset that was posted longest ago: a bad one must not be the only one that is tried. */
@@ -169,12 +169,12 @@ function servedLongestAgo(input: PlanInput): AssetLanes | undefined {
     const entry = input.schedule.get(lane.asset);
     if (entry?.live || entry?.backlog) continue;
     const atMs = entry?.lastPostAtMs ?? Number.NEGATIVE_INFINITY;
-    if (!best || atMs < bestMs) [best, bestMs] = [lane, atMs];
+    if (atMs < bestMs) [best, bestMs] = [lane, atMs];
   }
   return best;
 }
 
-function chooseProbe(input: PlanInput, wake: WakeTime): (PostDecision & { do: 'post' }) | undefined {
+function chooseProbe(input: PlanInput, wake: WakeTime): (Choice & { do: 'post' }) | undefined {
   for (const probe of input.probes) {
     const { asset, onlySeries, maxValues } = probe;
     // What of it is not held by itself stands in its lanes: without any there is nothing to try it with.
@@ -186,7 +186,7 @@ function chooseProbe(input: PlanInput, wake: WakeTime): (PostDecision & { do: 'p
       continue;
     }
     const take: TakeRequest = { asset, lane: 'backlog', maxValues, maxBytes: 0, ...(onlySeries ? { onlySeries } : {}) };
-    return { do: 'post', kind: 'probe', take, trial: false, competed: false, probe };
+    return { do: 'post', kind: 'probe', take, trial: false, probe };
   }
   return undefined;
 }
@@ -206,7 +206,7 @@ function mayGo(input: PlanInput, asset: number, wake: WakeTime): boolean {
   return entry.failures === 0 || input.underWay.failing < Math.max(1, input.options.concurrency >> 1);
 }
 
-function chooseLive(input: PlanInput, lanes: readonly AssetLanes[], wake: WakeTime): PostDecision | undefined {
+function chooseLive(input: PlanInput, lanes: readonly AssetLanes[], wake: WakeTime): Choice | undefined {
   const { nowMs, options } = input;
   let best: AssetLanes | undefined;
   let bestMs = Number.POSITIVE_INFINITY;
@@ -224,10 +224,10 @@ function chooseLive(input: PlanInput, lanes: readonly AssetLanes[], wake: WakeTi
     }
     const sinceMs = entry?.dueSinceMs ?? nowMs;
     const isFirst = sinceMs < bestMs || (sinceMs === bestMs && lane.oldestLiveAtMs < best!.oldestLiveAtMs);
-    if (!best || isFirst) [best, bestMs] = [lane, sinceMs];
+    if (isFirst) [best, bestMs] = [lane, sinceMs];
   }
   const slice = oldestReady(input, 'live');
-  if (slice && slice.sinceMs <= bestMs) return { do: 'slice', delivery: slice, competed: false };
+  if (slice && slice.sinceMs <= bestMs) return { do: 'slice', delivery: slice };
   if (!best) return undefined;
   const along = mustDrainFirst(input) ? 0 : Math.min(options.postMaxValues, input.backfill.available);
   const take: TakeRequest = {
@@ -237,10 +237,10 @@ function chooseLive(input: PlanInput, lanes: readonly AssetLanes[], wake: WakeTi
     maxBytes: 0,
     alongValues: along,
   };
-  return { do: 'post', kind: 'live', take, trial: false, competed: false };
+  return { do: 'post', kind: 'live', take, trial: false };
 }
 
-function chooseBacklog(input: PlanInput, lanes: readonly AssetLanes[], wake: WakeTime): PostDecision | undefined {
+function chooseBacklog(input: PlanInput, lanes: readonly AssetLanes[], wake: WakeTime): Choice | undefined {
   const { nowMs, options, backfill } = input;
   // One socket is kept for live values: a post of the backlog may take long.
   if (input.underWay.backlog >= Math.max(1, options.concurrency - 1)) return undefined;
@@ -259,8 +259,8 @@ function chooseBacklog(input: PlanInput, lanes: readonly AssetLanes[], wake: Wak
   }
   const slice = oldestReady(input, 'backlog');
   // A slice and a fresh batch take turns: neither a poisoned asset nor a long backlog has it all.
-  const freshSinceMs = best ? (input.schedule.get(best.asset)?.lastPostAtMs ?? Number.NEGATIVE_INFINITY) : nowMs;
-  if (slice && (!best || slice.sinceMs <= freshSinceMs)) return { do: 'slice', delivery: slice, competed: false };
+  const freshSinceMs = best && (input.schedule.get(best.asset)?.lastPostAtMs ?? Number.NEGATIVE_INFINITY);
+  if (slice && (freshSinceMs === undefined || slice.sinceMs <= freshSinceMs)) return { do: 'slice', delivery: slice };
   if (!best) return undefined;
   const { asset } = best;
   const { postMaxValues } = options;
@@ -269,7 +269,7 @@ function chooseBacklog(input: PlanInput, lanes: readonly AssetLanes[], wake: Wak
     best.live > 0 && !input.schedule.get(asset)?.live && !mustDrainFirst(input) && areRequestsScarce(input)
       ? { asset, lane: 'live', maxValues: postMaxValues, maxBytes: 0, alongValues: backlog }
       : { asset, lane: 'backlog', maxValues: backlog, maxBytes: 0 };
-  return { do: 'post', kind: 'backlog', take, trial: false, competed: false };
+  return { do: 'post', kind: 'backlog', take, trial: false };
 }
 
 /** A post of the backlog then takes along what is live, although that is not due yet: it would have to wait for its own request. */
@@ -304,6 +304,6 @@ class WakeTime {
   atMs = Number.POSITIVE_INFINITY;
 
   noLaterThan(atMs: number): void {
-    if (atMs < this.atMs) this.atMs = atMs;
+    this.atMs = Math.min(this.atMs, atMs);
   }
 }
