@@ -20,7 +20,8 @@ export const ROOMS: readonly Room[] = [
     sources: ['src/uplink/*.ts'],
     // Without those that go through hours of a fleet: each change would wait for them.
     tests: [
-      'test/uplink/{answer-time,compression,delivery-log,effects,effects-outage,hostile,link,log-words,model,outcome,parts,planner,post-size,probe-turns,probes,recovery,sender,uplink,verdict}.test.ts',
+      'test/uplink/{answer-time,compression,delivery-log,effects,effects-outage,hostile,link,log-words,model,outcome,parts,post-size,probe-turns,probes,recovery,sender,uplink,verdict}.test.ts',
+      'test/uplink/{planner,planner-bounds,planner-whole}.test.ts',
     ],
   },
   {

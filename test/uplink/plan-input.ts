@@ -1,5 +1,5 @@
 import type { AssetLanes } from '../../src/buffer/client/lanes.ts';
-import type { PlanInput, ReadyDelivery, ScheduledAssetView } from '../../src/uplink/planner.ts';
+import type { Decision, PlanInput, ReadyDelivery, ScheduledAssetView } from '../../src/uplink/planner.ts';
 import { OPTIONS } from './plant.ts';
 
 /** What the planner is asked about: a moment of the uplink, of which a test says what matters to it. */
@@ -62,3 +62,12 @@ export const ready = (asset: number, which: 'live' | 'backlog', readyAgoMs: numb
 
 export const held = (...assets: number[]) => ({ isHeld: (asset: number) => assets.includes(asset) });
 export const probesOf = (...assets: number[]) => assets.map((asset) => ({ asset, maxValues: 50 }));
+
+/** `live 7`, `slice live 7`, with a `!` where live values and the backlog both wanted it; `wait` with the milliseconds from now. */
+export function words(decision: Decision): string {
+  if (decision.do === 'wait') return `wait ${decision.untilMs - NOW}`;
+  const competed = decision.competed ? '!' : '';
+  if (decision.do === 'slice') return `slice ${decision.delivery.name}${competed}`;
+  const { asset, onlySeries } = decision.take;
+  return `${decision.kind} ${asset}${onlySeries ? `/${onlySeries}` : ''}${decision.trial ? ' trial' : ''}${competed}`;
+}
