@@ -29,7 +29,9 @@ export type Found =
 // Before a test puts others in their place.
 const { setTimeout: later, clearTimeout: notLater, performance } = globalThis;
 const nowMs = performance.now.bind(performance);
+/** With a change what a test waits for comes soon or never; without one it comes, however slowly processes start beside other work. */
 const PATIENCE_MS = 1_500;
+const UNCHANGED_PATIENCE_MS = 60_000;
 const TOO_LONG_MS = 8_000;
 
 const work = JSON.parse(readFileSync(process.env.TAGFERRY_MUTATE_WORK!, 'utf8')) as Work;
@@ -51,11 +53,12 @@ function reachedByChildren(): string[] {
   return ids;
 }
 
+let patienceMs = work.mode === 'whole' ? PATIENCE_MS : UNCHANGED_PATIENCE_MS;
 for (const method of ['waitFor', 'waitUntil'] as const) {
   const wait = vi[method] as (condition: () => unknown, options?: object) => Promise<unknown>;
   Object.assign(vi, {
     [method]: (condition: () => unknown, options: number | object = {}) =>
-      wait(condition, { interval: 10, ...(typeof options === 'object' && options), timeout: PATIENCE_MS }),
+      wait(condition, { interval: 10, ...(typeof options === 'object' && options), timeout: patienceMs }),
   });
 }
 
@@ -108,6 +111,7 @@ export default class TryingRunner extends TestRunner {
       mutants.asked = 0;
       mutants.endsAtMs = this.#trial === undefined ? Number.POSITIVE_INFINITY : nowMs() + 1_000 + this.#mostMs;
       mutants.active = this.#trial;
+      patienceMs = this.#trial === undefined ? UNCHANGED_PATIENCE_MS : Math.max(PATIENCE_MS, 2 * this.#lookedMs);
       process.env.TAGFERRY_MUTANT = this.#trial ?? '';
       if (this.#trial !== undefined) tell({ begun: this.#trial, test: test.id });
     }

@@ -3,14 +3,17 @@ import { once } from 'node:events';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { systemClock } from '../../src/base/clock.ts';
 import { wholeLines } from '../whole-lines.ts';
 import { openJournal, threshold } from './parts/inbox-journal.ts';
 
-const folder = mkdtempSync(join(tmpdir(), 'tagferry-crash-'));
+let folder: string;
 let daemon: ChildProcess | undefined;
 
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'tagferry-crash-'));
+});
 afterEach(() => {
   daemon?.kill('SIGKILL');
   rmSync(folder, { recursive: true, force: true });
