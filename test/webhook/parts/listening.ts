@@ -41,7 +41,11 @@ export class Listening {
   /** Stands between the listener and the inbox: faults and delays. */
   before: () => Promise<void> | void = () => {};
 
-  async start(options: Partial<ListenerOptions> = {}, parts: Partial<ListenerParts> = {}): Promise<this> {
+  async start(
+    options: Partial<ListenerOptions> = {},
+    parts: Partial<ListenerParts> = {},
+    signal?: AbortSignal,
+  ): Promise<this> {
     this.listener = new WebhookListener(
       { listen: { host: '127.0.0.1', port: 0 }, path: '/webhook', acceptSha1: false, ...options },
       {
@@ -58,7 +62,7 @@ export class Listening {
         ...parts,
       },
     );
-    await this.listener.start();
+    await this.listener.start(signal);
     return this;
   }
 

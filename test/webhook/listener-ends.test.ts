@@ -1,0 +1,129 @@
+/** What the listener does where something ends: a request in its middle, its memory, the listener itself. */
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { sign } from '../../src/webhook/signature.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+import { anEvent, Listening, SECRET, until } from './parts/listening.ts';
+import { RawConnection, requestText } from './parts/raw-requests.ts';
+
+let at: Listening;
+let connections: RawConnection[];
+beforeEach(() => {
+  at = new Listening();
+  connections = [];
+});
+afterEach(async () => {
+  for (const { socket } of connections) socket.destroy();
+  await at.stop();
+});
+
+function open(text: string): RawConnection {
+  const connection = new RawConnection(at.port).write(text);
+  connections.push(connection);
+  return connection;
+}
+
+function delivery(body: string, headers: Record<string, string | number> = {}): string {
+  const own = { 'Content-Length': Buffer.byteLength(body), 'X-Hub-Signature-Sha256': sign(Buffer.from(body), SECRET) };
+  return requestText('POST /webhook', { ...own, ...headers }, body);
+}
+
+const refusals = () =>
+  at.logged.text
+    .split('\n')
+    .filter((line) => line.includes('webhook.rejected'))
+    .map((line) => JSON.parse(line) as { reason: string; why?: string; count: number });
+
+describe('a request that ends too early', () => {
+  it('is counted as broken off, and told so', async () => {
+    await at.start();
+    const broken = open(delivery(anEvent(), { 'Content-Length': 5_000 }));
+    await until(() => broken.socket.bytesWritten > 0);
+    broken.socket.end();
+    await broken.closed;
+    await until(() => at.rejected.includes('aborted'));
+    expect(at.rejected.toSorted()).toEqual(['aborted', 'malformed']);
+    expect(refusals().toSorted((a, b) => (a.reason < b.reason ? -1 : 1))).toMatchObject([
+      { reason: 'aborted', count: 1 },
+      { reason: 'malformed', count: 1, why: 'HPE_INVALID_EOF_STATE' },
+    ]);
+    expect(refusals().find(({ reason }) => reason === 'aborted')).not.toHaveProperty('why');
+  });
+
+  it('was never one where it is no HTTP', async () => {
+    await at.start();
+    const garbage = open('no HTTP\r\n\r\n');
+    expect(await garbage.answers()).toEqual([
+      { status: '400 Bad Request', headers: { connection: 'close', 'content-length': '0' }, body: '' },
+    ]);
+    expect(at.rejected).toEqual(['malformed']);
+    expect(refusals()).toMatchObject([{ reason: 'malformed', why: 'HPE_INVALID_METHOD', count: 1 }]);
+  });
+});
+
+describe('the memory of bodies', () => {
+  it('is refused with 503 where it ends, and is whole again after each request, however that went', async () => {
+    await at.start({ limits: { bytesUnderWay: 4_000, bodyBytes: 3_500 } });
+    const sized = (bytes: number) => anEvent({ padding: 'x'.repeat(bytes) });
+    const statusOf = async (text: string) => (await open(text).answers())[0]!.status.slice(0, 3);
+    const tooMuch = await open(delivery(sized(3_200))).answers();
+    expect(tooMuch).toEqual([
+      {
+        status: '503 Service Unavailable',
+        headers: {
+          'content-type': 'application/json',
+          connection: 'close',
+          'content-length': '17',
+          'retry-after': '1',
+        },
+        body: '{"error":"rate"}\n',
+      },
+    ]);
+    const statuses: string[] = [];
+    for (let round = 0; round < 4; round++) {
+      statuses.push(await statusOf(delivery(sized(2_500))));
+      statuses.push(await statusOf(delivery(sized(2_500), { 'X-Hub-Signature-Sha256': 'sha256=00' })));
+    }
+    expect(statuses.join(' ')).toBe('204 401 204 401 204 401 204 401');
+    expect(at.inbox.list()).toHaveLength(4);
+  });
+});
+
+describe('a listener that stops', () => {
+  it('by its signal takes nothing more', async () => {
+    const stopping = new AbortController();
+    await at.start({}, {}, stopping.signal);
+    const url = at.url();
+    expect((await at.post(anEvent())).status).toBe(204);
+    stopping.abort();
+    await at.listener!.stop();
+    expect(at.listener!.address()).toBeNull();
+    await expect(fetch(url, { method: 'POST' })).rejects.toThrow();
+  });
+
+  it('before it has begun does not listen', async () => {
+    await at.start({}, {}, AbortSignal.abort());
+    expect(at.listener!.address()).toBeNull();
+  });
+
+  it('waits for the disk, also for events whose senders have their answer', async () => {
+    const clock = new ManualClock();
+    const disk = Promise.withResolvers<void>();
+    await at.start({ limits: { commitMs: 10 } }, { clock });
+    at.before = () => disk.promise;
+    const sent = open(delivery(anEvent()));
+    await until(() => at.batches.length === 1);
+    await clock.advance(10);
+    expect((await sent.answers())[0]!.status).toBe('503 Service Unavailable');
+    let hasStopped = false;
+    const stopped = at.listener!.stop().then(() => {
+      hasStopped = true;
+    });
+    expect(at.listener!.stop()).toBe(at.listener!.stop());
+    await until(() => at.listener!.address() === null);
+    await clock.advance(1);
+    expect(hasStopped).toBe(false);
+    disk.resolve();
+    await stopped;
+    expect(at.inbox.list()).toHaveLength(1);
+  });
+});
