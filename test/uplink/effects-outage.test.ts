@@ -92,6 +92,7 @@ describe('the platform', () => {
     [4, false],
     [5, true],
   ])('that is away since post 5 is so for longer by a failure of post %d: %s', async (post, isLonger) => {
+    inCompany();
     world.availability.fail({ code: '502', words: 'away' }, 0, 0, 5);
     const before = world.availability.outage;
     world.schedule.pause(9);

@@ -95,3 +95,153 @@ describe('the size of posts', () => {
     expect(size.maxBytes).toBe(1_000);
   });
 });
+
+describe('the size of posts, at each boundary', () => {
+  const NOW = 100 * MINUTE;
+  /** After a 413 for so many bytes, ten minutes ago unless told. */
+  const sizeAfter = (bytes: number, atMs = NOW - 10 * MINUTE) => {
+    const size = new PostSize(MAX);
+    size.refused(bytes, atMs);
+    return size;
+  };
+  const takeThrice = (size: PostSize, bytes: number, atMs = NOW) => [0, 1, 2].map(() => size.taken(bytes, atMs));
+
+  it.each([
+    ['as large, 10 s ago', 20_000, 10_000, undefined],
+    ['as large, longer ago', 20_000, 10_001, 10_000],
+    ['a little smaller, just now', 19_999, 0, 19_999],
+  ])('a 413 where one was taken that was %s', (_name, taken, agoMs, limit) => {
+    const size = new PostSize(MAX);
+    size.taken(taken, NOW - agoMs);
+    expect([size.refused(20_000, NOW), size.maxBytes]).toEqual([limit, limit ?? MAX]);
+  });
+
+  it.each([
+    ['a smaller one later does not take its place', [20_000, 0], [5_000, 9_999], 10_000, undefined],
+    ['a smaller one after 10 s neither', [20_000, 0], [5_000, 10_000], 10_000, undefined],
+    ['a smaller one after that does', [20_000, 0], [5_000, 10_001], 10_001, 10_000],
+    ['one as large does at once', [20_000, 0], [20_000, 5_000], 15_000, undefined],
+    ['a larger one does at once', [20_000, 0], [20_001, 5_000], 15_000, undefined],
+  ] as const)('what was taken lately: %s', (_name, first, second, atMs, learned) => {
+    const size = new PostSize(MAX);
+    for (const [bytes, takenMs] of [first, second]) size.taken(bytes, NOW + takenMs);
+    expect(size.refused(20_000, NOW + atMs)).toBe(learned);
+  });
+
+  it('becomes half of what was too large, or what was taken since where that is more', () => {
+    expect(sizeAfter(100_001).maxBytes).toBe(50_000);
+    const size = sizeAfter(100_000);
+    size.taken(45_000, NOW - MINUTE);
+    // Refused with less than was proven, nothing is proven any more.
+    expect([size.refused(80_000, NOW), size.refused(45_001, NOW)]).toEqual([45_000, undefined]);
+    expect([size.refused(45_000, NOW), size.refused(30_000, NOW)]).toEqual([22_500, 15_000]);
+    expect([size.refused(40_000, NOW), size.refused(2_001, NOW), size.refused(1_500, NOW)]).toEqual([
+      undefined,
+      1_000,
+      undefined,
+    ]);
+  });
+
+  it('grows by three posts that are at least half as large as it, and by no others', () => {
+    const size = sizeAfter(100_000);
+    expect(takeThrice(size, 24_999)).toEqual([undefined, undefined, undefined]);
+    expect(takeThrice(size, 25_000)).toEqual([undefined, undefined, 100_000]);
+    // From the beginning again after it grew, and after a 413.
+    expect(takeThrice(size, 60_000)).toEqual([undefined, undefined, 200_000]);
+    const other = sizeAfter(100_000);
+    other.taken(40_000, NOW);
+    other.taken(40_000, NOW);
+    other.refused(70_000, NOW + MINUTE);
+    expect(takeThrice(other, 35_000, NOW + 2 * MINUTE)).toEqual([undefined, undefined, 55_000]);
+  });
+
+  it('grows to what is configured, and then no more', () => {
+    const size = sizeAfter(600_000);
+    expect(size.maxBytes).toBe(300_000);
+    expect(takeThrice(size, 300_000)).toEqual([undefined, undefined, MAX]);
+    expect([takeThrice(size, MAX), size.maxBytes]).toEqual([[undefined, undefined, undefined], MAX]);
+  });
+
+  it.each([
+    ['the double of what is taken is too large, and has not rested', 59_999, 75_000],
+    ['it has rested', 60_000, 100_000],
+  ])('grows half of the way where %s', (_name, agoMs, limit) => {
+    const size = sizeAfter(100_000, NOW - agoMs);
+    expect(takeThrice(size, 50_000)).toEqual([undefined, undefined, limit]);
+  });
+
+  it('grows to the double where that is a little less than what was too large', () => {
+    for (const [tooLarge, grown] of [
+      [100_001, 100_000],
+      [100_000, 75_000],
+    ] as const) {
+      expect(takeThrice(sizeAfter(tooLarge, NOW), 50_000)).toEqual([undefined, undefined, grown]);
+    }
+  });
+
+  it('comes as close to what is too large as three quarters, and tries no nearer', () => {
+    for (const [taken, grown] of [
+      [74_999, 87_499],
+      [75_000, undefined],
+    ] as const) {
+      const size = sizeAfter(150_000, NOW);
+      size.setLimit(MAX);
+      size.taken(taken, NOW);
+      expect(size.refused(100_000, NOW)).toBe(taken);
+      expect(takeThrice(size, taken)).toEqual([undefined, undefined, grown]);
+    }
+  });
+
+  const RESTS = [1, 2, 4, 8, 16, 32, 60, 60].map((minutes) => minutes * MINUTE);
+
+  it('waits for twice as long with each 413 after the rest before it, an hour at most', () => {
+    for (const [turn, restMs] of RESTS.entries()) {
+      const sinceMs = RESTS.slice(0, turn).reduce((sum, ms) => sum + ms, NOW);
+      for (const [waitedMs, grown] of [
+        [restMs - 1, 75_000],
+        [restMs, 100_000],
+      ] as const) {
+        const size = new PostSize(MAX);
+        for (let atMs = NOW, rest = 0; atMs <= sinceMs; atMs += RESTS[rest++]!) {
+          size.refused(100_000, atMs);
+          // Within the rest, the same happening.
+          size.refused(100_000, atMs + 30_000);
+        }
+        expect(takeThrice(size, 50_000, sinceMs + waitedMs)).toEqual([undefined, undefined, grown]);
+      }
+    }
+  });
+
+  it.each([
+    [100_000, MINUTE],
+    [99_999, 2 * MINUTE],
+  ])('waits as at first once what was too large was taken: %d bytes', (bytes, restMs) => {
+    for (const [waitedMs, grown] of [
+      [restMs - 1, 75_000],
+      [restMs, 100_000],
+    ] as const) {
+      const size = sizeAfter(100_000, NOW);
+      size.taken(bytes, NOW + MINUTE);
+      size.refused(100_000, NOW + 2 * MINUTE);
+      size.refused(100_000, NOW + 2 * MINUTE + 1);
+      expect(size.maxBytes).toBe(50_000);
+      expect(takeThrice(size, 50_000, NOW + 2 * MINUTE + waitedMs)).toEqual([undefined, undefined, grown]);
+    }
+  });
+
+  it.each([
+    ['an outage', (size: PostSize) => size.forget()],
+    ['a reload', (size: PostSize) => size.setLimit(MAX)],
+  ])('knows of no 413 after %s', (_name, end) => {
+    const size = sizeAfter(100_000, NOW);
+    size.refused(90_000, NOW + MINUTE);
+    for (let post = 0; post < 2; post++) size.taken(45_000, NOW + MINUTE);
+    end(size);
+    expect(size.maxBytes).toBe(MAX);
+    // As of a first one: a rest of a minute, half of it, and three posts to come closer.
+    expect(size.refused(80_000, NOW + 2 * MINUTE)).toBe(40_000);
+    expect(size.taken(40_000, NOW + 2 * MINUTE)).toBeUndefined();
+    expect(size.taken(40_000, NOW + 2 * MINUTE)).toBeUndefined();
+    expect(size.taken(40_000, NOW + 3 * MINUTE)).toBe(80_000);
+  });
+});

@@ -107,6 +107,56 @@ describe('the table of verdicts', () => {
   });
 });
 
+describe('a verdict', () => {
+  it('is all of what the platform said, with the answer itself', () => {
+    const said = answer(400, '{"errors":[{"type":"invalid","message":"no such unit"}]}');
+    const facts = { meaning: 'refused', code: '400', status: 400, words: 'invalid: no such unit' };
+    expect(verdictOfAnswer(said, [204])).toEqual({ ...facts, answer: said });
+  });
+
+  it.each([
+    [new PlatformError('reset', { code: 'platform.connection_reset' }), 'platform.connection_reset', 'later', 'reset'],
+    [new PlatformError('gone', { code: 'platform.unreachable' }), 'platform.unreachable', 'unreachable', 'gone'],
+    [new PlatformError('no way', { code: 'platform.proxy' }), 'platform.proxy', 'unreachable', 'no way'],
+    [new TypeError('no\nthing'), 'unknown', 'later', 'no thing'],
+    ['broken', 'unknown', 'later', 'broken'],
+  ])('without an answer is what broke it: %s', (error, code, meaning, words) => {
+    expect(verdictOfError(error)).toEqual({ meaning, code, status: 0, words });
+  });
+
+  it.each([401, 408, 413, 429, 500, 503])('believes %d also with a page', (status) => {
+    const page = answer(status, '<!DOCTYPE html><title>Too much</title>', { 'content-type': 'text/html' });
+    expect(verdictOfAnswer(page, [204]).meaning).toBe(verdictOfAnswer(answer(status), [204]).meaning);
+  });
+
+  it.each([100, 199, 600, 999])('knows nothing of status %d and tries again', (status) => {
+    expect(verdictOfAnswer(answer(status), [204, status]).meaning).toBe('later');
+  });
+
+  it.each([
+    [199, 'wait', 'wait'],
+    [200, 'hello', 'status 200 with a body: hello'],
+    [200, '<p> </p>', 'status 200 with a body'],
+    [204, '', 'status 204'],
+    [299, 'hello', 'status 299 with a body: hello'],
+    [300, 'moved', 'status 300, a redirect to nowhere'],
+    [399, 'moved', 'status 399, a redirect to nowhere'],
+    [400, 'moved', 'moved'],
+    [500, '', 'status 500'],
+  ])('of %d with the words “%s” reads: %s', (status, text, words) => {
+    expect(platformWords(answer(status, text))).toBe(words);
+  });
+
+  it.each([
+    ['https://portal/a?token=x', 'https://portal/a'],
+    ['https://portal/a#token=x', 'https://portal/a'],
+    ['https://portal/a?b\n#c', 'https://portal/a'],
+    ['/a', '/a'],
+  ])('names the place of a redirect to %j without what may be a secret', (location, place) => {
+    expect(platformWords(answer(302, '', { location }))).toBe(`status 302, a redirect to ${place}`);
+  });
+});
+
 describe('a rest after a 429', () => {
   const clock = new ManualClock(Date.UTC(2020, 0, 1));
 
