@@ -59,6 +59,6 @@ export class AnswerTime {
     const speeds = recent.flatMap(({ msPerByte }) => msPerByte ?? []);
     const speedMs = bytes * (speeds.length > 0 ? Math.max(...speeds) * SPEED_ROOM : SLOWEST_LINK_MS_PER_BYTE * ROOM);
     const wantedMs = Math.max(MIN_MS, ROOM * slowestMs, speedMs);
-    return Math.min(MAX_MS, wantedMs * 2 ** Math.min(this.#ranOut.get(asset) ?? 0, 10));
+    return Math.min(MAX_MS, wantedMs * 2 ** (this.#ranOut.get(asset) ?? 0));
   }
 }
