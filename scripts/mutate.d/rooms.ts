@@ -22,7 +22,7 @@ export const ROOMS: readonly Room[] = [
     tests: [
       'test/uplink/{answer-time,compression,delivery-log,effects,effects-outage,hostile,link,log-words,model,outcome,parts,post-size,probe-turns,probes,recovery,sender,uplink,verdict}.test.ts',
       'test/uplink/{fault-attribution,outcome-wholes,post,post-lag,slices}.test.ts',
-      'test/uplink/{asset-schedule,planner,planner-bounds,planner-whole,sending,sending-posts,waits}.test.ts',
+      'test/uplink/{asset-schedule,planner,planner-bounds,planner-whole,sending,sending-posts,uplink-beside,uplink-loop,uplink-stop,waits}.test.ts',
     ],
   },
   {

@@ -273,7 +273,7 @@ export class Uplink {
     if (decision.do === 'post') {
       const entry = this.#schedule.of(decision.take.asset);
       if (decision.kind === 'live') {
-        if (entry.dueSinceMs !== undefined && !decision.trial) this.#lag.note(nowMs - entry.dueSinceMs, nowMs);
+        if (entry.dueSinceMs !== undefined) this.#lag.note(nowMs - entry.dueSinceMs, nowMs);
         entry.dueSinceMs = undefined;
       }
     }

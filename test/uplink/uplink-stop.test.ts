@@ -1,0 +1,170 @@
+/** A stop of the uplink, and what access says meanwhile. */
+import { beforeEach, describe, expect, it } from 'vitest';
+import type { Probe } from '../../src/uplink/ports.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+import { type DirectPlatform, MemoryAccess, type Plant, refusal, TAKEN } from './plant.ts';
+import { type Around, ended, instead, planted } from './uplink-world.ts';
+
+let clock: ManualClock;
+let platform: DirectPlatform;
+let plant: Plant;
+let startMs: number;
+
+const build = (around?: Around) => {
+  ({ platform, plant } = planted(clock, around));
+};
+const posted = () => platform.ledger.posts.map(({ asset }) => asset);
+
+beforeEach(() => {
+  clock = new ManualClock(Date.UTC(2026, 10, 21), 1);
+  startMs = clock.monotonicMs();
+});
+
+describe('a stop', () => {
+  it('lets posts under way end, takes nothing new, and leaves no listener and no timer', async () => {
+    let listeners = 0;
+    const holds = new MemoryAccess(clock);
+    build({ holds });
+    const counted = (works: (listener: () => void) => () => void) => (listener: () => void) => {
+      listeners++;
+      const end = works(listener);
+      return () => {
+        listeners--;
+        end();
+      };
+    };
+    instead(plant.buffer, 'onChange', counted);
+    holds.onChange = counted(holds.onChange.bind(holds));
+    platform.latencyMs = 3_000;
+    plant.accept(1, 1);
+    await plant.uplink.start();
+    expect(listeners).toBe(2);
+    await clock.advance(11_000);
+    plant.accept(2, 2, 5_000);
+    const stopped = plant.uplink.stop(60_000);
+    await clock.advance(1_999);
+    expect(posted()).toEqual([]);
+    await clock.advance(1);
+    await stopped;
+    expect([posted(), listeners, clock.waiting, plant.buffer.waiting]).toEqual([[1], 0, 0, 5_000]);
+    plant.uplink.tryNowOnRequest();
+    await clock.advance(60_000);
+    expect(posted()).toEqual([1]);
+  });
+
+  it('breaks off after the shortest of the budgets that it is given, and is over for all who asked then', async () => {
+    build({ answering: () => new Promise(() => {}) });
+    plant.accept(1, 1, 5_000);
+    await plant.uplink.start();
+    await clock.advance(1_000);
+    const over: string[] = [];
+    const stops = [
+      plant.uplink.stop(30_000).then(() => over.push('first')),
+      plant.uplink.stop(700).then(() => over.push('second')),
+      plant.uplink.stop(20_000).then(() => over.push('third')),
+    ];
+    await clock.advance(699);
+    expect([over, plant.buffer.underWay.size]).toEqual([[], 1]);
+    await clock.advance(1);
+    await Promise.all(stops);
+    expect([over.toSorted(), plant.buffer.underWay.size, plant.buffer.waiting]).toEqual([
+      ['first', 'second', 'third'],
+      0,
+      5_000,
+    ]);
+    expect(clock.waiting).toBe(0);
+    expect(plant.uplink.snapshot().state).toBe('online');
+  });
+
+  it('is not over before the store has taken back what was divided and waited for its turn', async () => {
+    build({ answering: (post) => (post.values > 1 ? refusal() : TAKEN), options: { concurrency: 1 }, perMinute: 2 });
+    plant.accept(1, 1, 8);
+    plant.accept(1, 2, 8);
+    await plant.uplink.start();
+    let isDivided = false;
+    let released = 0;
+    instead(plant.buffer, 'divide', (works) => async (batch) => {
+      isDivided = true;
+      return works(batch);
+    });
+    instead(plant.buffer, 'release', (works) => async (batch) => {
+      await clock.sleep(400);
+      released++;
+      return works(batch);
+    });
+    while (!isDivided) await clock.advance(100);
+    await clock.advance(1_000);
+    let isOver = false;
+    const stopped = plant.uplink.stop(30_000).then(() => {
+      isOver = true;
+    });
+    await clock.advance(799);
+    expect([isOver, released]).toEqual([false, 1]);
+    await clock.advance(1);
+    await stopped;
+    expect([released, plant.buffer.underWay.size, plant.buffer.waiting]).toEqual([2, 0, 16]);
+  });
+
+  it('is over where the store is gone, and it is said which post could not be ended', async () => {
+    build();
+    instead(plant.buffer, 'settle', () => () => Promise.reject(new Error('the disk is away')));
+    plant.accept(1, 1, 5_000);
+    await plant.uplink.start();
+    await clock.advance(500);
+    const stopped = plant.uplink.stop(5_000);
+    await clock.advance(5_000);
+    await stopped;
+    expect(plant.logged.at(-1)).toMatchObject({ event: 'uplink.post_failed', level: 50, error: 'the disk is away' });
+    expect(clock.waiting).toBe(0);
+  });
+});
+
+describe('what access says', () => {
+  it('is told to the buffer at the start and whenever it changes, though the store may be away then', async () => {
+    const held: (readonly number[])[] = [];
+    let series = [7, 8];
+    let change = () => {};
+    const holds = new MemoryAccess(clock);
+    holds.heldSeries = () => series;
+    holds.onChange = (listener) => {
+      change = listener;
+      return () => {};
+    };
+    build({ holds });
+    let isAway = false;
+    instead(plant.buffer, 'holdSeries', () => async (these) => {
+      held.push(these);
+      if (isAway) throw new Error('the disk is away');
+    });
+    const starting = plant.uplink.start();
+    await starting;
+    expect(held).toEqual([[7, 8]]);
+    for (const [next, away] of [
+      [[7], true],
+      [[9, 7], false],
+    ] as const) {
+      [series, isAway] = [[...next], away];
+      change();
+      await clock.advance(0);
+    }
+    expect(held).toEqual([[7, 8], [7], [9, 7]]);
+    await ended(plant);
+  });
+
+  it('is acted upon at once: what it allows again is posted', async () => {
+    const holds = new MemoryAccess(clock);
+    holds.held.set(1, startMs + 900_000);
+    build({ holds });
+    plant.accept(1, 1);
+    await plant.uplink.start();
+    await clock.advance(61_000);
+    expect(posted()).toEqual([]);
+    await holds.delivered(1);
+    await clock.advance(20);
+    expect(posted()).toEqual([1]);
+    const probed: Probe[] = [];
+    holds.probed = (probe) => void probed.push(probe);
+    await ended(plant);
+    expect(probed).toEqual([]);
+  });
+});
