@@ -3,7 +3,7 @@ import type { Batch } from '../../src/buffer/client/lanes.ts';
 import { type DeliveryState, type Slices, slicesIn, slicesOf } from '../../src/uplink/batch-delivery.ts';
 import { decide, type Known, type Outcome, type Step } from '../../src/uplink/outcome.ts';
 import { MAX_LONE_REFUSALS } from '../../src/uplink/series-waits.ts';
-import { VERDICTS } from '../../src/uplink/verdict.ts';
+import { type Meaning, VERDICTS } from '../../src/uplink/verdict.ts';
 import { batch } from './effects-world.ts';
 
 /** Whatever a batch meets and whatever is known: none of its slices is lost, doubled or overtaken, and a recall is not forgotten. */
@@ -97,12 +97,13 @@ interface Case {
   step: Step;
 }
 
+const FACTS = { name: 'x-1', asset: 7, lane: 'live', kind: 'live', probe: undefined, trial: false } as const;
+
 /** Every outcome that a batch in any of the states can meet, with whatever is known. */
 function cases(): Case[] {
-  const facts = { name: 'x-1', asset: 7, lane: 'live', kind: 'live', probe: undefined, trial: false } as const;
   return STATES.flatMap((state) =>
     OUTCOMES.filter((outcome) => canMeet(state, outcome)).flatMap((outcome) =>
-      KNOWN.map((known) => ({ state, outcome, step: decide({ ...facts, state }, outcome, known) })),
+      KNOWN.map((known) => ({ state, outcome, step: decide({ ...FACTS, state }, outcome, known) })),
     ),
   );
 }
@@ -192,4 +193,45 @@ describe('a batch', () => {
     };
     expect(wrong(isRight)).toEqual([]);
   });
+});
+
+describe('a failed post', () => {
+  const divided: DeliveryState = { kind: 'posting', after: 'next', slices: SLICES[1]!, slice: SLICE };
+  const failed = (meaning: Meaning, isEveryones: boolean) => {
+    const verdict = { meaning, code: '599', status: 599, words: 'no' };
+    const outcome: Outcome = { kind: 'answered', answer: { post: 9, startedMs: 50, verdict, askedMs: 300, at: 10 } };
+    const known = { ...KNOWN[0]!, isEveryones: () => isEveryones };
+    return { ...decide({ ...FACTS, state: divided }, outcome, known), answer: outcome.answer };
+  };
+  const BACK = [{ do: 'release', slices: [SLICE, batch(2)] }, { do: 'end' }];
+
+  it.each([
+    ['unreachable', 'unavailable'],
+    ['session', 'signed-out'],
+    ['quota', 'quota'],
+  ] as const)('that is none of the asset’s, %s, sends all of a divided batch back', (meaning, why) => {
+    const { state, effects, answer } = failed(meaning, false);
+    const failure = { code: '599', words: 'no' };
+    const unavailable = { do: 'unavailable', failure, why, posted: answer, minMs: 0 };
+    const refund = meaning === 'unreachable' ? [{ do: 'refund request' }] : [];
+    expect([state, effects]).toEqual([{ kind: 'returning' }, [...refund, unavailable, ...BACK]]);
+  });
+
+  it.each([
+    ['later', 'unavailable', { code: '599', words: 'no' }, 300],
+    ['not-understood', 'foreign', { code: '599', words: 'no', isForeign: true }, 300],
+    ['no-access', 'no-access', { code: '599', words: 'no' }, 0],
+  ] as const)(
+    'of kind %s is the asset’s or everyone’s; a divided batch goes back either way',
+    (meaning, why, failure, minMs) => {
+      const [own, all] = [failed(meaning, false), failed(meaning, true)];
+      const denied = { do: 'deny access', status: 404, series: undefined, instrumentation: undefined };
+      const verdict = own.answer.verdict;
+      const unavailable = { do: 'unavailable', failure, why, posted: all.answer, minMs };
+      const isDenied = meaning === 'no-access';
+      expect(own.effects).toEqual([isDenied ? denied : { do: 'pause asset', verdict, minMs: 300 }, ...BACK]);
+      expect(all.effects).toEqual([...(isDenied ? [denied, { do: 'retry denied soon' }] : []), unavailable, ...BACK]);
+      expect([own.state, all.state]).toEqual([{ kind: 'returning' }, { kind: 'returning' }]);
+    },
+  );
 });

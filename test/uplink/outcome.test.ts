@@ -81,7 +81,7 @@ function effectWords(effect: Effect): string {
   if (effect.do === 'release') return `release ${effect.slices.map(({ id }) => id).join('+')}`;
   if (effect.do === 'unavailable') return `unavailable (${effect.why})`;
   if (effect.do === 'hold series') return `hold series (${effect.why})`;
-  return effect.do;
+  return String(effect.do);
 }
 
 function stepOf(state: DeliveryState, outcome: Outcome, facts: Partial<Known> = {}, of: Partial<BatchDelivery> = {}) {

@@ -128,6 +128,13 @@ describe('the size of posts, at each boundary', () => {
     expect(size.refused(20_000, NOW + atMs)).toBe(learned);
   });
 
+  it('does not learn from what is as large as what was taken last, once the larger one before it is forgotten', () => {
+    const size = new PostSize(MAX);
+    size.taken(20_000, NOW);
+    size.taken(5_000, NOW + 10_001);
+    expect([size.refused(5_000, NOW + 10_001), size.refused(5_001, NOW + 10_001)]).toEqual([undefined, 2_500]);
+  });
+
   it('becomes half of what was too large, or what was taken since where that is more', () => {
     expect(sizeAfter(100_001).maxBytes).toBe(50_000);
     const size = sizeAfter(100_000);
