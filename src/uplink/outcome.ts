@@ -140,7 +140,7 @@ export function faultOf(meaning: Meaning): FaultKind | undefined {
 
 /** Throws where a batch in this state cannot meet such an outcome. */
 export function decide(delivery: BatchDelivery, outcome: Outcome, known: Known): Step {
-  const step = outcome.kind === 'recall' ? recalled(delivery.state) : met(delivery, outcome, known);
+  const step = met(delivery, outcome, known);
   if (!step) throw new Error(`a batch that is ${delivery.state.kind} cannot meet: ${outcome.kind}`);
   return step;
 }
@@ -178,8 +178,8 @@ function met(delivery: BatchDelivery, outcome: Outcome, known: Known): Step | un
     case 'look':
       // Whoever is busy looks when that is over.
       return state.kind === 'ready' || state.kind === 'parked' ? next(delivery, state, known) : going(state);
-    default:
-      return undefined;
+    case 'recall':
+      return recalled(state);
   }
 }
 

@@ -116,5 +116,5 @@ export function platformWords(answer: ValuesAnswer): string {
 
 /** Without its query, which may carry anything. */
 function placeOf(answer: ValuesAnswer): string {
-  return answer.header('location')?.replace(/[?#].*$/s, '') ?? 'nowhere';
+  return answer.header('location')?.replace(/[?#].*/s, '') ?? 'nowhere';
 }
