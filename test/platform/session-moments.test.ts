@@ -1,4 +1,5 @@
 /** Moments of the session that come together: a timer that came late, a renewal that someone asks for, calls that wait. */
+import { getEventListeners } from 'node:events';
 import { afterEach, describe, expect, it } from 'vitest';
 import { AWAY, accessToken, never, REFUSED, SessionWorld, withToken } from './session-world.ts';
 
@@ -40,6 +41,15 @@ describe('a session', () => {
     expect((await session.lease()).accessToken).toBe(accessToken(2));
     expect(world.asked().slice(0, 1)).toEqual(['refresh_token']);
     Reflect.deleteProperty(clock, 'monotonicMs');
+  });
+
+  it('logs in anew before the day of its refresh token ends, however often it was refreshed', async () => {
+    const world = await newWorld().start();
+    // A refresh that comes later than this could not be followed by another.
+    await world.clock.advance(85_399_999);
+    expect(world.told().renewals).toEqual(['password', ...Array(142).fill('refresh_token')]);
+    await world.clock.advance(1_000_001);
+    expect(world.told().renewals).toEqual(['password', 'refresh_token']);
   });
 
   it('leaves a try that is overdue to its timer: no call asks for a token after one that failed', async () => {
@@ -131,6 +141,17 @@ describe('a call that waits for a token', () => {
     await expect(good.session.lease(calling.signal)).rejects.toThrow('enough');
     const used = new AbortController();
     expect((await good.session.lease(used.signal)).accessToken).toBe(accessToken(1));
+  });
+
+  it('leaves nothing at its signal, which may be that of a whole day', async () => {
+    const held = Promise.withResolvers<undefined>();
+    const world = await newWorld({ answer: () => held.promise }).start();
+    const { signal } = new AbortController();
+    const lease = world.session.lease(signal);
+    expect(getEventListeners(signal, 'abort')).toHaveLength(1);
+    held.resolve(undefined);
+    expect((await lease).accessToken).toBe(accessToken(1));
+    expect(getEventListeners(signal, 'abort')).toEqual([]);
   });
 
   it('waits for one renewal, and not for the next', async () => {

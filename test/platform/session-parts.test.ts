@@ -36,7 +36,7 @@ describe('times of the session', () => {
 
   it('space tries: of one that is refused up to a minute, and after a quarter of an hour up to an hour', () => {
     const refused = (lastDelayMs: number, forMs: number) =>
-      retryDelayMs({ kind: 'refused', sinceMs: 0, failures: 9, lastDelayMs }, forMs, () => 1);
+      retryDelayMs({ kind: 'refused', sinceMs: 7_000_000, failures: 9, lastDelayMs }, 7_000_000 + forMs, () => 1);
     expect([refused(0, 0), refused(5_000, 0), refused(40_000, 899_999), refused(60_000, 900_000)]).toEqual([
       5_000, 10_000, 60_000, 120_000,
     ]);

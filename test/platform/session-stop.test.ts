@@ -127,6 +127,8 @@ describe('a stop', () => {
       await world.start();
       const lease = world.session.lease().catch((error) => error);
       const stopping = world.session.stop();
+      // Nobody waits for what is asked for to be revoked.
+      await expect(world.session.lease()).rejects.toMatchObject({ code: 'platform.no_session' });
       held.resolve(answer);
       await stopping;
       expect(await lease).toMatchObject({ code: 'platform.no_session' });

@@ -104,7 +104,6 @@ export class Session implements TokenSource {
     // One that is not over by then waits for a disk: its tokens are the keeper's.
     await raced(this.#attempt ?? Promise.resolve(), this.#ending.signal).catch(() => {});
     cancel();
-    this.#ending.abort();
     await this.#keeper.end(Math.max(MIN_REVOKE_BUDGET_MS, budgetMs - (clock.monotonicMs() - startMs)));
   }
 
@@ -184,7 +183,6 @@ export class Session implements TokenSource {
     return {
       accessToken: token.accessToken,
       accepted: () => {
-        if (token.proven) return;
         token.proven = true;
         if (token === this.#keeper.current) this.#unproven = 0;
       },
