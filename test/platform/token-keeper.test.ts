@@ -104,16 +104,26 @@ describe('the tokens that are alive', () => {
     expect(revoked).toEqual(['one']);
   });
 
-  it('are forgotten in the millisecond in which they end, where they wait with others', async () => {
-    const { clock, keeper, issued, revoked, settled, names } = world();
-    await keeper.adopt(issued('one', 'r', 'password'));
-    await clock.advance(1);
-    await keeper.adopt(issued('two', 'r'));
-    await clock.advance(599_999);
-    await keeper.adopt(issued('three', 'r2'));
-    await settled();
-    expect([revoked, names().at(-1)]).toEqual([['two'], ['three']]);
-  });
+  it.each([
+    ['is replaced', 'r2', ['two', 'three']],
+    ['goes on', 'r', []],
+  ])(
+    'are forgotten without a word in the millisecond in which they end, where their line %s',
+    async (_, refreshToken, ended) => {
+      const { clock, keeper, issued, revoked, settled, names, lines } = world();
+      await keeper.adopt(issued('one', 'r', 'password'));
+      await clock.advance(1);
+      await keeper.adopt(issued('two', 'r'));
+      await keeper.adopt(issued('three', 'r'));
+      await clock.advance(599_999);
+      await keeper.adopt(issued('four', refreshToken));
+      await settled();
+      expect([revoked, lines]).toEqual([ended, []]);
+      names();
+      await keeper.adopt(issued('five', refreshToken));
+      expect(names()[0]).toEqual(['five', 'four', ...(ended.length > 0 ? [] : ['two', 'three'])]);
+    },
+  );
 
   it('are not revoked where a server gives the same one again', async () => {
     const { keeper, issued, revoked, settled, names } = world();
