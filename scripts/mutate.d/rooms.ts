@@ -31,8 +31,8 @@ export const ROOMS: readonly Room[] = [
       'src/webhook/{canonical-json,event-feed,group-commit,identity,inbox,inbox-*,listener,received-event,seen-memory,signature}.ts',
     ],
     tests: [
-      'test/webhook/{canonical-form,catch-up,crash,event-feed,group-commit,identity,inbox,inbox-answers,inbox-kept,inbox-rows,inbox-salvage,inbox-upkeep}.test.ts',
-      'test/webhook/{listener,listener-answers,listener-ends,listener-guards,relay,self-test,signature,signature-texts}.test.ts',
+      'test/webhook/{canonical-form,catch-up,crash,event-feed,group-commit,identity,inbox,inbox-answers,inbox-kept,inbox-rows,inbox-salvage,inbox-salvage-tables,inbox-upkeep}.test.ts',
+      'test/webhook/{listener,listener-answers,listener-ends,listener-guards,received-event,relay,self-test,signature,signature-texts}.test.ts',
       'test/{control,model}/{event-routes,inbox}.test.ts',
       'test/reactions/{crash,giving-up,runner}.test.ts',
       'test/faults/corrupt-inbox.test.ts',

@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { GroupCommit, type InsertMany } from '../../src/webhook/group-commit.ts';
 import type { ArrivedEvent } from '../../src/webhook/received-event.ts';
 
@@ -58,6 +58,26 @@ describe('events that arrive together', () => {
   it('are refused at once where as many wait as may', async () => {
     const { insert } = world(2);
     const outcomes = await insert([1, 1, 1]);
-    expect(outcomes).toMatchObject([{ value: 'new' }, { value: 'new' }, { reason: { code: 'inbox.busy' } }]);
+    expect(outcomes).toMatchObject([
+      { value: 'new' },
+      { value: 'new' },
+      { reason: { code: 'inbox.busy', retryable: true, message: 'too many events wait for the disk' } },
+    ]);
+  });
+
+  it('may wait again as soon as the next commit has taken those before', async () => {
+    const { commit, commits } = world(2);
+    const [first, second] = [commit.insert(sized(1)), commit.insert(sized(1))];
+    await expect(commit.insert(sized(1))).rejects.toMatchObject({ code: 'inbox.busy' });
+    await vi.waitUntil(() => commits.length === 1);
+    const later = [commit.insert(sized(1)), commit.insert(sized(1))];
+    await expect(commit.insert(sized(1))).rejects.toMatchObject({ code: 'inbox.busy' });
+    expect(await Promise.all([first, second, ...later])).toEqual(Array(4).fill('new'));
+    expect(commits).toEqual([2, 2]);
+  });
+
+  it('are taken for seen where a commit says nothing of them', async () => {
+    const { insert } = world(9, async () => ['new']);
+    expect(await insert([1, 1])).toMatchObject([{ value: 'new' }, { value: 'seen' }]);
   });
 });
