@@ -195,7 +195,7 @@ describe('a delivery', () => {
     const body = anEvent();
     const [head] = textOf({ headers, body }).split('{');
     const asked = open(head!);
-    await until(() => asked.text !== '');
+    await until(() => asked.text.endsWith('\r\n\r\n'));
     expect(asked.text).toBe('HTTP/1.1 100 Continue\r\n\r\n');
     asked.write(body);
     expect((await asked.answers())[1]).toEqual(TAKEN);
@@ -335,8 +335,10 @@ describe('what is refused', () => {
     at.before = () => disk.promise;
     const first = open(textOf({}));
     await until(() => at.batches.length === 1);
+    const before = clock.waiting;
     const second = open(textOf({}));
-    await until(() => clock.waiting === 2);
+    // It has begun to wait for the disk.
+    await until(() => clock.waiting > before);
     expect(await send()).toEqual(NOT_WRITTEN);
     expect(lines()).toEqual([refusal('commit', { why: 'inbox.busy' })]);
     disk.resolve();

@@ -88,6 +88,21 @@ describe('the memory of bodies', () => {
   });
 });
 
+describe('a body that comes slowly', () => {
+  it('gives its memory to a delivery that needs it', async () => {
+    const clock = new ManualClock();
+    await at.start({ limits: { bytesUnderWay: 4_000, bodyBytes: 3_500 } }, { clock });
+    const large = () => delivery(anEvent({ padding: 'x'.repeat(2_500) }));
+    const statusOf = async (connection: RawConnection) => (await connection.answers())[0]!.status;
+    const slow = open(large().slice(0, -200));
+    // It has the memory as soon as another finds none.
+    await until(async () => (await statusOf(open(large()))) === '503 Service Unavailable');
+    await clock.advance(20_000);
+    expect(await statusOf(open(large()))).toBe('204 No Content');
+    expect(await statusOf(slow)).toBe('408 Request Timeout');
+  });
+});
+
 describe('a listener that stops', () => {
   it('by its signal takes nothing more', async () => {
     const stopping = new AbortController();
@@ -95,8 +110,7 @@ describe('a listener that stops', () => {
     const url = at.url();
     expect((await at.post(anEvent())).status).toBe(204);
     stopping.abort();
-    await at.listener!.stop();
-    expect(at.listener!.address()).toBeNull();
+    await until(() => at.listener!.address() === null);
     await expect(fetch(url, { method: 'POST' })).rejects.toThrow();
   });
 
