@@ -161,6 +161,20 @@ describe('a stop', () => {
     }
   });
 
+  it('while the tokens of the last run are read waits for these, and revokes them', async () => {
+    const held = Promise.withResolvers<void>();
+    const world = newWorld({ disk: () => held.promise });
+    world.left = [world.stored(9, 100_000)];
+    const starting = world.start();
+    const stopping = world.session.stop();
+    await world.clock.advance(2_499);
+    expect(world.told()).toMatchObject({ requests: [], files: [] });
+    held.resolve();
+    await Promise.all([starting, stopping]);
+    const { requests, files } = world.told();
+    expect([requests, files.at(-1), world.clock.waiting]).toEqual([[revocationOf(9)], [], 0]);
+  });
+
   it('before the start touches nothing', async () => {
     const world = newWorld();
     world.left = [world.stored(9, 0)];

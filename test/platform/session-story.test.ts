@@ -84,12 +84,9 @@ describe('a session from start to stop', () => {
     const { requests, files, lines } = world.told();
     const refreshToken = { ...revocationOf(8), form: { ...revocationOf(8).form, token: 'r-8' } };
     expect(requests.toSorted(byText)).toEqual([LOGIN, revocationOf(7), revocationOf(8), refreshToken].toSorted(byText));
-    expect(lines).toEqual([
-      ['info', { event: 'session.leftovers', tokens: 2 }, 'revoking the tokens of the last run'],
-      REVOKED,
-      ['info', { event: 'session.valid', grant: 'password' }, 'session with the platform'],
-      REVOKED,
-    ]);
+    const leftovers = ['info', { event: 'session.leftovers', tokens: 2 }, 'revoking the tokens of the last run'];
+    const valid = ['info', { event: 'session.valid', grant: 'password' }, 'session with the platform'];
+    expect(lines.toSorted(byText)).toEqual([leftovers, valid, REVOKED, REVOKED].toSorted(byText));
     expect(files.at(-1)).toEqual([world.stored(1, 1_000_000)]);
     expect(files.flat()).toContainEqual(world.left[1]);
   });
@@ -349,7 +346,11 @@ describe('a token that takes long to come', () => {
 
   it('is there for nobody before it is written down', async () => {
     const held = Promise.withResolvers<void>();
-    const world = newWorld({ disk: () => held.promise });
+    const world = newWorld();
+    world.answer = async () => {
+      world.disk = () => held.promise;
+      return undefined;
+    };
     await world.start();
     const lease = world.session.lease();
     await world.clock.advance(1_000);

@@ -33,7 +33,7 @@ export class SessionWorld {
   givesRefreshToken = true;
   /** What the platform answers to `password`, `refresh_token` or `revoke`; tokens, or that one is revoked, where it says nothing. */
   answer: (what: string, form: Record<string, string>) => Promise<Answer | undefined> = async () => undefined;
-  /** What the disk does before it has a file. */
+  /** What the disk does before it gives or takes a file. */
   disk: () => Promise<void> = async () => {};
   left: StoredToken[] = [];
   readonly ending = new AbortController();
@@ -54,7 +54,10 @@ export class SessionWorld {
         user: { username: 'user', password: 'pass' },
       }),
       file: {
-        read: async () => this.left,
+        read: async () => {
+          await this.disk();
+          return this.left;
+        },
         write: async (tokens: StoredToken[]) => {
           await this.disk();
           this.#story.files.push(tokens);

@@ -87,7 +87,9 @@ export class Session implements TokenSource {
   async start(signal: AbortSignal): Promise<void> {
     if (this.#state !== 'none') throw new Error('a session starts once');
     this.#signal = signal;
-    await this.#keeper.takeUpLeftovers();
+    // As an attempt: a stop waits for it, else it would remove the file whose tokens are just being read.
+    this.#begin(this.#keeper.takeUpLeftovers());
+    await this.#attempt;
     this.#renew();
   }
 
@@ -227,7 +229,12 @@ export class Session implements TokenSource {
   #renew(): void {
     if (this.#attempt || this.#isStopped() || this.#signal?.aborted) return;
     this.#enter('renewing');
-    this.#attempt = this.#obtain().finally(() => {
+    this.#begin(this.#obtain());
+  }
+
+  /** What a stop waits for. */
+  #begin(work: Promise<void>): void {
+    this.#attempt = work.finally(() => {
       this.#attempt = undefined;
     });
   }
