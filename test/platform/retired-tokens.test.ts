@@ -201,6 +201,42 @@ describe('tokens that were replaced', () => {
   });
 });
 
+describe('a token that has two texts', () => {
+  const refused = new PlatformError('it has expired', { code: 'platform.400' });
+  const line = [
+    'warn',
+    { event: 'session.revoke_refused', code: 'platform.400', error: 'it has expired' },
+    'the platform refused to revoke a token',
+  ];
+
+  it.each([
+    ['the access token', ['access']],
+    ['the refresh token', ['refresh']],
+    ['each', ['access', 'refresh']],
+  ])('is given up where %s is refused, when both were tried', async (_, texts) => {
+    const { clock, asked, lines, tokens, token } = world(async (text) => {
+      if (texts.includes(text)) throw refused;
+    });
+    tokens.add({ ...token('access', 60_000), texts: () => ['access', 'refresh'] });
+    await clock.advance(60_000);
+    expect([asked, tokens.list(), lines]).toEqual([['access', 'refresh'], [], [line]]);
+  });
+
+  it('is tried again where one is refused and the platform is away for the other', async () => {
+    let isAway = true;
+    const { clock, asked, lines, tokens, token } = world(async (text) => {
+      if (text === 'access') throw refused;
+      if (isAway) throw away();
+    });
+    tokens.add({ ...token('access', 60_000), texts: () => ['access', 'refresh'] });
+    await clock.advance(0);
+    expect([asked.splice(0), lines.splice(0), tokens.list().length]).toEqual([['access', 'refresh'], [FAILED], 1]);
+    isAway = false;
+    await clock.advance(500);
+    expect([asked, lines, tokens.list()]).toEqual([['access', 'refresh'], [line], []]);
+  });
+});
+
 describe('tokens at the end', () => {
   it('are all revoked at once, used or not, in their order, and no timer is left', async () => {
     const { clock, asked, lines, gone, tokens, token } = world();

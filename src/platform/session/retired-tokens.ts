@@ -129,12 +129,12 @@ export class RetiredTokens {
       return this.#gone(entry);
     }
     try {
-      for (const text of entry.token.texts()) await this.#options.revoke(text, this.#ending.signal);
+      await this.#revokeAll(entry.token.texts());
       log.debug({ event: 'session.revoked' }, 'token revoked');
       this.#gone(entry);
     } catch (error) {
       if (this.#ending.signal.aborted) return;
-      if (!(error instanceof TagferryError && error.retryable)) {
+      if (!mayPass(error)) {
         const fields = { event: 'session.revoke_refused', code: codeOf(error), error: messageOf(error) };
         log.warn(fields, 'the platform refused to revoke a token');
         return this.#gone(entry);
@@ -146,8 +146,26 @@ export class RetiredTokens {
     }
   }
 
+  /** One that is refused keeps no other back: an access token that has expired may be, and its refresh token lives on. */
+  async #revokeAll(texts: readonly string[]): Promise<void> {
+    const refusals: unknown[] = [];
+    for (const text of texts) {
+      try {
+        await this.#options.revoke(text, this.#ending.signal);
+      } catch (error) {
+        if (mayPass(error)) throw error;
+        refusals.push(error);
+      }
+    }
+    if (refusals.length > 0) throw refusals[0];
+  }
+
   #gone(entry: Entry): void {
     this.#waiting = this.#waiting.filter((other) => other !== entry);
     this.#options.onGone();
   }
+}
+
+function mayPass(error: unknown): boolean {
+  return error instanceof TagferryError && error.retryable;
 }
