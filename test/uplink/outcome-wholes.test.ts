@@ -37,20 +37,21 @@ const SLICES: readonly Slices[] = [
   },
 ];
 
-const STATES: readonly DeliveryState[] = SLICES.flatMap((slices) =>
+const STATES = SLICES.flatMap((slices) =>
   (['next', 'return'] as const).flatMap((after): DeliveryState[] => [
-    { kind: 'taking', after },
     { kind: 'paying', after, slices: { ...slices, waiting: [SLICE, ...slices.waiting] } },
     { kind: 'posting', after, slices, slice: SLICE },
     { kind: 'posting', after, slices, slice: LONE },
     { kind: 'dividing', after, slices, slice: SLICE, refusal: REFUSAL },
     { kind: 'dividing', after, slices, slice: LONE, refusal: REFUSAL },
     { kind: 'deciding', after, slices },
+  ]),
+).concat(
+  SLICES.flatMap((slices): DeliveryState[] => [
     { kind: 'ready', slices, sinceMs: 40 },
     { kind: 'parked', slices },
-    { kind: 'returning' },
-    { kind: 'over' },
   ]),
+  [{ kind: 'taking', after: 'next' }, { kind: 'taking', after: 'return' }, { kind: 'returning' }, { kind: 'over' }],
 );
 
 const OUTCOMES: readonly Outcome[] = [
@@ -97,13 +98,17 @@ interface Case {
   step: Step;
 }
 
+/** What is known is asked where something is decided. */
+const knownBeside = ({ kind }: Outcome) =>
+  ['answered', 'divided', 'done', 'look'].includes(kind) ? KNOWN : KNOWN.slice(0, 1);
+
 const FACTS = { name: 'x-1', asset: 7, lane: 'live', kind: 'live', probe: undefined, trial: false } as const;
 
 /** Every outcome that a batch in any of the states can meet, with whatever is known. */
 function cases(): Case[] {
   return STATES.flatMap((state) =>
     OUTCOMES.filter((outcome) => canMeet(state, outcome)).flatMap((outcome) =>
-      KNOWN.map((known) => ({ state, outcome, step: decide({ ...FACTS, state }, outcome, known) })),
+      knownBeside(outcome).map((known) => ({ state, outcome, step: decide({ ...FACTS, state }, outcome, known) })),
     ),
   );
 }
