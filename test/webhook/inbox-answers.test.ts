@@ -128,19 +128,14 @@ describe('an event', () => {
 
   it('is given among as many as are asked for, behind the one that is named', () => {
     at.inbox.insertMany(range(1, 6).map((n) => arrived(n, { eventType: 'node_appeared' })));
-    const asks = {
-      runnable: (limit: number, afterId?: number) => at.inbox.runnable(limit, afterId),
-      ofAccess: (limit: number, afterId?: number) => at.inbox.ofAccess(limit, afterId),
-      toRelay: (limit: number, afterId?: number) => at.inbox.toRelay(limit, afterId ?? 0),
+    type Ask = (limit: number, afterId?: number) => readonly { id: number }[];
+    const asks: Record<string, Ask> = {
+      runnable: (limit, afterId) => at.inbox.runnable(limit, afterId),
+      ofAccess: (limit, afterId) => at.inbox.ofAccess(limit, afterId),
+      toRelay: (limit, afterId) => at.inbox.toRelay(limit, afterId ?? 0),
     };
-    const retried = (limit: number, afterId?: number) => at.inbox.retried(limit, afterId);
-    const answersOf = (ask: typeof retried) => [
-      ids(ask(3)),
-      ids(ask(3, 0)),
-      ids(ask(2, 3)),
-      ids(ask(9, 5)),
-      ids(ask(9, 6)),
-    ];
+    const retried: Ask = (limit, afterId) => at.inbox.retried(limit, afterId);
+    const answersOf = (ask: Ask) => [ids(ask(3)), ids(ask(3, 0)), ids(ask(2, 3)), ids(ask(9, 5)), ids(ask(9, 6))];
     const expected = [[1, 2, 3], [1, 2, 3], [4, 5], [6], []];
     for (const ask of Object.values(asks)) expect(answersOf(ask)).toEqual(expected);
     for (const id of range(1, 6)) at.inbox.finish(id, 'failed');
