@@ -88,18 +88,29 @@ describe('the memory of bodies', () => {
   });
 });
 
-describe('a body that comes slowly', () => {
-  it('gives its memory to a delivery that needs it', async () => {
+describe('bodies that come slowly', () => {
+  it('give their memory to a delivery that needs it, the largest first, and no more of them than that takes', async () => {
     const clock = new ManualClock();
-    await at.start({ limits: { bytesUnderWay: 4_000, bodyBytes: 3_500 } }, { clock });
-    const large = () => delivery(anEvent({ padding: 'x'.repeat(2_500) }));
-    const statusOf = async (connection: RawConnection) => (await connection.answers())[0]!.status;
-    const slow = open(large().slice(0, -200));
-    // It has the memory as soon as another finds none.
-    await until(async () => (await statusOf(open(large()))) === '503 Service Unavailable');
-    await clock.advance(20_000);
-    expect(await statusOf(open(large()))).toBe('204 No Content');
-    expect(await statusOf(slow)).toBe('408 Request Timeout');
+    await at.start({ limits: { bytesUnderWay: 8_000, bodyBytes: 5_000 } }, { clock });
+    const sized = (bytes: number) => delivery(anEvent({ padding: 'x'.repeat(bytes) }));
+    const statusOf = async (connection: RawConnection) => (await connection.answers()).at(-1)!.status;
+    /** All of a delivery but its end, its head by itself: what comes with that is not measured. */
+    const begin = async (bytes: number) => {
+      const body = anEvent({ padding: 'x'.repeat(bytes) });
+      const connection = open(delivery(body, { Expect: '100-continue' }).slice(0, -body.length));
+      await until(() => connection.text.includes('100 Continue'));
+      connection.write(body.slice(0, -5));
+      return { connection, end: body.slice(-5) };
+    };
+    const [large, small] = [await begin(2_800), await begin(1_800)];
+    // They have the memory as soon as another finds none.
+    await until(async () => (await statusOf(open(sized(2_000)))) === '503 Service Unavailable');
+    // Long enough to tell, and not as long as the slowest may take.
+    await clock.advance(1_000);
+    expect(await statusOf(open(sized(2_000)))).toBe('204 No Content');
+    expect(await statusOf(large.connection)).toBe('408 Request Timeout');
+    small.connection.write(small.end);
+    expect(await statusOf(small.connection)).toBe('204 No Content');
   });
 });
 

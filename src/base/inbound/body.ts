@@ -16,14 +16,18 @@ export class BodyError extends TagferryError {
   }
 }
 
+/** What a request emits whose connection is ended in the middle of it: 'close' comes turns later, and its memory is wanted now. */
+export const GIVEN_UP = Symbol('given up');
+
 /** Reads a body of at most `maxBytes`, which grows the reservation. Rejects with a `BodyError`; the rest is then not read. */
 export function readBody(request: IncomingMessage, maxBytes: number, reservation: Reservation): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let length = 0;
     const stop = (fault: BodyFault) => {
-      request.off('data', onData).off('end', onEnd).off('close', onClose);
+      request.off('data', onData).off('end', onEnd).off('close', onClose).off(GIVEN_UP, onClose);
       for (const chunk of chunks.splice(0)) giveBack(chunk);
+      reservation.set(0);
       reject(new BodyError(fault));
     };
     const onData = (chunk: Buffer) => {
@@ -33,7 +37,7 @@ export function readBody(request: IncomingMessage, maxBytes: number, reservation
       else if (!reservation.grow(chunk.length)) stop('no-room');
     };
     const onEnd = () => {
-      request.off('close', onClose);
+      request.off('close', onClose).off(GIVEN_UP, onClose);
       if (chunks.length === 1) return resolve(chunks[0]!);
       const whole = Buffer.concat(chunks, length);
       for (const chunk of chunks.splice(0)) giveBack(chunk);
@@ -42,7 +46,7 @@ export function readBody(request: IncomingMessage, maxBytes: number, reservation
     const onClose = () => stop('aborted');
     // Without a listener a reset by the client would end the process; 'close' follows.
     request.on('error', () => {});
-    request.on('data', onData).on('end', onEnd).on('close', onClose);
+    request.on('data', onData).on('end', onEnd).on('close', onClose).on(GIVEN_UP, onClose);
     if (request.destroyed) onClose();
   });
 }

@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Clock } from '../clock.ts';
 import { isLoopbackHost } from '../listen.ts';
-import { promisedBytes } from './body.ts';
+import { GIVEN_UP, promisedBytes } from './body.ts';
 import {
   bodyFor,
   boundsFor,
@@ -239,6 +239,7 @@ export class ConnectionTable {
   #end(connection: OpenConnection, why: EndReason): void {
     const { socket, stream, state, responses } = connection;
     this.#connections.delete(socket);
+    for (const { req } of responses) req.emit(GIVEN_UP);
     const isUnanswered = responses.size === 1 && ![...responses][0]!.headersSent;
     if (state === 'reading' && isUnanswered && stream.writable) {
       stream.end(TOO_SLOW);

@@ -12,7 +12,7 @@ export interface MemoryBudgetOptions {
   maxBytes: number;
   /** Bodies that may be under way at once. */
   bodies: number;
-  /** Makes room by ending a body that comes slowly; gives whether there was one. */
+  /** Makes room by ending a body that comes slowly, which gives its memory back before this returns; gives whether there was one. */
   makeRoom?: () => boolean;
 }
 
@@ -50,14 +50,13 @@ export class MemoryBudget {
     return new Reservation(this);
   }
 
-  /** From `before` to `after` bytes of one body; `false`, and nothing is changed, where there is no room. */
-  tryChange(before: number, after: number): boolean {
-    while (!this.#fits(before, after)) if (!this.#makeRoom()) return false;
-    this.change(before, after);
+  /** Whether there is room for so much more of a body, or could be made. That may be by ending this one: it holds nothing then. */
+  hasRoom(body: Readonly<{ bytes: number }>, more: number): boolean {
+    while (!this.#fits(body.bytes, body.bytes + more)) if (!this.#makeRoom()) return false;
     return true;
   }
 
-  /** The same, whatever the bound says: for what is in memory already. */
+  /** From `before` to `after` bytes of one body, whatever the bound says. */
   change(before: number, after: number): void {
     this.#usedBytes += after - before;
     this.#usedByLargeBytes += this.#large(after) - this.#large(before);
@@ -85,9 +84,13 @@ export class Reservation {
 
   /** `false` where there is no room. */
   grow(bytes: number): boolean {
-    if (!this.#budget.tryChange(this.#bytes, this.#bytes + bytes)) return false;
-    this.#bytes += bytes;
+    if (!this.#budget.hasRoom(this, bytes)) return false;
+    this.set(this.#bytes + bytes);
     return true;
+  }
+
+  get bytes(): number {
+    return this.#bytes;
   }
 
   /** The request takes exactly so many bytes from now on. */
