@@ -6,6 +6,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openDatabase } from '../../src/base/database.ts';
 import { copyReadableRows } from '../../src/webhook/inbox-salvage.ts';
 import { freshFolder } from '../fresh-folder.ts';
+import { openPaths } from '../open-paths.ts';
 import { arrived, everyRow, InboxFile, name } from './parts/inbox-rows.ts';
 
 const PAGE = 1024;
@@ -154,6 +155,16 @@ describe('a table of numbers', () => {
     }
     expect(copyReadableRows(path, into)).toBe(left.length);
     expect(idsIn()).toEqual(left);
+  });
+
+  it('leaves out a row whose number is none, and leaves the old file closed', () => {
+    const old = openDatabase(path);
+    old.exec(`CREATE TABLE numbered (id, text); INSERT INTO numbered VALUES (1, 'a'), (1.5, 'b'), (2, NULL), (3, 'c')`);
+    old.close();
+    into.exec(NUMBERED);
+    expect(copyReadableRows(path, into)).toBe(2);
+    expect(idsIn()).toEqual([1, 3]);
+    expect(openPaths().filter((one) => one.startsWith(path))).toEqual([]);
   });
 
   it('is read past 200 broken places, and no further: each may cost a disk seconds', () => {
