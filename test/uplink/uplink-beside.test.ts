@@ -12,8 +12,12 @@ let platform: DirectPlatform;
 let plant: Plant;
 let startMs: number;
 
-const build = (around?: Around) => {
-  ({ platform, plant } = planted(clock, around));
+/** So many values fill a post, which goes at once. */
+const FULL = 10;
+const PACE = { ...OPTIONS, postMaxValues: FULL };
+
+const build = (around: Around = {}) => {
+  ({ platform, plant } = planted(clock, { ...around, options: { ...PACE, ...around.options } }));
 };
 const WALL = Date.UTC(2026, 10, 21);
 const posted = () => platform.ledger.posts.map(({ asset }) => asset);
@@ -46,20 +50,20 @@ describe('what the uplink says of itself', () => {
   it('is what it has posted, what is under way, and what was taken when', async () => {
     build();
     expect(plant.uplink.snapshot()).toEqual(NOTHING);
-    plant.accept(1, 1, 5_000);
+    plant.accept(1, 1, FULL);
     await plant.uplink.start();
     await clock.advance(5);
     expect(plant.uplink.snapshot()).toEqual({ ...NOTHING, lastPostAtMs: WALL, postsUnderWay: 1 });
     await clock.advance(100);
-    const after = { ...NOTHING, lastPostAtMs: WALL, lastDeliveredAtMs: WALL + 20, deliveredValues: 5_000 };
+    const after = { ...NOTHING, lastPostAtMs: WALL, lastDeliveredAtMs: WALL + 20, deliveredValues: FULL };
     expect(plant.uplink.snapshot()).toEqual(after);
-    expect([plant.uplink.deliveredValues, plant.uplink.outage]).toEqual([5_000, undefined]);
+    expect([plant.uplink.deliveredValues, plant.uplink.outage]).toEqual([FULL, undefined]);
     await stop();
   });
 
   it('is in an outage what was met, since when, how often it was tried, and in how long it is tried again', async () => {
     build({ answering: () => ({ status: 503 }) });
-    plant.accept(1, 1, 5_000);
+    plant.accept(1, 1, FULL);
     await plant.uplink.start();
     await clock.advance(120);
     const refused = { atMs: WALL + 20, code: '503', words: 'status 503' };
@@ -81,7 +85,7 @@ describe('what the uplink says of itself', () => {
 
   it('is in a rest how long that still is', async () => {
     build({ answering: () => ({ status: 429, headers: { 'retry-after': '30' } }) });
-    plant.accept(1, 1, 5_000);
+    plant.accept(1, 1, FULL);
     await plant.uplink.start();
     await clock.advance(20);
     const whole = plant.uplink.snapshot().restsForMs!;
@@ -94,10 +98,10 @@ describe('what the uplink says of itself', () => {
   it('is of series that wait what they wait for, and of quarantine how many values are there', async () => {
     build({ answering: (post) => (post.series.some(({ series }) => series === 7) ? refusal('no such key') : TAKEN) });
     plant.accept(1, 7, 20);
-    plant.accept(2, 2, 5_000);
+    plant.accept(2, 2, FULL);
     await plant.uplink.start();
     for (let turn = 0; turn < 6 && plant.uplink.snapshot().waitingIds.length === 0; turn++) {
-      plant.accept(2, 2, 5_000);
+      plant.accept(2, 2, FULL);
       await clock.advance(10_000);
     }
     const { waitingIds, waitingSeries, quarantinedValues } = plant.uplink.snapshot();
@@ -124,7 +128,7 @@ describe('what the uplink says of itself', () => {
       'take',
       (works) => (request) => (left-- > 0 ? Promise.reject(new Error('away')) : works(request)),
     );
-    for (let asset = 1; asset <= 60; asset++) plant.accept(asset, asset, 5_000);
+    for (let asset = 1; asset <= 60; asset++) plant.accept(asset, asset, FULL);
     await plant.uplink.start();
     await clock.advance(400);
     const fifty = Array.from({ length: 50 }, (_, i) => ({ asset: i + 1, failures: 0, forMs: 600 }));
@@ -165,8 +169,8 @@ describe('a reload', () => {
   });
 
   it('begins, changes and ends a rate of the backlog', async () => {
-    build({ options: { backfillValuesPerSecond: 100 } });
-    plant.accept(1, 1, 50_000);
+    build({ options: { ...OPTIONS, backfillValuesPerSecond: 100 } });
+    plant.accept(1, 1, 10_000);
     plant.buffer.flush(clock.monotonicMs() + 1);
     await plant.uplink.start();
     const values = () => platform.ledger.taken.length;
@@ -177,14 +181,14 @@ describe('a reload', () => {
     expect([values() > 3_000, values() <= 1_000 + 200 * 20.1]).toEqual([true, true]);
     plant.uplink.setPace(OPTIONS);
     await clock.advance(1_000);
-    expect(values()).toBe(50_000);
+    expect(values()).toBe(10_000);
     await stop();
   });
 
   it('lets a series that waits be tried at once, a rest end, and a spent quota be asked for again', async () => {
     let reply: Reply = { status: 402 };
     build({ answering: () => reply });
-    plant.accept(1, 1, 5_000);
+    plant.accept(1, 1, FULL);
     await plant.uplink.start();
     await clock.advance(1_000);
     expect(plant.uplink.snapshot().outage).toMatchObject({ attempts: 1, code: '402' });
@@ -193,7 +197,7 @@ describe('a reload', () => {
       plant.uplink.tryNow();
       await clock.advance(50);
       expect(posted()).toHaveLength(attempts);
-      plant.uplink.setPace(OPTIONS);
+      plant.uplink.setPace(PACE);
       await clock.advance(50);
       expect(posted()).toHaveLength(attempts + 1);
     }
@@ -201,7 +205,7 @@ describe('a reload', () => {
     reply = TAKEN;
     plant.uplink.tryNowOnRequest();
     await clock.advance(50);
-    expect(plant.uplink.snapshot()).toMatchObject({ restsForMs: undefined, deliveredValues: 5_000, state: 'online' });
+    expect(plant.uplink.snapshot()).toMatchObject({ restsForMs: undefined, deliveredValues: FULL, state: 'online' });
     await stop();
   });
 
@@ -221,11 +225,11 @@ describe('a reload', () => {
         });
         platform.latencyMs = 0;
         await plant.uplink.start();
-        if (then) plant.uplink.setPace({ ...OPTIONS, postIntervalMs: then });
-        plant.accept(1, 1, 5_000);
+        if (then) plant.uplink.setPace({ ...PACE, postIntervalMs: then });
+        plant.accept(1, 1, FULL);
         await clock.advance(latelyMs + by);
         expect(posted()).toEqual([1]);
-        plant.accept(2, 2, 5_000);
+        plant.accept(2, 2, FULL);
         await clock.advance(0);
         expect([posted(), plant.uplink.snapshot().state]).toEqual([[1, 2], by === 0 ? 'online' : 'away']);
         await stop();
@@ -243,7 +247,7 @@ describe('a reload', () => {
       if (isSlow) await clock.sleep(1_000);
       return take.call(plant.buffer, request);
     };
-    plant.accept(1, 1, 5_000);
+    plant.accept(1, 1, FULL);
     await plant.uplink.start();
     while (taken === 0) await clock.advance(100);
     isSlow = false;
@@ -261,7 +265,7 @@ it('the uplink is told that there is a session again: during an outage it tries 
     isAway ? new PlatformError('no', { code: 'platform.no_session', retryable: true }) : undefined;
   const backs: number[] = [];
   const end = plant.uplink.onBack((ms) => backs.push(ms));
-  plant.accept(1, 1, 5_000);
+  plant.accept(1, 1, FULL);
   await plant.uplink.start();
   await clock.advance(10_000);
   isAway = false;
@@ -271,7 +275,7 @@ it('the uplink is told that there is a session again: during an outage it tries 
   expect([backs, posted(), plant.uplink.snapshot().state]).toEqual([[outage!.forMs + 20], [1], 'online']);
   end();
   isAway = true;
-  plant.accept(1, 1, 5_000);
+  plant.accept(1, 1, FULL);
   await clock.advance(100);
   isAway = false;
   plant.uplink.tryNow();
@@ -284,14 +288,11 @@ it('the uplink needs nobody who counts what it does', async () => {
   build();
   const { buffer, budget, access } = plant;
   const addresses = { byInstrumentation: false, of: () => ({ path: '/v1/assets/1/values' }) };
-  const uplink = new Uplink(
-    { buffer, client: platform, budget, access, clock, log: silentLogger(), addresses },
-    OPTIONS,
-  );
-  plant.accept(1, 1, 5_000);
+  const uplink = new Uplink({ buffer, client: platform, budget, access, clock, log: silentLogger(), addresses }, PACE);
+  plant.accept(1, 1, FULL);
   await uplink.start();
   await clock.advance(100);
-  expect(uplink.deliveredValues).toBe(5_000);
+  expect(uplink.deliveredValues).toBe(FULL);
   const stopped = uplink.stop(0);
   await clock.advance(100);
   await stopped;
