@@ -4,7 +4,7 @@ import { PlatformError } from '../../src/base/errors.ts';
 import type { TakeRequest } from '../../src/buffer/client/lanes.ts';
 import type { AccessPort } from '../../src/uplink/ports.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
-import { type DirectPlatform, MemoryAccess, type Plant } from './plant.ts';
+import { type DirectPlatform, MemoryAccess, type Plant, refusal, TAKEN } from './plant.ts';
 import { type Around, ended, instead, planted } from './uplink-world.ts';
 
 let clock: ManualClock;
@@ -78,10 +78,25 @@ describe('the uplink looks at what waits', () => {
     const alive = (ms: number) => uplink.isAlive(startMs + ms);
     expect([0, 119_999, 120_000].map(alive)).toEqual([true, true, false]);
     await uplink.start();
-    await clock.advance(12_000);
+    await clock.advance(16_000);
+    plant.accept(1, 1);
+    await clock.advance(1_000);
     await stop();
-    // It looked at 10 s the last time.
-    expect([13_000, 129_999, 130_000].map(alive)).toEqual([true, true, false]);
+    // It looked at 15 s the last time.
+    expect([17_000, 134_999, 135_000].map(alive)).toEqual([true, true, false]);
+  });
+
+  it('again at what was refused while others were taken: alone for two minutes, the asset has nobody to be compared with', async () => {
+    build({ answering: ({ asset }) => (asset === 1 ? refusal() : TAKEN), options: { postMaxValues: 2 } });
+    await plant.uplink.start();
+    plant.accept(2, 2, 2);
+    await clock.advance(1_000);
+    plant.accept(1, 1, 2);
+    await clock.advance(119_000);
+    expect([posted(), plant.uplink.snapshot().state]).toEqual([[2, 1, 1, 1], 'online']);
+    await clock.advance(6_000);
+    expect(plant.uplink.snapshot()).toMatchObject({ state: 'away', outage: { code: '400' } });
+    await stop();
   });
 
   it('again after five seconds where planning fails, and says so once, then whenever it has doubled', async () => {
@@ -210,6 +225,26 @@ describe('the interval that is told', () => {
     await clock.advance(240_000);
     expect(plant.uplink.snapshot().intervalMs).toBe(10_000);
     expect(plant.logged[1]).toMatchObject({ event: 'uplink.interval_normal', level: 30, intervalMs: 10_000 });
+    await stop();
+  });
+
+  it('is not longer for what an asset waits for its own backlog', async () => {
+    build({ options: { concurrency: 1, postMaxValues: 10 } });
+    platform.latencyMs = 3_000;
+    plant.accept(1, 11, 1_000);
+    plant.buffer.flush(clock.monotonicMs() + 1);
+    for (const asset of [2, 3, 4, 5]) plant.accept(asset, asset);
+    await plant.uplink.start();
+    await clock.advance(1);
+    plant.accept(1, 1);
+    await clock.advance(30_000);
+    // The fifth is owed to the backlog. Whose turn it is was seen when the fourth post of the backlog had ended, at 12 s.
+    expect(posted()).toEqual([1, 1, 1, 1, 2, 3, 4, 5, 1, 1]);
+    expect(platform.ledger.posts.at(-1)).toMatchObject({
+      atMs: startMs + 27_000,
+      series: [{ series: 11 }, { series: 1 }],
+    });
+    expect(plant.uplink.snapshot().intervalMs).toBe(19_000);
     await stop();
   });
 

@@ -105,6 +105,27 @@ describe('a stop', () => {
     expect([released, plant.buffer.underWay.size, plant.buffer.waiting]).toEqual([2, 0, 16]);
   });
 
+  it('does not wait for a store that is asked again each second by what nobody waits for', async () => {
+    build({ answering: (post) => (post.values > 1 ? refusal() : TAKEN), perMinute: 2 });
+    let isDivided = false;
+    instead(plant.buffer, 'divide', (works) => async (batch) => {
+      isDivided = true;
+      return works(batch);
+    });
+    instead(plant.buffer, 'release', () => () => Promise.reject(new Error('the disk is away')));
+    plant.accept(1, 1, 8);
+    await plant.uplink.start();
+    while (!isDivided) await clock.advance(100);
+    await clock.advance(100);
+    plant.uplink.addressesChanged();
+    await clock.advance(0);
+    expect(clock.waiting).toBe(2);
+    const stopped = plant.uplink.stop(30_000);
+    await clock.advance(0);
+    await stopped;
+    expect(clock.waiting).toBe(0);
+  });
+
   it('is over where the store is gone, and it is said which post could not be ended', async () => {
     build();
     instead(plant.buffer, 'settle', () => () => Promise.reject(new Error('the disk is away')));
@@ -155,6 +176,8 @@ describe('what access says', () => {
     const holds = new MemoryAccess(clock);
     holds.held.set(1, startMs + 900_000);
     build({ holds });
+    // A store that has nothing to say to it.
+    instead(plant.buffer, 'holdSeries', () => async () => {});
     plant.accept(1, 1);
     await plant.uplink.start();
     await clock.advance(61_000);
@@ -162,6 +185,8 @@ describe('what access says', () => {
     await holds.delivered(1);
     await clock.advance(20);
     expect(posted()).toEqual([1]);
+    // It did not wait for its turn while it was held.
+    expect(plant.uplink.snapshot().intervalMs).toBe(10_000);
     const probed: Probe[] = [];
     holds.probed = (probe) => void probed.push(probe);
     await ended(plant);
