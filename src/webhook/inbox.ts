@@ -124,7 +124,7 @@ export class Inbox {
     return guarded(() => {
       let bytes = 0;
       for (const event of events) bytes += costOf(event);
-      if (this.#bytes + bytes > this.#limits.maxBytes && !this.#makeRoom(bytes)) throw inboxFull(this.#limits.maxBytes);
+      if (!this.#makeRoom(bytes)) throw inboxFull(this.#limits.maxBytes);
       const ageMs = this.#ageMs();
       let taken = 0;
       let takenBytes = 0;
@@ -336,6 +336,7 @@ export class Inbox {
     return gone.length;
   }
 
+  /** Whether there is room for so much more, or could be made. */
   #makeRoom(bytes: number): boolean {
     while (this.#bytes + bytes > this.#limits.maxBytes) {
       if (this.#dropSettled(this.#limits.maxBytes - bytes, Number.NEGATIVE_INFINITY) === 0) return false;
