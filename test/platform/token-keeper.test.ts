@@ -8,7 +8,7 @@ import { ManualClock } from '../doubles/manual-clock.ts';
 
 const DAY = 86_400_000;
 
-function world(left: StoredToken[] | Error = []) {
+function world(left: StoredToken[] | Error | Promise<StoredToken[]> = []) {
   const clock = new ManualClock();
   const lines: unknown[] = [];
   const line = (level: string) => (fields: object, text: string) => lines.push([level, fields, text]);
@@ -268,5 +268,17 @@ describe('the tokens of an earlier run', () => {
     const fields = { event: 'session.file_unreadable', error: 'no file' };
     expect(lines).toEqual([['warn', fields, 'the tokens of the last run cannot be read']]);
     expect(revoked).toEqual([]);
+  });
+
+  it('are left in their file by a stop while the disk has not given them yet, and no longer', async () => {
+    const read = Promise.withResolvers<StoredToken[]>();
+    const { keeper, written } = world(read.promise);
+    const taking = keeper.takeUpLeftovers();
+    await keeper.end(1_000);
+    expect(written).toEqual([]);
+    read.resolve([]);
+    await taking;
+    await keeper.end(1_000);
+    expect(written).toEqual([[]]);
   });
 });

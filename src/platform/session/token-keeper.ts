@@ -28,6 +28,8 @@ export class TokenKeeper {
   #next: IssuedToken | undefined;
   #sharing: IssuedToken[] = [];
   #storeFailed = false;
+  /** The tokens of the last run, of which the file is all there is. */
+  #isReading = false;
 
   constructor(options: TokenKeeperOptions) {
     this.#options = options;
@@ -75,19 +77,22 @@ export class TokenKeeper {
       const fields = { event: 'session.not_revoked', tokens: left.length };
       this.#options.log.warn(fields, 'tokens are left for the next start to revoke');
     }
-    await this.#store();
+    // Of a disk that hangs nothing has come to be revoked: the next start reads it.
+    if (!this.#isReading) await this.#store();
   }
 
   /** Sends the tokens of an earlier run on their way to revocation. */
   async takeUpLeftovers(): Promise<void> {
     const { file, clock, log } = this.#options;
     let left: StoredToken[] = [];
+    this.#isReading = true;
     try {
       left = await file.read();
     } catch (error) {
       const fields = { event: 'session.file_unreadable', error: messageOf(error) };
       log.warn(fields, 'the tokens of the last run cannot be read');
     }
+    this.#isReading = false;
     if (left.length === 0) return;
     log.info({ event: 'session.leftovers', tokens: left.length }, 'revoking the tokens of the last run');
     for (const token of left) this.#retired.add(leftover(token, clock));
