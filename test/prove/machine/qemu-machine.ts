@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { createWriteStream, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { messageOf } from '../../../src/base/errors.ts';
 import { freePort } from '../../../src/base/port-claim.ts';
 import { pause } from '../ways/way.ts';
 import type { Image, Kernel } from './image.ts';
@@ -148,13 +149,21 @@ export class QemuMachine {
       const qemu = this.#qemu!;
       if (qemu.exitCode !== null || qemu.signalCode !== null)
         throw new Error(`qemu ended\n${this.console.slice(-4_000)}`);
-      if (performance.now() > end) throw new Error(`never: ${what}\n${this.console.slice(-4_000)}`);
+      if (performance.now() > end)
+        throw new Error(`never: ${what}\n${this.console.slice(-4_000)}\n${await this.#ails()}`);
     }
   }
 
   /** As root, in the machine. Throws where it fails. */
   async sh(command: string, failing: 'throw' | 'give' = 'throw'): Promise<string> {
     return await this.#shells[0]!.run(command, 300_000, failing);
+  }
+
+  /** What a machine that answers its shell, and nobody else, says of itself. */
+  async #ails(): Promise<string> {
+    const ask =
+      'systemctl --failed --no-pager --no-legend; systemctl list-jobs --no-pager --no-legend; systemctl status tagferry --no-pager -n 40; wc -c /etc/tagferry/*';
+    return (await this.#shells[0]?.run(ask, 60_000, 'give').catch(messageOf)) ?? 'its shell does not answer';
   }
 
   /** What its store says that it is at. */
