@@ -1,18 +1,10 @@
 /** Tokens that the platform refuses, and those that calls still use. */
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import type { Lease } from '../../src/platform/token-source.ts';
-import { never, SessionWorld, withToken } from './session-world.ts';
+import { never, sessionWorlds, withToken } from './session-world.ts';
 
 const HOUR_S = 3_600;
-const worlds: SessionWorld[] = [];
-function newWorld(besides: Partial<SessionWorld> = {}): SessionWorld {
-  const world = Object.assign(new SessionWorld(), besides);
-  worlds.push(world);
-  return world;
-}
-afterEach(async () => {
-  for (const world of worlds.splice(0)) await world.end();
-});
+const newWorld = sessionWorlds();
 
 describe('a token that the platform refuses', () => {
   const refusedLine = (unproven: number) => [

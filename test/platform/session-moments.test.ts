@@ -1,18 +1,10 @@
 /** Moments of the session that come together: a timer that came late, a renewal that someone asks for, calls that wait. */
 import { getEventListeners } from 'node:events';
-import { afterEach, describe, expect, it } from 'vitest';
-import { AWAY, accessToken, never, REFUSED, SessionWorld, withToken } from './session-world.ts';
+import { describe, expect, it } from 'vitest';
+import { AWAY, accessToken, never, REFUSED, sessionWorlds, withToken } from './session-world.ts';
 
 const HOUR_S = 3_600;
-const worlds: SessionWorld[] = [];
-function newWorld(besides: Partial<SessionWorld> = {}): SessionWorld {
-  const world = Object.assign(new SessionWorld(), besides);
-  worlds.push(world);
-  return world;
-}
-afterEach(async () => {
-  for (const world of worlds.splice(0)) await world.end();
-});
+const newWorld = sessionWorlds();
 
 describe('a session', () => {
   it('is usable while it has a token that is good', async () => {

@@ -1,25 +1,17 @@
 /** How a session stops: at every moment, within its budget, with nothing left behind but what it says. */
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import {
   type Answer,
   AWAY,
   never,
   REFUSED,
   revocationOf,
-  SessionWorld,
+  sessionWorlds,
   withoutToken,
   withToken,
 } from './session-world.ts';
 
-const worlds: SessionWorld[] = [];
-function newWorld(besides: Partial<SessionWorld> = {}): SessionWorld {
-  const world = Object.assign(new SessionWorld(), besides);
-  worlds.push(world);
-  return world;
-}
-afterEach(async () => {
-  for (const world of worlds.splice(0)) await world.end();
-});
+const newWorld = sessionWorlds();
 
 /** Whether it is over by now. */
 function watched(promise: Promise<unknown>): { isOver: boolean } {

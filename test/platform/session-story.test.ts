@@ -1,5 +1,5 @@
 /** What a session does, told whole: every request with its form, each state of its file, each line of the log, each snapshot. */
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { PlatformError } from '../../src/base/errors.ts';
 import {
   type Answer,
@@ -9,20 +9,12 @@ import {
   REFUSED,
   refreshOf,
   revocationOf,
-  SessionWorld,
+  sessionWorlds,
   withoutToken,
   withToken,
 } from './session-world.ts';
 
-const worlds: SessionWorld[] = [];
-function newWorld(besides: Partial<SessionWorld> = {}): SessionWorld {
-  const world = Object.assign(new SessionWorld(), besides);
-  worlds.push(world);
-  return world;
-}
-afterEach(async () => {
-  for (const world of worlds.splice(0)) await world.end();
-});
+const newWorld = sessionWorlds();
 
 const REVOKED = ['debug', { event: 'session.revoked' }, 'token revoked'];
 const AWAY_ERROR = {

@@ -1,3 +1,4 @@
+import { afterEach } from 'vitest';
 import type { HttpRequest, PlatformAnswer } from '../../src/platform/http-boundary.ts';
 import type { SessionGrant } from '../../src/platform/session/issued-token.ts';
 import { Session } from '../../src/platform/session/session.ts';
@@ -173,4 +174,17 @@ export function withToken(number: number, ageMs: number, besides: Partial<Sessio
     accessTokenHint: `…${accessToken(number).slice(-4)}`,
     ...besides,
   });
+}
+
+/** Makes sessions for the tests of a file; each is ended after its test. */
+export function sessionWorlds(): (besides?: Partial<SessionWorld>) => SessionWorld {
+  const worlds: SessionWorld[] = [];
+  afterEach(async () => {
+    for (const world of worlds.splice(0)) await world.end();
+  });
+  return (besides = {}) => {
+    const world = Object.assign(new SessionWorld(), besides);
+    worlds.push(world);
+    return world;
+  };
 }
