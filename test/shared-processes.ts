@@ -12,6 +12,8 @@ export const ALONE = [
   'test/buffer/disk-reserve.test.ts',
   'test/buffer/sectors.test.ts',
   'test/buffer/series-copy.test.ts',
+  // What the memory of the process is, measured.
+  'test/buffer/series.test.ts',
   // Another PATH, or more of the environment.
   'test/commands/logs.test.ts',
   'test/commands/setup.test.ts',
