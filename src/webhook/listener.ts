@@ -158,7 +158,7 @@ export class WebhookListener {
   }
 
   #refuseUnread(request: IncomingMessage, response: ServerResponse, fault: BodyFault): void {
-    if (fault === 'aborted') this.#count('aborted');
+    if (fault === 'aborted' || fault === 'given-up') this.#count('aborted');
     else if (fault === 'too-large') this.#refuse(request, response, 413, 'too_large');
     else this.#refuse(request, response, 503, 'rate');
   }

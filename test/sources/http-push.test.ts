@@ -5,6 +5,7 @@ import { connect, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { deflateRawSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib';
+import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/base/logger.ts';
 import { HttpPush, type HttpPushOptions } from '../../src/sources/push/http-push.ts';
@@ -416,7 +417,9 @@ describe('POST /v1/values', () => {
 
 describe('the limits of the listener', () => {
   it('ends requests whose header or body takes too long', async () => {
-    await listen({ limits: { headerMs: 40, requestMs: 5_000 } });
+    const events: unknown[] = [];
+    const log = pino({ base: null }, { write: (line: string) => void events.push(JSON.parse(line).event) });
+    await listen({ limits: { headerMs: 40, requestMs: 5_000 }, log });
     const slowHead = await rawConnection();
     slowHead.socket.write('POST /v1/values HTTP/1.1\r\nHost:');
     const slowBody = await rawConnection();
@@ -429,6 +432,8 @@ describe('the limits of the listener', () => {
     expect(slowBody.received()).toContain('408');
     expect(slowHead.received()).toContain('408');
     expect(push.bytesUnderWay).toBe(0);
+    // Nobody was refused beside that, and nothing broke off.
+    expect(new Set(events)).toEqual(new Set(['ingest.listening', 'listener.connection_ended']));
   });
 
   it('answers 503 where too many bytes wait for the disk, and takes more when they are there', async () => {

@@ -4,8 +4,8 @@ import { TagferryError } from '../errors.ts';
 import { giveBack } from '../give-back.ts';
 import type { Reservation } from './memory-budget.ts';
 
-/** Why a body was not read: too much, no memory for it now, or its sender left. */
-export type BodyFault = 'too-large' | 'no-room' | 'aborted';
+/** Why a body was not read: too much, no memory for it now, its sender left, or we ended its connection, and have said so. */
+export type BodyFault = 'too-large' | 'no-room' | 'aborted' | 'given-up';
 
 export class BodyError extends TagferryError {
   readonly fault: BodyFault;
@@ -25,7 +25,7 @@ export function readBody(request: IncomingMessage, maxBytes: number, reservation
     const chunks: Buffer[] = [];
     let length = 0;
     const stop = (fault: BodyFault) => {
-      request.off('data', onData).off('end', onEnd).off('close', onClose).off(GIVEN_UP, onClose);
+      request.off('data', onData).off('end', onEnd).off('close', onClose).off(GIVEN_UP, onGivenUp);
       for (const chunk of chunks.splice(0)) giveBack(chunk);
       reservation.set(0);
       reject(new BodyError(fault));
@@ -37,16 +37,17 @@ export function readBody(request: IncomingMessage, maxBytes: number, reservation
       else if (!reservation.grow(chunk.length)) stop('no-room');
     };
     const onEnd = () => {
-      request.off('close', onClose).off(GIVEN_UP, onClose);
+      request.off('close', onClose).off(GIVEN_UP, onGivenUp);
       if (chunks.length === 1) return resolve(chunks[0]!);
       const whole = Buffer.concat(chunks, length);
       for (const chunk of chunks.splice(0)) giveBack(chunk);
       resolve(whole);
     };
     const onClose = () => stop('aborted');
+    const onGivenUp = () => stop('given-up');
     // Without a listener a reset by the client would end the process; 'close' follows.
     request.on('error', () => {});
-    request.on('data', onData).on('end', onEnd).on('close', onClose).on(GIVEN_UP, onClose);
+    request.on('data', onData).on('end', onEnd).on('close', onClose).on(GIVEN_UP, onGivenUp);
     if (request.destroyed) onClose();
   });
 }

@@ -4,7 +4,7 @@ import { counted } from '../../base/amounts.ts';
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
 import { giveBack } from '../../base/give-back.ts';
-import { answerEarly, BodyChunks, promisedBytes, readBody } from '../../base/inbound/body.ts';
+import { answerEarly, BodyChunks, BodyError, promisedBytes, readBody } from '../../base/inbound/body.ts';
 import type { CertificateFiles } from '../../base/inbound/certificate.ts';
 import { hostRule } from '../../base/inbound/host-rule.ts';
 import { INBOUND_LIMITS, type InboundLimits, InboundServer } from '../../base/inbound/inbound-server.ts';
@@ -172,7 +172,8 @@ export class HttpPush {
         await this.#look(request, response, path, query, memory);
       }
     } catch (error) {
-      this.#refuse(request, response, endpoint, error);
+      // Its sender was answered, and the log told, where the connection was ended.
+      if (!(error instanceof BodyError && error.fault === 'given-up')) this.#refuse(request, response, endpoint, error);
     } finally {
       memory.set(0);
     }
