@@ -44,6 +44,13 @@ export class UsageError extends TagferryError {
 /** The disk or a database said no. */
 export class StoreError extends TagferryError {}
 
+/** What takes values in has stopped, as it was asked to: whoever brings one keeps it, and there is nothing to mend. */
+export class SourceStopped extends TagferryError {
+  constructor() {
+    super('the source has stopped', { code: 'source.stopped', retryable: true });
+  }
+}
+
 /** The platform, or the way to it, said no. */
 export class PlatformError extends TagferryError {}
 

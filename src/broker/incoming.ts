@@ -3,7 +3,7 @@
  * the broker has given all that it gives before something is confirmed. One for all connections of a broker.
  */
 import type { Clock } from '../base/clock.ts';
-import { codeOf } from '../base/errors.ts';
+import { codeOf, SourceStopped } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 import { type Backoff, fullJitterMs } from '../base/retry.ts';
@@ -175,7 +175,8 @@ export class Incoming implements Receiver {
   #tell(event: 'broker.dropped' | 'broker.refused', message: Message, error: unknown, words: string): void {
     const { name, clock, logger } = this.#options;
     const code = codeOf(error);
-    const count = this.#repeats.note(`${event}:${code}`, clock.monotonicMs());
+    const count =
+      error instanceof SourceStopped ? undefined : this.#repeats.note(`${event}:${code}`, clock.monotonicMs());
     const fields = { event, broker: name, topic: message.topic, code, count };
     logger[count === undefined ? 'debug' : 'warn'](fields, words);
   }

@@ -12,7 +12,7 @@
  * waits, none of which was confirmed.
  */
 import type { Clock } from '../base/clock.ts';
-import { codeOf, messageOf, TagferryError } from '../base/errors.ts';
+import { codeOf, messageOf, SourceStopped } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import type { Note } from '../buffer/client/notes.ts';
 import { type Columns, STAMPED_HERE, STATUS_FLAGS, STATUS_MASK, ValueColumns } from '../buffer/format/value-columns.ts';
@@ -182,7 +182,7 @@ export class Gate {
 
   /** Ends waiting for a store that refuses; resolves when what is being written is on disk. */
   async stop(): Promise<void> {
-    this.#end.abort(new TagferryError('the source has stopped', { code: 'source.stopped', retryable: true }));
+    this.#end.abort(new SourceStopped());
     await Promise.allSettled([...this.#batches].map((batch) => batch.done));
   }
 

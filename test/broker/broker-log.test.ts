@@ -1,9 +1,12 @@
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:net';
+import mqtt from 'mqtt';
 import { pino } from 'pino';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { type Clock, systemClock } from '../../src/base/clock.ts';
+import { SourceStopped, StoreError } from '../../src/base/errors.ts';
 import { Broker } from '../../src/broker/broker.ts';
+import { StrictBroker } from './strict-broker.ts';
 
 /** Pauses between tries take a moment, as if time flew. */
 const hurried: Clock = { ...systemClock, sleep: (ms, signal) => systemClock.sleep(ms / 100, signal) };
@@ -80,5 +83,34 @@ describe('the log about a broker', () => {
     );
     // The text and the code as every other line has them.
     expect(lines[0]).toMatchObject({ code: 'ECONNREFUSED', error: expect.stringContaining('ECONNREFUSED') });
+  });
+
+  it('warns of a message that cannot be taken now, and not where the source has stopped: the broker keeps it', async () => {
+    const strict = new StrictBroker();
+    const url = `mqtt://127.0.0.1:${await strict.start()}`;
+    const stranger = await mqtt.connectAsync(url);
+    try {
+      const lines = await brokerAt(url);
+      const errors: Error[] = [new SourceStopped(), new SourceStopped()];
+      const taken: string[] = [];
+      broker!.subscribe('t', async ({ payload }) => {
+        const text = Buffer.from(payload).toString();
+        const error = errors.shift();
+        if (error) throw error;
+        taken.push(text);
+      });
+      await vi.waitUntil(() => strict.filters.includes('t'));
+      for (const text of ['one', 'two']) {
+        await stranger.publishAsync('t', text, { qos: 1 });
+        await vi.waitUntil(() => taken.includes(text), { timeout: 20_000 });
+        if (text === 'one') errors.push(new StoreError('full', { code: 'store.full' }));
+      }
+      const refused = lines.filter(({ event }) => event === 'broker.refused');
+      expect(refused.map(({ code, count }) => [code, count])).toEqual([['store.full', 1]]);
+    } finally {
+      await stranger.endAsync();
+      await broker!.stop();
+      await strict.stop();
+    }
   });
 });

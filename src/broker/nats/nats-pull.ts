@@ -8,7 +8,7 @@
 import type { Consumer, ConsumerInfo, JetStreamManager, JsMsg } from '@nats-io/jetstream';
 import type { NatsConnection } from '@nats-io/transport-node';
 import type { Clock } from '../../base/clock.ts';
-import { codeOf, messageOf } from '../../base/errors.ts';
+import { codeOf, messageOf, SourceStopped } from '../../base/errors.ts';
 import type { Logger } from '../../base/logger.ts';
 import { Repeats } from '../../base/repeats.ts';
 import { BrokerError, noStream } from '../broker-error.ts';
@@ -291,7 +291,8 @@ export class NatsPull {
   #tellRefused(subject: string, error: unknown): void {
     const { name, clock, logger } = this.#parts;
     const code = codeOf(error);
-    const count = this.#repeats.note(`refused:${code}`, clock.monotonicMs());
+    const count =
+      error instanceof SourceStopped ? undefined : this.#repeats.note(`refused:${code}`, clock.monotonicMs());
     const fields = { event: 'broker.refused', broker: name, topic: subject, code, count };
     logger[count === undefined ? 'debug' : 'warn'](fields, 'a message cannot be taken now; the broker keeps it');
   }

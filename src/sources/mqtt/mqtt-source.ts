@@ -1,4 +1,4 @@
-import { TagferryError } from '../../base/errors.ts';
+import { SourceStopped, TagferryError } from '../../base/errors.ts';
 import type { Broker } from '../../broker/broker.ts';
 import type { BrokerSpec } from '../../broker/broker-spec.ts';
 import type { Message } from '../../broker/connection.ts';
@@ -126,7 +126,7 @@ export class MqttSource implements RunningSource {
   #take(message: Message): Promise<void> {
     const { gate } = this.#context;
     const { topic, payload, retained } = message;
-    if (this.#isStopped) throw new TagferryError('the source has stopped', { code: 'source.stopped', retryable: true });
+    if (this.#isStopped) throw new SourceStopped();
     const points = this.#router.pointsOf(topic);
     if (points.length === 0) return DONE;
     if (gate.isFull)

@@ -1,4 +1,4 @@
-import { TagferryError } from '../../base/errors.ts';
+import { SourceStopped, TagferryError } from '../../base/errors.ts';
 import type { NatsBroker } from '../../broker/nats/nats-broker.ts';
 import type { NatsPull, StreamMessage } from '../../broker/nats/nats-pull.ts';
 import type { NatsSpec } from '../../broker/nats/nats-spec.ts';
@@ -117,7 +117,7 @@ export class NatsSource implements RunningSource {
   async #take(message: StreamMessage): Promise<void> {
     const { gate } = this.#context;
     const { subject, payload, seq, storedNs, redelivered } = message;
-    if (this.#isStopped) throw new TagferryError('the source has stopped', { code: 'source.stopped', retryable: true });
+    if (this.#isStopped) throw new SourceStopped();
     const points = this.#router.pointsOf(asTopic(subject));
     if (points.length === 0) return;
     const hash = hashOf({ topic: `${subject} ${storedNs}`, payload });

@@ -1,4 +1,4 @@
-import { codeOf, messageOf, TagferryError } from '../../base/errors.ts';
+import { codeOf, messageOf, SourceStopped, TagferryError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import type { Broker } from '../../broker/broker.ts';
 import type { Message } from '../../broker/connection.ts';
@@ -153,7 +153,7 @@ export class SparkplugSource implements RunningSource {
   /** Throws what is to be tried again. */
   #take({ topic, payload }: Message): Promise<void> {
     const { gate } = this.#context;
-    if (this.#isStopped) throw new TagferryError('the source has stopped', { code: 'source.stopped', retryable: true });
+    if (this.#isStopped) throw new SourceStopped();
     if (gate.isFull)
       throw new TagferryError('too many values wait for the disk', { code: 'source.busy', retryable: true });
     const said = readTopic(topic);
