@@ -94,7 +94,7 @@ DROP TABLE note_2;
 ${ORIGIN}
 `;
 
-/** To format 3: rows of runs had no checksum. */
+/** Before format 4 rows of runs had no checksum. */
 function giveRunsSums(database: Database): void {
   database.exec(`ALTER TABLE run RENAME TO run_3; ${RUN}`);
   const { addRun } = prepareRuns(database);
