@@ -17,6 +17,7 @@ await build({
     main: 'src/main.ts',
     'store-thread': 'src/daemon/store-thread.ts',
     'configuration-thread': 'src/daemon/configuration-thread.ts',
+    'folder-program': 'src/sources/csv/folder-program.ts',
     'tagferry-sandbox': 'src/sandbox/main.ts',
   },
   external: /^[^./]/,

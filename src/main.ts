@@ -9,6 +9,7 @@ import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { constants } from 'node:os';
 import { dirname, join } from 'node:path';
+import { useRuntimeOptions } from './base/runtime-options.ts';
 
 const OLDEST_MAJOR = 24;
 
@@ -31,7 +32,13 @@ function runOn(node: string): void {
   });
 }
 
+/** Whether the agent itself is started: `tagferry run`, with `--config` before or after the verb. */
+function isAgent(words: readonly string[]): boolean {
+  return words.find((word, at) => !word.startsWith('-') && words[at - 1] !== '--config') === 'run';
+}
+
 if (Number(process.versions.node.split('.')[0]) >= OLDEST_MAJOR) {
+  if (isAgent(process.argv.slice(2))) useRuntimeOptions();
   const { runCommandLine } = await import('./commands/command-line.ts');
   await runCommandLine(process.argv);
 } else {

@@ -17,6 +17,15 @@ export interface Clock {
   after(delayMs: number, call: () => void): () => void;
 }
 
+/** A wall clock before this was never set: many gateways boot in 1970. */
+export const EARLIEST_TRUSTED_MS = Date.UTC(2026, 0, 1);
+
+/** The wall clock if it is plausible, else `undefined`. */
+export function plausibleWallMs(clock: Pick<Clock, 'wallMs'>): number | undefined {
+  const wallMs = clock.wallMs();
+  return wallMs >= EARLIEST_TRUSTED_MS ? wallMs : undefined;
+}
+
 /** Node fires a timer at once when its delay does not fit 31 bits. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 

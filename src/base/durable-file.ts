@@ -2,12 +2,12 @@ import { open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 
 /**
- * Small files that must be whole after a blackout: a temporary file, synced, renamed over the old one, and the folder
- * synced, without which the rename itself may be lost with the power. Readable by the owner alone. What a crash left
- * half-written is taken away by the next write: `ending` differs only where several processes write the same file.
+ * Writes a small file that must be complete after a power cut: a temporary file is synced and renamed over the old one, then the folder is
+ * synced, without which the rename itself may be lost. Only the owner can read the file unless `mode` says otherwise. The next write
+ * removes what a crash left behind. `ending` differs only for files that several processes write.
  */
-export function writeDurably(path: string, text: string, ending = '.tmp'): Promise<void> {
-  const written = (writing.get(path) ?? Promise.resolve()).then(() => replace(path, text, `${path}${ending}`));
+export function writeDurably(path: string, content: string | Uint8Array, ending = '.tmp', mode = 0o600): Promise<void> {
+  const written = (writing.get(path) ?? Promise.resolve()).then(() => replace(path, content, `${path}${ending}`, mode));
   // Writers of one file follow one another: they share the temporary one.
   const turn = written
     .catch(() => undefined)
@@ -20,12 +20,14 @@ export function writeDurably(path: string, text: string, ending = '.tmp'): Promi
 
 const writing = new Map<string, Promise<void>>();
 
-async function replace(path: string, text: string, temporary: string): Promise<void> {
+async function replace(path: string, content: string | Uint8Array, temporary: string, mode: number): Promise<void> {
   try {
     await rm(temporary, { force: true });
     const file = await open(temporary, 'wx', 0o600);
     try {
-      await file.writeFile(text);
+      await file.writeFile(content);
+      // Whatever the umask.
+      await file.chmod(mode);
       await file.sync();
     } finally {
       await file.close();

@@ -1,4 +1,4 @@
-import { chmodSync, lstatSync, unlinkSync } from 'node:fs';
+import { chmodSync, closeSync, constants, fstatSync, lstatSync, openSync, unlinkSync } from 'node:fs';
 import { createConnection, type Server } from 'node:net';
 import pRetry from 'p-retry';
 import { codeOf, TagferryError } from './errors.ts';
@@ -19,6 +19,8 @@ export interface ListenOptions {
 
 const RETRY_MS = 1_000;
 
+/** Opens the file itself, whatever its kind. Node does not export the constant. */
+const O_PATH = 0o10000000;
 const HINTS: Readonly<Record<string, string>> = {
   EADDRINUSE: 'another program listens there: stop it (`ss -ltnp` shows it), or choose another address',
   EACCES: 'this user may not listen there: choose a port above 1023, or a folder that this user may write',
@@ -41,7 +43,17 @@ export async function listen(server: Server, address: ListenAddress, options: Li
   } catch (error) {
     throw listenError(error, address, options);
   }
-  if ('path' in address) chmodSync(address.path, options.mode ?? 0o660);
+  if ('path' in address) setSocketMode(address.path, options.mode ?? 0o660);
+}
+
+/** Not through a link: others may be able to replace the socket in its folder. */
+function setSocketMode(path: string, mode: number): void {
+  const socket = openSync(path, O_PATH | constants.O_NOFOLLOW);
+  try {
+    if (fstatSync(socket).isSocket()) chmodSync(`/proc/self/fd/${socket}`, mode);
+  } finally {
+    closeSync(socket);
+  }
 }
 
 async function listenOnce(server: Server, address: ListenAddress): Promise<void> {
@@ -56,7 +68,12 @@ async function listenOnce(server: Server, address: ListenAddress): Promise<void>
   });
 }
 
-/** A socket that refuses connections: nobody listens there any more. */
+/** Whether a socket can be created at the path without taking it from a program that listens there. */
+export async function isReplaceable(path: string): Promise<boolean> {
+  return lstatSync(path, { throwIfNoEntry: false }) === undefined || (await isStale(path));
+}
+
+/** A socket that refuses connections: no program listens there any more. */
 function isStale(path: string): Promise<boolean> {
   if (!lstatSync(path, { throwIfNoEntry: false })?.isSocket()) return Promise.resolve(false);
   return new Promise((resolve) => {

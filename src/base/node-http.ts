@@ -4,3 +4,6 @@
  * Types may be imported from `node:http` as ever.
  */
 export const { Agent, createServer, request, STATUS_CODES } = process.getBuiltinModule('node:http');
+
+/** Trailer of a streamed response that failed: why, as URI-encoded JSON. */
+export const FAILURE_TRAILER = 'tagferry-failure';

@@ -1,3 +1,6 @@
+import pRetry from 'p-retry';
+import { TagferryError } from './errors.ts';
+
 /** How long to wait before the next attempt: full jitter, so that gateways that failed together do not return together. */
 export interface Backoff {
   /** Upper bound of the first wait. */
@@ -48,4 +51,23 @@ export function httpDateMs(text: string): number | undefined {
     return Date.UTC(year, month, Number(parts.day), hour, minute, second);
   }
   return undefined;
+}
+
+export interface BoundedRetry {
+  /** Attempts after the first. */
+  retries: number;
+  /** Wait before the first retry, in milliseconds; doubled for each further one. Default: 500. */
+  minTimeout?: number;
+  signal?: AbortSignal | undefined;
+}
+
+/** Retries work that a person or a shutdown waits for, as long as its errors are retryable. Throws the last error. */
+export function retryBounded<Result>(work: () => Promise<Result>, { retries, minTimeout = 500, signal }: BoundedRetry) {
+  return pRetry(work, {
+    retries,
+    minTimeout,
+    randomize: true,
+    shouldRetry: ({ error }) => error instanceof TagferryError && error.retryable,
+    ...(signal ? { signal } : {}),
+  });
 }

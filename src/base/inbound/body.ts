@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Clock } from '../clock.ts';
 import { TagferryError } from '../errors.ts';
 import { giveBack } from '../give-back.ts';
+import { CollectedBytes } from './collected-bytes.ts';
 import type { Reservation } from './memory-budget.ts';
 
 /** Why a body was not read: too much, no memory for it now, its sender left, or we ended its connection, and have said so. */
@@ -22,26 +23,21 @@ export const GIVEN_UP = Symbol('given up');
 /** Reads a body of at most `maxBytes`, which grows the reservation. Rejects with a `BodyError`; the rest is then not read. */
 export function readBody(request: IncomingMessage, maxBytes: number, reservation: Reservation): Promise<Buffer> {
   return new Promise((resolve, reject) => {
-    const chunks: Buffer[] = [];
-    let length = 0;
+    const bytes = new CollectedBytes();
     const stop = (fault: BodyFault) => {
       request.off('data', onData).off('end', onEnd).off('close', onClose).off(GIVEN_UP, onGivenUp);
-      for (const chunk of chunks.splice(0)) giveBack(chunk);
+      bytes.release();
       reservation.set(0);
       reject(new BodyError(fault));
     };
     const onData = (chunk: Buffer) => {
-      length += chunk.length;
-      chunks.push(chunk);
-      if (length > maxBytes) stop('too-large');
+      bytes.add(chunk);
+      if (bytes.length > maxBytes) stop('too-large');
       else if (!reservation.grow(chunk.length)) stop('no-room');
     };
     const onEnd = () => {
       request.off('close', onClose).off(GIVEN_UP, onGivenUp);
-      if (chunks.length === 1) return resolve(chunks[0]!);
-      const whole = Buffer.concat(chunks, length);
-      for (const chunk of chunks.splice(0)) giveBack(chunk);
-      resolve(whole);
+      resolve(bytes.takeAll());
     };
     const onClose = () => stop('aborted');
     const onGivenUp = () => stop('given-up');

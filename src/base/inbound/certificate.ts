@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
 import type { Clock } from '../clock.ts';
 import { messageOf, TagferryError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
+import { readRegularFile } from '../regular-file.ts';
 
 /** PEM files of a listener's own https, and the setting that names the first: `WEBHOOK_TLS` for `WEBHOOK_TLS_CERT`. */
 export interface CertificateFiles {
@@ -25,7 +25,7 @@ const LOOK_EVERY_MS = 10_000;
 /** Reads a pair and makes sure that TLS takes it. Throws `listener.certificate`. */
 export async function readCertificate(files: CertificateFiles): Promise<CertificatePair> {
   try {
-    const [cert, key] = await Promise.all([readFile(files.certFile), readFile(files.keyFile)]);
+    const [cert, key] = await Promise.all([readRegularFile(files.certFile), readRegularFile(files.keyFile)]);
     process.getBuiltinModule('node:tls').createSecureContext({ cert, key });
     return { cert, key };
   } catch (error) {

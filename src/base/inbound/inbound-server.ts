@@ -10,7 +10,7 @@ import type { Server as TlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Clock } from '../clock.ts';
 import { codeOf, messageOf } from '../errors.ts';
-import { type ListenAddress, listen, listeningAt } from '../listen.ts';
+import { isReplaceable, type ListenAddress, listen, listeningAt } from '../listen.ts';
 import type { Logger } from '../logger.ts';
 import { createServer } from '../node-http.ts';
 import { Repeats } from '../repeats.ts';
@@ -19,6 +19,7 @@ import { type CertificateFiles, readCertificate, watchCertificate } from './cert
 import { ConnectionTable, closeAfter } from './connection-table.ts';
 import { boundsFor } from './connections.ts';
 import { type HostRule, hostRefusal } from './host-rule.ts';
+import { SocketFile } from './socket-file.ts';
 
 export interface InboundLimits {
   connections: number;
@@ -75,6 +76,8 @@ export class InboundServer {
   readonly #repeats = new Repeats();
   readonly #stopping = new AbortController();
   #server: Server | undefined;
+  /** `undefined` for a TCP address. */
+  #socketFile: SocketFile | undefined;
   #stopped: Promise<void> | undefined;
 
   constructor(options: InboundOptions) {
@@ -116,6 +119,7 @@ export class InboundServer {
     await listen(server, address, { setting, code, retries });
     server.on('error', (error) => this.#failed(error));
     this.#server = server;
+    if ('path' in address) this.#socketFile = this.#watchSocketFile(server, address.path);
     if (this.#stopped) await this.#close();
   }
 
@@ -167,6 +171,7 @@ export class InboundServer {
   async #close(): Promise<void> {
     this.#stopping.abort();
     this.#table.stop();
+    await this.#socketFile?.close();
     const server = this.#server;
     if (!server?.listening) return;
     const closed = new Promise<void>((resolve) => server.close(() => resolve()));
@@ -201,6 +206,34 @@ export class InboundServer {
     const apply = (next: object) => server.setSecureContext({ ...next, minVersion: 'TLSv1.2' });
     void watchCertificate(tls, pair, apply, { listener, clock, log, signal });
     return server;
+  }
+
+  #watchSocketFile(server: Server, path: string): SocketFile {
+    const { clock, log, name: listener, setting, code } = this.#options;
+    return new SocketFile({
+      path,
+      clock,
+      isListening: () => server.listening,
+      restore: async () => {
+        // `close` deletes the file at the path, so that a socket of another program must be left alone.
+        if (server.listening && !(await isReplaceable(path)))
+          throw new Error('the path belongs to another file or program');
+        server.close();
+        await listen(server, { path }, { setting, code });
+      },
+      restored: () => {
+        this.#repeats.end('socket');
+        log.warn(
+          { event: 'listener.socket_restored', listener, path },
+          'socket file was deleted or replaced, listening again',
+        );
+      },
+      failed: (error) => {
+        const count = this.#note('socket');
+        const fields = { event: 'listener.socket_lost', listener, path, error: messageOf(error), count };
+        if (count !== undefined) log.error(fields, 'socket file was deleted or replaced, failed to recreate it');
+      },
+    });
   }
 
   #admit(socket: Socket): void {

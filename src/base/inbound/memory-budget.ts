@@ -26,6 +26,11 @@ export function webhookBudgetBytes(memoryLimitBytes: number): number {
   return Math.min(32 * MiB, Math.max(4 * MiB, memoryLimitBytes / 32));
 }
 
+/** Of the memory that the unit allows: a sixteenth, but room for one event of the largest size. */
+export function reactionBudgetBytes(memoryLimitBytes: number): number {
+  return Math.min(64 * MiB, Math.max(8 * MiB, memoryLimitBytes / 16));
+}
+
 export class MemoryBudget {
   readonly #maxBytes: number;
   readonly #maxLargeBytes: number;

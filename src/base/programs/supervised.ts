@@ -4,6 +4,7 @@ import type { Clock } from '../clock.ts';
 import { codeOf, messageOf } from '../errors.ts';
 import { programEnvironment } from './environment.ts';
 import { endFamily, endOrphans } from './family.ts';
+import { killBeforeAgent } from './memory-priority.ts';
 import { type ProgramEnd, untilEnded } from './program-end.ts';
 
 export interface SupervisedOptions {
@@ -42,6 +43,7 @@ let starts = 0;
 export class SupervisedProgram {
   readonly #options: SupervisedOptions;
   readonly #stopping = new AbortController();
+  #life = new AbortController();
   #running: Promise<void> | undefined;
   /** Monotonic, of the start of the one that runs now. */
   startedMs: number | undefined;
@@ -60,6 +62,11 @@ export class SupervisedProgram {
   async stop(): Promise<void> {
     this.#stopping.abort();
     await this.#running;
+  }
+
+  /** Ends the program, which is started again as after any other end. `why`: how it ended, for `ended`. */
+  restart(why: string): void {
+    this.#life.abort(why);
   }
 
   async #run(): Promise<void> {
@@ -84,6 +91,7 @@ export class SupervisedProgram {
     const mark = `${instance}:${process.pid}:${++starts}`;
     const child = this.#spawn(mark);
     if (child instanceof Error) return this.#describe(child);
+    killBeforeAgent(child.pid);
     const ended = untilEnded(child);
     if (child.pid === undefined || !child.stdout || !child.stderr) return this.#how(await ended);
     this.startedMs = clock.monotonicMs();
@@ -92,18 +100,21 @@ export class SupervisedProgram {
     if (child.stdin) tell?.(child.stdin);
     const taken = take(stdout);
     void eachLine(stderr, said).catch(() => {});
-    const aborted = new Promise<void>((resolve) => {
-      if (signal.aborted) resolve();
-      signal.addEventListener('abort', () => resolve(), { once: true });
-    });
-    // Whoever takes its output may give up on it; a program without a reader is of no use.
+    this.#life = new AbortController();
+    const life = this.#life.signal;
+    const { promise: stopped, resolve: stop } = Promise.withResolvers<unknown>();
+    for (const one of [signal, life]) one.addEventListener('abort', stop, { once: true });
+    if (signal.aborted) stop(undefined);
+    // The reader may stop reading. A program without a reader is useless and is ended as well.
     await Promise.race([
       ended,
-      aborted,
+      stopped,
       taken.catch(() => {}).then(() => clock.sleep(GRACE_MS, signal).catch(() => {})),
     ]);
+    signal.removeEventListener('abort', stop);
     await endFamily({ group: child.pid, mark }, clock, GRACE_MS);
-    const how = this.#how(await ended);
+    const end = await ended;
+    const how = life.aborted ? String(life.reason) : this.#how(end);
     await Promise.race([taken.catch(() => {}), clock.sleep(LAST_WORDS_MS)]);
     stdout.destroy();
     stderr.destroy();
