@@ -24,6 +24,11 @@ export function brokerClosed(name: string): BrokerError {
   return new BrokerError(`the connection to the broker ${name} is closed`, { code: 'broker.closed', retryable: true });
 }
 
+/** The broker does not respond on a connection that is read. */
+export function brokerSilent(): BrokerError {
+  return new BrokerError('the broker does not respond', { code: 'broker.silent', retryable: true });
+}
+
 /** Waiting makes it no smaller. */
 export function brokerTooLarge(name: string, cause?: unknown): BrokerError {
   return new BrokerError(`the broker ${name} takes no message of this size`, { code: 'broker.too_large', cause });
@@ -42,6 +47,15 @@ export function brokerUnknown(name: string): BrokerError {
   return new BrokerError(`there is no broker ${name}`, {
     code: 'broker.unknown',
     hint: 'Name an MQTT source of tags.yaml in "publish: { to: … }".',
+  });
+}
+
+/** The connection ended without a reason. `isUnanswered`: before the broker responded to a CONNECT of MQTT 5. */
+export function brokerHungUp(isUnanswered: boolean): BrokerError {
+  return new BrokerError('the broker closed the connection', {
+    code: 'broker.hung_up',
+    retryable: true,
+    ...(isUnanswered ? { hint: 'If the broker does not support MQTT 5, set version: 3 at the source.' } : {}),
   });
 }
 

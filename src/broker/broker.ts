@@ -1,6 +1,7 @@
 import type { Clock } from '../base/clock.ts';
 import { codeOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
+import { Redactor } from '../base/redactor.ts';
 import { Repeats } from '../base/repeats.ts';
 import { type BrokerAddress, readBrokerAddress } from './broker-address.ts';
 import { BrokerError, brokerBusy, brokerClosed, brokerTooLarge } from './broker-error.ts';
@@ -8,6 +9,7 @@ import type { BrokerSpec } from './broker-spec.ts';
 import { Connection } from './connection.ts';
 import { ConnectionLoop } from './connection-loop.ts';
 import { readCredentials } from './credentials.ts';
+import { type DiscardedMessage, Discards } from './discards.ts';
 import { Incoming } from './incoming.ts';
 import { Presence } from './presence.ts';
 import {
@@ -27,8 +29,8 @@ export type { MessageHandler } from './subscriptions.ts';
  * States: away (connecting, or waiting to), connected, stopped. While away the broker keeps messages for this client's session;
  * publishing waits a few seconds for the connection and then fails, for the caller to try again.
  *
- * Invariants: a message is confirmed only after its handler resolved, in the order of arrival. A handler that rejects is asked
- * again until it resolves or the connection ends: so a full buffer holds the broker back and loses nothing. The session's
+ * Invariants: a message is confirmed only after its handler resolved, in the order of arrival. If a handler rejects a message, the
+ * message is retried until the connection ends, and later messages wait behind it (`OrderedQueue`). The session's
  * subscriptions follow what is wanted by the difference, and a stop changes none of them. A message that nobody wants is confirmed at
  * once. A crash leaves unconfirmed messages with the broker, which sends them again; those that were on disk by then are known
  * (`UnconfirmedMessages`) and not taken twice.
@@ -57,6 +59,8 @@ export interface BrokerState {
   published: number;
   /** QoS 0 messages whose handler refused them: nobody sends them again. */
   dropped: number;
+  /** Messages that exceed a bound. */
+  discarded: number;
   /** Messages that nobody here wants. */
   unwanted: number;
   /** Messages that came a second time, and were not taken again. */
@@ -83,7 +87,9 @@ export class Broker {
   readonly #address: BrokerAddress;
   readonly #subscriptions = new Subscriptions();
   readonly #incoming: Incoming;
+  readonly #discards: Discards;
   readonly #loop: ConnectionLoop<Connection>;
+  readonly #redactor = new Redactor();
   readonly #repeats = new Repeats();
   #published = 0;
   /** Filters that the broker's session holds; `undefined` where that is not known. */
@@ -91,7 +97,6 @@ export class Broker {
   #onGranted: ((filters: Filters) => void) | undefined;
   #isSettling = false;
   #isUnsettled = false;
-  #version: 5 | 3;
   #certificateEndsMs: number | undefined;
   #publishing = 0;
   /** Of the connection that is there, or tried. */
@@ -102,16 +107,16 @@ export class Broker {
     this.name = options.name;
     this.#options = options;
     this.#address = readBrokerAddress(options.name, options.spec.url);
-    this.#version = options.spec.version;
     this.#loop = new ConnectionLoop({
       name: options.name,
       clock: options.clock,
       logger: options.logger,
+      redactor: this.#redactor,
       connect: (signal) => this.#connect(signal),
       hold: (connection) => this.#hold(connection),
-      failed: (error) => this.#chooseVersion(error),
-      details: () => ({ version: this.#version }),
+      details: ({ version }) => ({ version }),
     });
+    this.#discards = new Discards(options);
     this.#incoming = new Incoming({ ...options, subscriptions: this.#subscriptions, signal: this.#loop.signal });
   }
 
@@ -205,6 +210,7 @@ export class Broker {
       failures: this.#loop.failures,
       published: this.#published,
       ...this.#incoming.counts,
+      discarded: this.#discards.count,
       window: { used: this.#loop.current?.unconfirmed ?? 0, size: this.#incoming.windowSize },
       certificateEndsMs: this.#certificateEndsMs,
     };
@@ -213,29 +219,26 @@ export class Broker {
   async #connect(signal: AbortSignal): Promise<Connection> {
     const { name, spec, clientId, platformCaFile, clock } = this.#options;
     this.#presence = spec.presence === undefined ? undefined : new Presence(spec.presence, clock.wallMs());
-    const credentials = await readCredentials(name, spec, platformCaFile);
+    const credentials = await readCredentials(name, spec, platformCaFile, this.#redactor);
     this.#certificateEndsMs = credentials.endsMs;
-    return Connection.open(
-      {
-        address: this.#address,
-        credentials,
-        clientId: spec.clientId ?? clientId,
-        version: this.#version,
-        sessionExpiryMs: spec.sessionExpiryMs,
-        ...(this.#presence ? { will: this.#presence.message(false) } : {}),
-        clock,
-        incoming: this.#incoming,
-      },
-      signal,
-    );
-  }
-
-  /** MQTT 5 falls back to 3.1.1 where the broker says that it does not speak it, or says nothing at all and goes. */
-  #chooseVersion(error: unknown): void {
-    if (this.#options.spec.version === 3) return;
-    const code = codeOf(error);
-    const isAbsent = code !== undefined && code !== 'broker.version' && code !== 'broker.hung_up';
-    if (!isAbsent) this.#version = this.#version === 5 ? 3 : 5;
+    const options = {
+      address: this.#address,
+      credentials,
+      clientId: spec.clientId ?? clientId,
+      version: spec.version,
+      sessionExpiryMs: spec.sessionExpiryMs,
+      ...(this.#presence ? { will: this.#presence.message(false) } : {}),
+      clock,
+      incoming: this.#incoming,
+      discarded: (message: DiscardedMessage) => this.#discards.add(message),
+    };
+    try {
+      return await Connection.open(options, signal);
+    } catch (error) {
+      // Only the broker's own response selects 3.1.1, and only for this connection.
+      if (codeOf(error) !== 'broker.version') throw error;
+      return await Connection.open({ ...options, version: 3 }, signal);
+    }
   }
 
   /** Everything of one connection, until it ends. Gives the reason. */
@@ -275,7 +278,7 @@ export class Broker {
         await this.#askFor(connection);
       }
     } catch {
-      // The connection is over: the next one settles.
+      // A subscription without a response has ended the connection: the next one settles.
     } finally {
       this.#isSettling = false;
     }

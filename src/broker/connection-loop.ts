@@ -7,6 +7,7 @@
 import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
+import type { Redactor } from '../base/redactor.ts';
 import { Repeats } from '../base/repeats.ts';
 import { type Backoff, fullJitterMs } from '../base/retry.ts';
 import { BrokerError, brokerAway } from './broker-error.ts';
@@ -16,13 +17,13 @@ export interface ConnectionLoopOptions<Connection> {
   name: string;
   clock: Clock;
   logger: Logger;
+  /** Removes the secrets of this connection from the error texts of the server. */
+  redactor: Redactor;
   connect(signal: AbortSignal): Promise<Connection>;
   /** All that is done with one connection; resolves with the reason when it is over. */
   hold(connection: Connection): Promise<unknown>;
-  /** A connection could not be made. */
-  failed?(error: unknown): void;
-  /** For the log, of the connection that is there. */
-  details(): Readonly<Record<string, unknown>>;
+  /** Fields of a connection, for the log. */
+  details(connection: Connection): Readonly<Record<string, unknown>>;
 }
 
 const RECONNECT: Backoff = { baseMs: 1_000, capMs: 30_000 };
@@ -100,12 +101,12 @@ export class ConnectionLoop<Connection> {
   }
 
   async #run(): Promise<void> {
-    const { name, clock, logger, connect, details, failed } = this.#options;
+    const { name, clock, logger, connect, details } = this.#options;
     const { signal } = this.#stopping;
     for (let failures = 0; !signal.aborted; ) {
       try {
         const connection = await connect(signal);
-        const fields = { event: 'broker.connected', broker: name, attempts: failures + 1, ...details() };
+        const fields = { event: 'broker.connected', broker: name, attempts: failures + 1, ...details(connection) };
         logger[this.#saidAway ? 'info' : 'debug'](fields, 'a broker is connected');
         this.#saidAway = false;
         failures = 0;
@@ -117,7 +118,6 @@ export class ConnectionLoop<Connection> {
       } catch (error) {
         if (signal.aborted) break;
         this.#tellAway(error);
-        failed?.(error);
       }
       const wait = fullJitterMs(failures++, RECONNECT, () => clock.random(), RECONNECT_FLOOR_MS);
       await clock.sleep(wait, signal).catch(() => {});
@@ -139,13 +139,14 @@ export class ConnectionLoop<Connection> {
   }
 
   #tellAway(error: unknown): void {
-    const { name, clock, logger } = this.#options;
+    const { name, clock, logger, redactor } = this.#options;
+    const text = messageOf(redactor.redact(error instanceof Error ? error.message || error.name : String(error)));
     const code = codeOf(error);
-    this.#problem = code ?? messageOf(error);
+    this.#problem = code ?? text;
     this.failures++;
     const count = this.#repeats.note('away', clock.monotonicMs());
     const hint = error instanceof BrokerError ? error.hint : undefined;
-    const fields = { event: 'broker.away', broker: name, code, error: messageOf(error), hint, count };
+    const fields = { event: 'broker.away', broker: name, code, error: text, hint, count };
     logger[count === undefined ? 'debug' : 'warn'](fields, 'a broker is away; it is tried again until it answers');
     this.#saidAway ||= count !== undefined;
   }

@@ -1,19 +1,19 @@
 /**
- * One connection to a broker, from CONNECT to its end; never reconnects (that is `Broker`'s). The packets are made and read by
- * mqtt-packet; what happens between them stands here, because the clients that there are confirm a message before it can be on
- * disk, or read nothing while one waits: QoS 1 and 2 are confirmed (PUBACK, PUBREC) when the handler is done, in the order of
- * arrival, and the keep-alive goes on whatever waits.
+ * One connection to a broker, from CONNECT to its end; `Broker` reconnects. mqtt-packet makes and parses the packets. The exchange between
+ * them is implemented here, because existing clients confirm a message before it can be on disk, or stop reading while one waits.
  *
- * Invariants: nothing is confirmed that was not taken; a session is never ended from here (no clean start, no DISCONNECT that
- * changes its expiry). What is not confirmed when it ends comes again.
+ * Invariants: QoS 1 and 2 are confirmed (PUBACK, PUBREC) after the handler resolved, in the order of arrival; the keep-alive never waits;
+ * a session is never ended from here (no clean start, no change of its expiry). Unconfirmed messages arrive again.
  */
 import type { Duplex } from 'node:stream';
 import type { IPublishPacket, Packet, Parser } from 'mqtt-packet';
 import type { Clock } from '../base/clock.ts';
 import type { BrokerAddress } from './broker-address.ts';
-import { BrokerError, clientRefused, connectionEnded } from './broker-error.ts';
+import { BrokerError, brokerHungUp, brokerSilent, clientRefused, connectionEnded } from './broker-error.ts';
 import type { Credentials } from './credentials.ts';
+import { type DiscardedMessage, MAX_PACKET_BYTES } from './discards.ts';
 import { Exchanges } from './exchanges.ts';
+import { type DiscardedPublish, PacketFraming } from './packet-framing.ts';
 import { confirmationsOf, type Expected, type Receipt, Receipts } from './receipts.ts';
 import { openTransport } from './transport.ts';
 
@@ -43,6 +43,8 @@ export interface ConnectionOptions {
   will?: { topic: string; payload: string };
   clock: Clock;
   incoming: Receiver;
+  /** Reports a message that exceeds a bound. */
+  discarded(message: DiscardedMessage): void;
 }
 
 /** Who is told of what comes. */
@@ -67,7 +69,6 @@ export const RECEIVE_MAXIMUM = 2_000;
 /** Beyond it the socket is not read: TCP holds back a broker that keeps to no window. */
 const MAX_AT_WORK = 4_000;
 const MAX_BYTES_AT_WORK = 16 * 1024 * 1024;
-const MAX_PACKET_BYTES = 4 * 1024 * 1024;
 const MAX_HEADERS = 50;
 /** Topic and headers of a message are smaller. */
 const HEAD_BYTES = 256 * 1024;
@@ -85,16 +86,19 @@ export class Connection {
   readonly #options: ConnectionOptions;
   readonly #encode: (packet: Packet) => Buffer;
   readonly #receipts = new Receipts((receipts) => this.#confirm(receipts));
-  readonly #exchanges = new Exchanges((packet) => this.#send(packet));
+  readonly #exchanges: Exchanges;
   readonly #atWork = { messages: 0, bytes: 0 };
   #together: Safe | undefined;
   /** What the broker takes: by a larger one it ends the connection. */
   #maxPacketBytes = Number.POSITIVE_INFINITY;
   #isPaused = false;
+  #isGreeted = false;
   #isClosed = false;
   #error: unknown;
   #lastSentMs = 0;
   #lastHeardMs = 0;
+  /** Of the connection, or the last pause's end. */
+  #readingSinceMs: number;
   #cancelKeepalive: () => void = () => {};
   readonly #ended = Promise.withResolvers<unknown>();
   /** Resolves with the reason when the connection is over. */
@@ -106,15 +110,27 @@ export class Connection {
     this.#stream = stream;
     this.#options = options;
     this.#encode = encode;
+    this.#readingSinceMs = options.clock.monotonicMs();
+    this.#exchanges = new Exchanges({
+      clock: options.clock,
+      send: (packet) => this.#send(packet),
+      readingSinceMs: () => (this.#isPaused ? undefined : this.#readingSinceMs),
+      fail: (error) => this.#fail(error),
+    });
     stream.on('error', (error) => {
       this.#error ??= error;
     });
     stream.once('close', () => this.#over());
     parser.on('error', (error: unknown) => this.#fail(error));
+    const framing = new PacketFraming({
+      version: options.version,
+      accept: (bytes) => void parser.parse(bytes),
+      discard: (publish) => this.#discard(publish),
+    });
     stream.on('data', (bytes: Buffer) => {
       this.#lastHeardMs = options.clock.monotonicMs();
       try {
-        parser.parse(bytes);
+        framing.push(bytes);
       } catch (error) {
         this.#fail(error);
       }
@@ -150,6 +166,7 @@ export class Connection {
         if (packet.cmd !== 'connack') return this.#fail(new Error('the broker answered CONNECT with something else'));
         const code = packet.reasonCode ?? packet.returnCode ?? 0;
         if (code !== 0) return this.#fail(clientRefused(code, version));
+        this.#isGreeted = true;
         this.sessionPresent = packet.sessionPresent === true;
         this.#options.incoming.greeted(this.sessionPresent);
         this.#exchanges.allow(packet.properties?.receiveMaximum);
@@ -232,6 +249,10 @@ export class Connection {
     cancel();
   }
 
+  get version(): 5 | 3 {
+    return this.#options.version;
+  }
+
   get isClosed(): boolean {
     return this.#isClosed;
   }
@@ -266,7 +287,9 @@ export class Connection {
   #receive(packet: IPublishPacket): void {
     const { qos, messageId } = packet;
     const expected = qos === 0 ? undefined : this.#receipts.expect(messageId!, qos);
-    const payload = typeof packet.payload === 'string' ? Buffer.from(packet.payload) : packet.payload;
+    // A copy: a slice would keep the whole chunk of the socket in memory while the message waits.
+    const payload = Buffer.from(packet.payload);
+    const bytes = packet.length ?? payload.length;
     const { topic, retain, dup } = packet;
     const message: Message = {
       topic,
@@ -279,13 +302,19 @@ export class Connection {
     const properties = packet.properties?.userProperties;
     if (properties) message.headers = headersOf(properties);
     this.#atWork.messages++;
-    this.#atWork.bytes += payload.length;
+    this.#atWork.bytes += bytes;
     const taken = this.#options.incoming.take(message, this);
     const together = this.#together?.taken === taken ? this.#together : this.#await(taken);
     together.messages++;
-    together.bytes += payload.length;
+    together.bytes += bytes;
     if (expected) together.expected.push(expected);
     this.#regulate();
+  }
+
+  #discard({ topic, bytes, bound, qos, messageId }: DiscardedPublish): void {
+    if (this.#isClosed || !this.#isGreeted) return;
+    if (qos !== 0) this.#receipts.ready(this.#receipts.expect(messageId!, qos));
+    this.#options.discarded({ topic, bytes, bound });
   }
 
   #await(taken: Promise<void>): Safe {
@@ -311,6 +340,7 @@ export class Connection {
     if (isFull) this.#stream.pause();
     else {
       this.#lastHeardMs = this.#options.clock.monotonicMs();
+      this.#readingSinceMs = this.#lastHeardMs;
       this.#stream.resume();
     }
   }
@@ -339,7 +369,7 @@ export class Connection {
     this.#cancelKeepalive = clock.after(seconds * 250, () => {
       const nowMs = clock.monotonicMs();
       if (!this.#isPaused && nowMs - this.#lastHeardMs > seconds * 1_500) {
-        return this.#fail(new BrokerError('the broker does not answer', { code: 'broker.silent', retryable: true }));
+        return this.#fail(brokerSilent());
       }
       if (nowMs - this.#lastSentMs >= seconds * 700 || nowMs - this.#lastHeardMs >= seconds * 700) {
         this.#send({ cmd: 'pingreq' });
@@ -358,8 +388,7 @@ export class Connection {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#cancelKeepalive();
-    const reason =
-      this.#error ?? new BrokerError('the broker closed the connection', { code: 'broker.hung_up', retryable: true });
+    const reason = this.#error ?? brokerHungUp(this.#options.version === 5 && !this.#isGreeted);
     this.#exchanges.end(reason);
     this.#ended.resolve(reason);
   }

@@ -1,14 +1,19 @@
 /**
- * What a broker sends: handed to who wants it, asked again where that cannot take it now, and watched for the moment in which
- * the broker has given all that it gives before something is confirmed. One for all connections of a broker.
+ * Messages of a broker on their way to the subscribers. One per broker, for all of its connections.
+ *
+ * Messages keep their order: if a handler rejects one, it and all later messages wait in an `OrderedQueue`. The receive maximum bounds
+ * waiting messages of QoS 1 and 2, because none of them is confirmed. Of QoS 0 a fixed number waits, later ones are dropped and
+ * counted. When the connection ends, the broker sends waiting messages of QoS 1 and 2 again; those of QoS 0 are lost.
+ *
+ * This part also detects when the broker sends nothing more before a confirmation.
  */
 import type { Clock } from '../base/clock.ts';
 import { codeOf, SourceStopped } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
-import { type Backoff, fullJitterMs } from '../base/retry.ts';
-import { brokerClosed } from './broker-error.ts';
+import { brokerBusy, brokerClosed } from './broker-error.ts';
 import { type Connection, type Message, RECEIVE_MAXIMUM, type Receiver } from './connection.ts';
+import { OrderedQueue } from './ordered-queue.ts';
 import type { MessageHandler, Subscriptions } from './subscriptions.ts';
 import { hashOf, UnconfirmedMessages } from './unconfirmed.ts';
 import { BrokerWindow } from './window.ts';
@@ -19,23 +24,26 @@ export interface IncomingOptions {
   subscriptions: Subscriptions;
   clock: Clock;
   logger: Logger;
-  /** Ends what waits to ask a handler again. */
+  /** Ends retries. */
   signal: AbortSignal;
 }
 
-const HANDLER_RETRY: Backoff = { baseMs: 1_000, capMs: 15_000 };
-const HANDLER_RETRY_FLOOR_MS = 200;
+/** Messages of QoS 0 are dropped while this many messages wait. */
+const MAX_WAITING_UNCONFIRMED = 1_000;
 /** A broker whose window is full has sent nothing for so long. */
 const STALL_MS = 20;
 
-/** Messages for which a handler gave one answer. */
-interface Together {
-  answer: Promise<void>;
+interface Arrival {
+  message: Message;
   connection: Connection;
-  messages: Message[];
-  taken: Promise<void>;
+  /** Handlers that stored the message while another one of the same topic rejected it. */
+  storedBy: Set<MessageHandler> | undefined;
 }
 
+const WORDS = {
+  'broker.dropped': 'message of QoS 0 dropped',
+  'broker.refused': 'message deferred, later messages wait behind it',
+} as const;
 const DONE = Promise.resolve();
 
 export class Incoming implements Receiver {
@@ -48,11 +56,18 @@ export class Incoming implements Receiver {
   #isWatching = false;
   #cancelWatch: () => void = () => {};
   #isClosed = false;
-  /** What was handed on last, to which the next may belong. */
-  #last: Together | undefined;
+  readonly #queue: OrderedQueue<Arrival>;
 
   constructor(options: IncomingOptions) {
     this.#options = options;
+    const { clock, signal } = options;
+    this.#queue = new OrderedQueue({
+      deliver: (arrival) => this.#deliver(arrival),
+      isOver: ({ connection }) => this.#isClosed || connection.isClosed,
+      onRefused: ({ message }, error) => this.#tell('broker.refused', message, error),
+      clock,
+      signal,
+    });
   }
 
   get isClosed(): boolean {
@@ -63,16 +78,21 @@ export class Incoming implements Receiver {
     return this.#window.size;
   }
 
-  /** Takes nothing more: what comes is not confirmed, and comes again. */
+  /** Accepts no further messages. The broker keeps those that are not confirmed. */
   close(): void {
     this.#isClosed = true;
     this.ended();
   }
 
-  /** The connection is over. */
+  /** The connection ended: the broker sends waiting messages of QoS 1 and 2 again. */
   ended(): void {
     this.#cancelWatch();
     this.#isWatching = false;
+    const error = brokerClosed(this.#options.name);
+    for (const { message } of this.#queue.clear(error)) {
+      if (message.messageId === undefined) this.#drop(message, error);
+      else this.unconfirmed.failed(message.messageId);
+    }
   }
 
   greeted(sessionPresent: boolean): void {
@@ -92,93 +112,68 @@ export class Incoming implements Receiver {
     if (this.#isClosed) return Promise.reject(brokerClosed(this.#options.name));
     this.counts.received++;
     const { messageId } = message;
-    if (messageId === undefined) return this.#handOn(message, connection);
+    const arrival = { message, connection, storedBy: undefined };
+    if (messageId === undefined) {
+      if (this.#queue.waiting < MAX_WAITING_UNCONFIRMED) return this.#queue.offer(arrival);
+      this.#drop(message, brokerBusy(this.#options.name));
+      return DONE;
+    }
     this.#watch(connection);
     const hash = hashOf(message);
     message.hash = hash;
     const before = message.redelivered ? this.unconfirmed.find({ messageId, hash }) : undefined;
-    if (before !== undefined) return this.#takeAgain(before, { ...message, messageId, hash }, connection);
-    if (message.redelivered) this.counts.retaken++;
-    const work = this.#handOn(message, connection);
-    this.unconfirmed.begin(messageId, hash, work);
-    return work;
+    if (before === undefined && message.redelivered) this.counts.retaken++;
+    const stored = before === undefined ? this.#queue.offer(arrival) : this.#storedBefore(before, arrival);
+    this.unconfirmed.begin(messageId, hash, stored);
+    return stored;
   }
 
-  /** One that was handed on before: it is safe with what became of that. */
-  async #takeAgain(
-    before: Promise<void>,
-    message: Message & { messageId: number; hash: string },
-    connection: Connection,
-  ): Promise<void> {
-    if (await wentWell(before)) {
-      this.counts.redelivered++;
-      return;
-    }
-    const work = this.#handOn(message, connection);
-    this.unconfirmed.begin(message.messageId, message.hash, work);
-    await work;
+  /** The message arrived before: it is stored with that delivery, or delivered again if that delivery fails. */
+  #storedBefore(before: Promise<void>, arrival: Arrival): Promise<void> {
+    return before.then(
+      () => {
+        this.counts.redelivered++;
+      },
+      () => this.#queue.offer(arrival),
+    );
   }
 
-  #handOn(message: Message, connection: Connection): Promise<void> {
+  #deliver(arrival: Arrival): Promise<void> {
+    const { message, storedBy } = arrival;
     const handlers = this.#options.subscriptions.handlersOf(message.topic);
     const [first] = handlers;
     if (first === undefined) {
-      // Of a subscription that an earlier configuration made, and the session holds on to.
+      // Of a subscription from an earlier configuration that the session still contains.
       this.counts.unwanted++;
       return DONE;
     }
-    if (handlers.length === 1) return this.#handle(first, message, connection);
-    return Promise.all(handlers.map((handler) => this.#handle(handler, message, connection))).then(() => {});
+    if (handlers.length === 1 && storedBy === undefined) return first(message);
+    return this.#deliverToAll(handlers, arrival);
   }
 
-  /** Hands a message on. Those for which a handler gives the same answer, which becomes theirs together, share what is given. */
-  #handle(handler: MessageHandler, message: Message, connection: Connection): Promise<void> {
-    const answer = answerOf(handler, message);
-    const last = this.#last;
-    if (last && last.answer === answer && last.connection === connection) {
-      last.messages.push(message);
-      return last.taken;
-    }
-    const messages = [message];
-    const over = () => {
-      if (this.#last?.answer === answer) this.#last = undefined;
-    };
-    const taken = answer.then(over, async (error: unknown) => {
-      over();
-      await Promise.all(messages.map((one) => this.#askAgain(handler, one, connection, error)));
-    });
-    this.#last = { answer, connection, messages, taken };
-    return taken;
+  /** Rejects if one of the handlers did. The others are not asked again. */
+  async #deliverToAll(handlers: readonly MessageHandler[], arrival: Arrival): Promise<void> {
+    arrival.storedBy ??= new Set();
+    const { message, storedBy } = arrival;
+    const open = handlers.filter((handler) => !storedBy.has(handler));
+    const outcomes = await Promise.allSettled(open.map(async (handler) => handler(message)));
+    for (const [at, { status }] of outcomes.entries()) if (status === 'fulfilled') storedBy.add(open[at]!);
+    const failed = outcomes.find((outcome) => outcome.status === 'rejected');
+    if (failed) throw failed.reason;
   }
 
-  /** Asks a handler until it takes the message or the connection is over, which the broker answers by sending it again. */
-  async #askAgain(handler: MessageHandler, message: Message, connection: Connection, refusal: unknown): Promise<void> {
-    const { clock, signal } = this.#options;
-    if (message.qos === 0) {
-      this.counts.dropped++;
-      return this.#tell('broker.dropped', message, refusal, 'a message of QoS 0 could not be taken and is lost');
-    }
-    this.#tell('broker.refused', message, refusal, 'a message cannot be taken now; the broker keeps it');
-    let error = refusal;
-    for (let attempt = 0; ; attempt++) {
-      const waitMs = fullJitterMs(attempt, HANDLER_RETRY, () => clock.random(), HANDLER_RETRY_FLOOR_MS);
-      await clock.sleep(waitMs, signal);
-      if (connection.isClosed) throw error;
-      try {
-        return await handler(message);
-      } catch (again) {
-        error = again;
-      }
-    }
+  #drop(message: Message, error: unknown): void {
+    this.counts.dropped++;
+    this.#tell('broker.dropped', message, error);
   }
 
-  #tell(event: 'broker.dropped' | 'broker.refused', message: Message, error: unknown, words: string): void {
+  #tell(event: keyof typeof WORDS, message: Message, error: unknown): void {
     const { name, clock, logger } = this.#options;
     const code = codeOf(error);
     const count =
       error instanceof SourceStopped ? undefined : this.#repeats.note(`${event}:${code}`, clock.monotonicMs());
     const fields = { event, broker: name, topic: message.topic, code, count };
-    logger[count === undefined ? 'debug' : 'warn'](fields, words);
+    logger[count === undefined ? 'debug' : 'warn'](fields, WORDS[event]);
   }
 
   /** Nothing came for a moment, while messages wait to be confirmed: the broker may have given all it gives. */
@@ -199,19 +194,4 @@ export class Incoming implements Receiver {
     };
     look(STALL_MS);
   }
-}
-
-function answerOf(handler: MessageHandler, message: Message): Promise<void> {
-  try {
-    return handler(message);
-  } catch (error) {
-    return Promise.reject(error);
-  }
-}
-
-function wentWell(work: Promise<void>): Promise<boolean> {
-  return work.then(
-    () => true,
-    () => false,
-  );
 }

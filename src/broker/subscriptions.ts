@@ -27,19 +27,21 @@ export interface Subscription extends SubscribeOptions {
 /** As the broker is asked, by what it is asked for: the QoS. */
 export type Filters = ReadonlyMap<string, 0 | 1 | 2>;
 
-/** Topics of which it is remembered who takes them. */
-const MAX_REMEMBERED = 10_000;
+/** Bound of the cached topics, in characters, with what an entry costs beside its topic. */
+const MAX_CACHED = 1024 * 1024;
+const ENTRY_COST = 100;
 
 export class Subscriptions {
   readonly #all = new Set<Subscription>();
   /** Those without wildcards by their topic, so that thousands cost a look-up. */
   readonly #exact = new Map<string, Set<Subscription>>();
   readonly #wild = new Set<Subscription>();
-  /** Who takes a topic, until something changes: the same topics come again and again. */
-  readonly #remembered = new Map<string, readonly MessageHandler[]>();
+  /** Handlers by topic, until a subscription changes: most topics repeat. */
+  readonly #cached = new Map<string, readonly MessageHandler[]>();
+  #cachedSize = 0;
 
   add(subscription: Subscription): void {
-    this.#remembered.clear();
+    this.#clearCache();
     this.#all.add(subscription);
     const { filter } = subscription;
     if (/[+#]/.test(filter)) this.#wild.add(subscription);
@@ -52,7 +54,7 @@ export class Subscriptions {
 
   /** `false` where it was not there. */
   delete(subscription: Subscription): boolean {
-    this.#remembered.clear();
+    this.#clearCache();
     const same = this.#exact.get(subscription.filter);
     if (same?.delete(subscription) && same.size === 0) this.#exact.delete(subscription.filter);
     this.#wild.delete(subscription);
@@ -61,15 +63,22 @@ export class Subscriptions {
 
   /** Who takes a topic: each handler once, however many of its filters fit. */
   handlersOf(topic: string): readonly MessageHandler[] {
-    const remembered = this.#remembered.get(topic);
-    if (remembered) return remembered;
+    const cached = this.#cached.get(topic);
+    if (cached) return cached;
     const handlers = new Set<MessageHandler>();
     for (const { handler } of this.#exact.get(topic) ?? []) handlers.add(handler);
     for (const { filter, handler } of this.#wild) if (topicFits(filter, topic)) handlers.add(handler);
-    if (this.#remembered.size >= MAX_REMEMBERED) this.#remembered.clear();
     const found = [...handlers];
-    this.#remembered.set(topic, found);
+    const size = topic.length + ENTRY_COST;
+    if (this.#cachedSize + size > MAX_CACHED) this.#clearCache();
+    this.#cachedSize += size;
+    this.#cached.set(topic, found);
     return found;
+  }
+
+  #clearCache(): void {
+    this.#cached.clear();
+    this.#cachedSize = 0;
   }
 
   /** What the broker is to be asked for. */

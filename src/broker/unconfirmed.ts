@@ -36,6 +36,11 @@ export class UnconfirmedMessages {
     this.#byId.set(messageId, { hash, taken });
   }
 
+  /** The message was not stored and will not be on this connection. */
+  failed(messageId: number): void {
+    this.#byId.delete(messageId);
+  }
+
   /** Its confirmation was sent. */
   confirmed(messageId: number): void {
     if (this.#byId.delete(messageId)) this.#forgotten.add(messageId);

@@ -1,5 +1,7 @@
 import { expect, it, vi } from 'vitest';
 import { silentLogger } from '../../src/base/logger.ts';
+import { Redactor } from '../../src/base/redactor.ts';
+import { Discards } from '../../src/broker/discards.ts';
 import { NatsPull } from '../../src/broker/nats/nats-pull.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { openConnection } from './open-connection.ts';
@@ -21,7 +23,13 @@ it('a library that cannot be loaded, because no file may be opened, is tried aga
   const { connection, close } = openConnection();
   const pull = new NatsPull(
     { stream: 'S', durable: 'd', ackWaitMs: 1_000, ordered: false, subjects: () => ['a'], handler: async () => {} },
-    { name: 'line', clock, logger: silentLogger() },
+    {
+      name: 'line',
+      clock,
+      logger: silentLogger(),
+      redactor: new Redactor(),
+      discards: new Discards({ name: 'line', clock, logger: silentLogger() }),
+    },
   );
   const run = pull.run(connection);
   run.catch(() => {});

@@ -1,5 +1,7 @@
 import { pino } from 'pino';
 import { expect, it, vi } from 'vitest';
+import { Redactor } from '../../src/base/redactor.ts';
+import { Discards } from '../../src/broker/discards.ts';
 import { NatsPull } from '../../src/broker/nats/nats-pull.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { openConnection } from './open-connection.ts';
@@ -30,7 +32,7 @@ it('a consumer that is there and gives nothing is said in the one rhythm, and no
   const { connection, close } = openConnection();
   const pull = new NatsPull(
     { stream: 'S', durable: 'd', ackWaitMs: 1_000, ordered: false, subjects: () => ['a'], handler: async () => {} },
-    { name: 'line', clock, logger },
+    { name: 'line', clock, logger, redactor: new Redactor(), discards: new Discards({ name: 'line', clock, logger }) },
   );
   const run = pull.run(connection);
   run.catch(() => {});

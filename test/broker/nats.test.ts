@@ -3,6 +3,7 @@ import type { NatsConnection } from '@nats-io/transport-node';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock as clock } from '../../src/base/clock.ts';
 import { silentLogger } from '../../src/base/logger.ts';
+import { MAX_PACKET_BYTES } from '../../src/broker/discards.ts';
 import { NatsBeside } from '../../src/broker/nats/nats-beside.ts';
 import { NatsBroker } from '../../src/broker/nats/nats-broker.ts';
 import type { StreamMessage } from '../../src/broker/nats/nats-pull.ts';
@@ -48,17 +49,40 @@ describe('a broker of NATS', () => {
   const pulled = (handler: (message: StreamMessage) => Promise<void>, subjects = ['site.a']) =>
     broker.pull({ stream: undefined, ordered: false, subjects: () => subjects, handler });
 
-  it('takes with headers, and gives back what cannot be taken: it comes again, marked', async () => {
-    const seen: (string | boolean | undefined)[] = [];
-    pulled(async ({ payload, header, redelivered }) => {
-      seen.push(Buffer.from(payload).toString(), header('X-Sign'), redelivered);
-      if (!redelivered) throw new Error('not now');
+  it('delivers headers, and acknowledges a message once its handler has stored it', async () => {
+    const seen: (string | undefined)[] = [];
+    let isFull = true;
+    pulled(async ({ payload, header }) => {
+      if (isFull) throw new Error('full');
+      seen.push(Buffer.from(payload).toString(), header('X-Sign'));
     });
     await broker.publish('site.a', 'one', { headers: { 'x-sign': 'yes' } });
-    await until(() => seen.length === 6, 'it came twice');
-    expect(seen).toEqual(['one', 'yes', false, 'one', 'yes', true]);
+    await until(() => broker.state().received === 1, 'it was delivered');
     const manager = await servers.manager();
-    await until(async () => (await manager.consumers.info('PLANT', 'gw-1')).num_ack_pending === 0, 'acknowledged');
+    const unacknowledged = async () => (await manager.consumers.info('PLANT', 'gw-1')).num_ack_pending;
+    expect(await unacknowledged()).toBe(1);
+    isFull = false;
+    await until(async () => (await unacknowledged()) === 0, 'acknowledged');
+    expect(seen.slice(0, 2)).toEqual(['one', 'yes']);
+  });
+
+  // The second one for longer than the consumer's ack wait: the messages are returned and redelivered.
+  it.each([100, 2_500])('keeps the order of messages while the handler has no room for %i ms', async (fullMs) => {
+    const stored: number[] = [];
+    let fullUntilMs = Number.POSITIVE_INFINITY;
+    let calls = 0;
+    pulled(({ payload }) => {
+      if (clock.monotonicMs() < fullUntilMs || ++calls % 40 === 0) throw new Error('full');
+      stored.push(Number(Buffer.from(payload)));
+      return Promise.resolve();
+    });
+    await until(() => broker.state().connected, 'it is connected');
+    for (let n = 0; n < 300; n++) await broker.publish('site.a', `${n}`);
+    await until(() => broker.state().received > 0, 'the first was delivered');
+    fullUntilMs = clock.monotonicMs() + fullMs;
+    await until(() => stored.includes(299), 'the last is stored');
+    // A redelivery of what was stored just before is the source's to recognise.
+    expect(stored.filter((n, at) => stored.indexOf(n) === at)).toEqual(Array.from({ length: 300 }, (_, n) => n));
   });
 
   it('widens the filter of the consumer that it made, and leaves alone one that others made', async () => {
@@ -147,17 +171,21 @@ describe('a broker of NATS', () => {
     expect(asked[0]).toMatchObject({ batch: 100, max_bytes: 4 * 1024 * 1024 });
   });
 
-  it('takes messages that are larger than one request may bring', async () => {
+  it('accepts messages that are larger than a request allows, and ends the redelivery of those beyond the bound', async () => {
     await servers.stop(0);
     servers.startOne(0, 'max_payload: 8MB');
     await servers.untilReady();
     const sizes: number[] = [];
     pulled(async ({ payload }) => void sizes.push(payload.length));
-    for (const size of [10, 6_000_000, 20]) {
-      await jetstream(await servers.connection()).publish('site.a', new Uint8Array(size));
+    const stream = jetstream(await servers.connection());
+    for (const size of [10, MAX_PACKET_BYTES, MAX_PACKET_BYTES + 1, 20]) {
+      await stream.publish('site.a', new Uint8Array(size));
     }
-    await until(() => sizes.length >= 3, 'all sizes');
-    expect(sizes.toSorted((a, b) => a - b)).toEqual([10, 20, 6_000_000]);
+    await until(() => sizes.length >= 3 && broker.state().discarded > 0, 'all sizes');
+    const manager = await servers.manager();
+    await until(async () => (await manager.consumers.info('PLANT', 'gw-1')).num_ack_pending === 0, 'all are settled');
+    expect(sizes.toSorted((a, b) => a - b)).toEqual([10, 20, MAX_PACKET_BYTES]);
+    expect(broker.state()).toMatchObject({ discarded: 1, refused: 0, connected: true });
   });
 
   it('shows beside the agent what a stream keeps and what comes, and leaves no consumer behind', async () => {

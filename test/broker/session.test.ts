@@ -1,3 +1,5 @@
+import { once } from 'node:events';
+import { type AddressInfo, createServer } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { systemClock } from '../../src/base/clock.ts';
 import { silentLogger } from '../../src/base/logger.ts';
@@ -135,7 +137,7 @@ describe('the session of a broker', () => {
 });
 
 describe('the versions', () => {
-  it('fall back to 3.1.1 where a broker does not speak 5, and stay there', async () => {
+  it('fall back to 3.1.1 for one connection, if the broker responds that it does not support 5', async () => {
     const old = new StrictBroker({ speaks: [4] });
     try {
       const one = brokerOf({}, await old.start());
@@ -146,15 +148,31 @@ describe('the versions', () => {
       await vi.waitUntil(() => got.length === 1);
       confirm();
       await vi.waitUntil(() => old.pending === 0);
+      old.speaks = [4, 5];
       old.cut();
-      await vi.waitUntil(() => old.connected === 0);
-      await vi.waitUntil(() => old.connected === 1, { timeout: 20_000 });
-      expect(old.wrong).toEqual([]);
+      await vi.waitUntil(() => old.versions.length === 3 && old.connected === 1, { timeout: 20_000 });
+      expect([old.versions, old.wrong]).toEqual([[5, 4, 5], []]);
     } finally {
       await Promise.all(brokers.map((one) => one.stop(0)));
       await old.stop();
     }
   });
+
+  it.each(['isMute', 'hangsUp'] as const)(
+    'stay at 5 after an attempt without a response (%s)',
+    async (fault) => {
+      server[fault] = true;
+      const one = brokerOf();
+      one.start();
+      // The time-out of an attempt is 15 s.
+      await vi.waitUntil(() => server.versions.length === 2, { timeout: 40_000 });
+      server[fault] = false;
+      server.cut();
+      await vi.waitUntil(() => one.state().connected, { timeout: 40_000 });
+      expect(new Set(server.versions)).toEqual(new Set([5]));
+    },
+    90_000,
+  );
 
   it.each([0, 1, 2] as const)('bring messages of QoS %i', async (qos) => {
     const one = brokerOf();
@@ -174,14 +192,95 @@ describe('the versions', () => {
     expect([got.map(Number), server.wrong]).toEqual([Array.from({ length: 50 }, (_, n) => n), []]);
   });
 
-  it('count what of QoS 0 cannot be taken', async () => {
+  it('count messages of QoS 0 that are lost with the connection while they wait', async () => {
     const one = brokerOf();
     one.subscribe('a', () => Promise.reject(new Error('full')), { qos: 0 });
     one.start();
     await vi.waitUntil(() => server.filters.length === 1);
     for (let n = 0; n < 50; n++) server.publish('a', `${n}`);
+    await vi.waitUntil(() => one.state().received === 50);
+    expect(one.state().dropped).toBe(0);
+    server.cut();
     await vi.waitUntil(() => one.state().dropped === 50);
   });
+
+  it('drop and count messages of QoS 0 beyond those that may wait', async () => {
+    const one = brokerOf();
+    const isFull = () => {
+      throw new Error('full');
+    };
+    one.subscribe('a', isFull, { qos: 0 });
+    one.start();
+    await vi.waitUntil(() => server.filters.length === 1);
+    for (let n = 0; n < 1_500; n++) server.publish('a', `${n}`);
+    await vi.waitUntil(() => one.state().received === 1_500);
+    expect(one.state().dropped).toBe(500);
+  });
+});
+
+describe('a broker behind WebSockets', () => {
+  it.each([
+    ['that refuses connections', 'ws', undefined, 'ECONNREFUSED'],
+    ['that is no HTTP server', 'ws', 'no HTTP\r\n\r\n', undefined],
+    ['that responds 404', 'ws', 'HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno', undefined],
+    ['that does not speak TLS', 'wss', 'no TLS\r\n\r\n', undefined],
+  ] as const)('%s is retried and reported', async (_, protocol, response, problem) => {
+    const away = createServer((socket) => socket.on('error', () => {}).end(response ?? ''));
+    away.listen(0, '127.0.0.1');
+    await once(away, 'listening');
+    const at = (away.address() as AddressInfo).port;
+    if (response === undefined) away.close();
+    const one = brokerOf({ url: `${protocol}://127.0.0.1:${at}/mqtt` });
+    one.start();
+    await vi.waitUntil(() => one.state().failures > 1, { timeout: 20_000 });
+    expect(one.state().problem).toEqual(problem ?? expect.any(String));
+    away.close();
+  });
+});
+
+describe('requests without a response', () => {
+  it('keep their place of the receive maximum until the broker confirms them', async () => {
+    const slow = new StrictBroker({ receiveMaximum: 2 });
+    slow.unanswered.add('publish');
+    try {
+      const one = brokerOf({}, await slow.start());
+      one.start();
+      await vi.waitUntil(() => one.state().connected, { timeout: 20_000 });
+      const given = new AbortController();
+      const left = [1, 2].map((n) => one.publish('a', `${n}`, { signal: given.signal }));
+      await vi.waitUntil(() => slow.heldPublishes.length === 2);
+      given.abort();
+      await Promise.allSettled(left);
+      // Their callers have left, but both are still unconfirmed.
+      const third = one.publish('a', '3');
+      const withdrawn = new AbortController();
+      const fourth = one.publish('a', '4', { signal: withdrawn.signal });
+      withdrawn.abort();
+      await expect(fourth).rejects.toThrow();
+      expect(slow.heldPublishes.length).toBe(2);
+      slow.unanswered.clear();
+      slow.confirmHeld();
+      await third;
+      await Promise.all([5, 6, 7, 8].map((n) => one.publish('a', `${n}`)));
+      expect([slow.wrong, one.state().failures]).toEqual([[], 0]);
+    } finally {
+      await Promise.all(brokers.map((one) => one.stop(0)));
+      await slow.stop();
+    }
+  });
+
+  it('end the connection if they are subscriptions, and the next connection repeats them', async () => {
+    server.unanswered.add('subscribe');
+    const one = brokerOf();
+    const { got, confirm } = taker(one, 'a');
+    one.start();
+    await vi.waitUntil(() => one.state().problem === 'broker.silent', { timeout: 30_000 });
+    server.unanswered.clear();
+    await vi.waitUntil(() => server.filters.length === 1, { timeout: 20_000 });
+    server.publish('a', '1');
+    await vi.waitUntil(() => got.length === 1);
+    confirm();
+  }, 60_000);
 });
 
 describe('sources test', () => {

@@ -28,7 +28,8 @@ interface Session {
  */
 export class StrictBroker {
   readonly #window: number;
-  readonly #speaks: readonly number[];
+  /** Receive maximum for publishes of a client. */
+  readonly #receiveMaximum: number | undefined;
   readonly #server: Server;
   readonly #sessions = new Map<string, Session>();
   readonly #retained = new Map<string, Delivery>();
@@ -48,9 +49,25 @@ export class StrictBroker {
   /** Filters that nobody may subscribe to. */
   readonly forbidden = new Set<string>();
 
-  constructor({ window = 20, speaks = [4, 5] }: { window?: number; speaks?: readonly number[] } = {}) {
+  /** Versions that it supports. */
+  speaks: readonly number[];
+  /** Closes each connection at CONNECT, without a response. */
+  hangsUp = false;
+  /** Packets without a response. */
+  readonly unanswered = new Set<Packet['cmd']>();
+  /** Versions of the CONNECT packets, in their order. */
+  readonly versions: number[] = [];
+  /** Publishes of clients that were not confirmed. */
+  heldPublishes: { socket: Socket; messageId: number }[] = [];
+
+  constructor({
+    window = 20,
+    speaks = [4, 5],
+    receiveMaximum,
+  }: { window?: number; speaks?: readonly number[]; receiveMaximum?: number } = {}) {
     this.#window = window;
-    this.#speaks = speaks;
+    this.speaks = speaks;
+    this.#receiveMaximum = receiveMaximum;
     this.#server = createServer((socket) => this.#serve(socket));
   }
 
@@ -169,7 +186,12 @@ export class StrictBroker {
 
   #greet(packet: IConnectPacket, socket: Socket): Session | undefined {
     const version = packet.protocolVersion as 4 | 5;
-    if (!this.#speaks.includes(version)) {
+    this.versions.push(version);
+    if (this.hangsUp) {
+      socket.destroy();
+      return undefined;
+    }
+    if (!this.speaks.includes(version)) {
       // As 3.1.1 says no: a version that it does not know it cannot answer in.
       socket.end(Buffer.from([0x20, 2, 0, 1]));
       return undefined;
@@ -184,7 +206,9 @@ export class StrictBroker {
     session.allowed = packet.properties?.receiveMaximum ?? 65_535;
     this.#sessions.set(packet.clientId, session);
     const sessionPresent = known !== undefined;
-    this.#send(session, { cmd: 'connack', sessionPresent, ...(version === 5 ? { reasonCode: 0 } : { returnCode: 0 }) });
+    const properties = this.#receiveMaximum === undefined ? {} : { receiveMaximum: this.#receiveMaximum };
+    const verdict = version === 5 ? { reasonCode: 0, properties } : { returnCode: 0 };
+    this.#send(session, { cmd: 'connack', sessionPresent, ...verdict });
     for (const [messageId, delivery] of session.unconfirmed) {
       if (delivery.isReleased) this.#send(session, { cmd: 'pubrel', messageId });
       else {
@@ -198,6 +222,8 @@ export class StrictBroker {
 
   #hear(session: Session, packet: Packet): void {
     const { messageId } = packet;
+    if (packet.cmd === 'publish' && packet.qos === 1) this.#countPublish(session.socket!, messageId!);
+    if (this.unanswered.has(packet.cmd)) return;
     if (packet.cmd === 'subscribe') this.#subscribe(session, packet);
     else if (packet.cmd === 'unsubscribe') {
       for (const filter of packet.unsubscriptions) {
@@ -207,7 +233,7 @@ export class StrictBroker {
       this.#send(session, { cmd: 'unsuback', messageId, granted: packet.unsubscriptions.map(() => 0) });
     } else if (packet.cmd === 'publish') {
       this.publish(packet.topic, String(packet.payload), { qos: packet.qos, retain: packet.retain });
-      if (packet.qos === 1) this.#send(session, { cmd: 'puback', messageId });
+      if (packet.qos === 1) this.#confirmPublish(session, messageId!);
     } else if (packet.cmd === 'puback') this.#confirm(session, messageId!, 1);
     else if (packet.cmd === 'pubrec') {
       this.#confirm(session, messageId!, 2);
@@ -218,6 +244,28 @@ export class StrictBroker {
     } else if (packet.cmd === 'pingreq') {
       this.pings++;
       this.#send(session, { cmd: 'pingresp' });
+    }
+  }
+
+  /** As MQTT 5 has it: a client that exceeds the receive maximum is disconnected (0x93). */
+  #countPublish(socket: Socket, messageId: number): void {
+    const held = this.heldPublishes.filter((one) => one.socket === socket);
+    if (held.length >= (this.#receiveMaximum ?? 65_535)) {
+      this.wrong.push('exceeded the receive maximum');
+      socket.destroy();
+    }
+    this.heldPublishes.push({ socket, messageId });
+  }
+
+  #confirmPublish(session: Session, messageId: number): void {
+    this.heldPublishes = this.heldPublishes.filter((one) => one.messageId !== messageId);
+    this.#send(session, { cmd: 'puback', messageId });
+  }
+
+  /** Confirms what was held back. */
+  confirmHeld(): void {
+    for (const { messageId } of this.heldPublishes) {
+      for (const session of this.#sessions.values()) this.#confirmPublish(session, messageId);
     }
   }
 

@@ -38,7 +38,8 @@ export class WatchedWay {
     let down: mqtt.Parser | undefined;
     const hear = (packet: mqtt.Packet) => {
       if (packet.cmd !== 'publish' || packet.messageId === undefined) return;
-      const text = String(packet.payload);
+      // Sparkplug payloads are binary: UTF-8 would map different payloads to the same text.
+      const text = packet.payload.toString('latin1');
       if (this.confirmed.has(text) || (this.#given.has(text) && !packet.dup)) this.forgotten.add(text);
       else if (packet.dup) this.redelivered++;
       this.#given.add(text);

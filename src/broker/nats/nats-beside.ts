@@ -1,6 +1,7 @@
 import type { NatsConnection } from '@nats-io/transport-node';
 import type { Clock } from '../../base/clock.ts';
 import { type Logger, silentLogger } from '../../base/logger.ts';
+import { Redactor } from '../../base/redactor.ts';
 import { brokerClosed } from '../broker-error.ts';
 import { ConnectionLoop } from '../connection-loop.ts';
 import type { Listening } from '../listening.ts';
@@ -29,6 +30,7 @@ const LAST_MS = 1_000;
 export class NatsBeside implements Listening {
   readonly #subscriptions: { subject: string; handler: Handler; refused: () => void }[] = [];
   readonly #loop: ConnectionLoop<NatsConnection>;
+  readonly #redactor = new Redactor();
   readonly #options: BesideOptions;
 
   constructor(options: BesideOptions) {
@@ -38,6 +40,7 @@ export class NatsBeside implements Listening {
       name,
       clock,
       logger,
+      redactor: this.#redactor,
       connect: () => this.#connect(),
       hold: (connection) => this.#hold(connection),
       details: () => ({}),
@@ -65,7 +68,7 @@ export class NatsBeside implements Listening {
   async #connect(): Promise<NatsConnection> {
     const { name, spec, clock, platformCaFile } = this.#options;
     const clientName = `tagferry-look-${Math.floor(clock.random() * 1e9).toString(36)}`;
-    return (await openNats(name, clientName, spec, platformCaFile)).connection;
+    return (await openNats(name, clientName, spec, platformCaFile, this.#redactor)).connection;
   }
 
   async #hold(connection: NatsConnection): Promise<unknown> {

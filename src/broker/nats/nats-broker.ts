@@ -6,8 +6,10 @@ import type { NatsConnection } from '@nats-io/transport-node';
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
 import type { Logger } from '../../base/logger.ts';
+import { Redactor } from '../../base/redactor.ts';
 import { BrokerError, brokerBusy, brokerClosed, brokerTooLarge, noStream } from '../broker-error.ts';
 import { ConnectionLoop } from '../connection-loop.ts';
+import { Discards } from '../discards.ts';
 import { openNats } from './nats-connection.ts';
 import { NatsPull, type PullOptions } from './nats-pull.ts';
 import type { NatsSpec } from './nats-spec.ts';
@@ -30,6 +32,8 @@ export interface NatsState {
   received: number;
   /** Messages that were given back because they could not be taken. */
   refused: number;
+  /** Messages that exceed a bound. */
+  discarded: number;
   window: { used: number; size: number | undefined };
   certificateEndsMs: number | undefined;
 }
@@ -56,23 +60,26 @@ export class NatsBroker {
   readonly name: string;
   readonly #options: NatsBrokerOptions;
   readonly #loop: ConnectionLoop<NatsConnection>;
+  readonly #redactor = new Redactor();
   readonly #pulls = new Set<NatsPull>();
+  readonly #discards: Discards;
   readonly #isKept = new Map<string, { kept: boolean; untilMs: number }>();
   #certificateEndsMs: number | undefined;
-  #version = '';
   #publishing = 0;
   #isClosed = false;
 
   constructor(options: NatsBrokerOptions) {
     this.name = options.name;
     this.#options = options;
+    this.#discards = new Discards(options);
     this.#loop = new ConnectionLoop({
       name: options.name,
       clock: options.clock,
       logger: options.logger,
+      redactor: this.#redactor,
       connect: () => this.#connect(),
       hold: (connection) => this.#hold(connection),
-      details: () => ({ version: this.#version }),
+      details: ({ info }) => ({ version: info?.version ?? '' }),
     });
   }
 
@@ -104,7 +111,10 @@ export class NatsBroker {
   pull(options: Omit<PullOptions, 'durable' | 'ackWaitMs'> & { durable?: string | undefined }): NatsPull {
     const { name, clientId, clock, logger, spec } = this.#options;
     const durable = options.durable ?? clientId;
-    const pull = new NatsPull({ ...options, durable, ackWaitMs: spec.ackWaitMs }, { name, clock, logger });
+    const pull = new NatsPull(
+      { ...options, durable, ackWaitMs: spec.ackWaitMs },
+      { name, clock, logger, redactor: this.#redactor, discards: this.#discards },
+    );
     this.#pulls.add(pull);
     const connection = this.#loop.current;
     if (connection) void pull.run(connection);
@@ -203,6 +213,7 @@ export class NatsBroker {
       failures: this.#loop.failures,
       received: sum(({ received }) => received),
       refused: sum(({ refused }) => refused),
+      discarded: this.#discards.count,
       window: { used: sum(({ atWork }) => atWork), size: pulls[0]?.window },
       certificateEndsMs: this.#certificateEndsMs,
     };
@@ -210,9 +221,8 @@ export class NatsBroker {
 
   async #connect(): Promise<NatsConnection> {
     const { name, clientId, spec, platformCaFile } = this.#options;
-    const { connection, certificateEndsMs } = await openNats(name, clientId, spec, platformCaFile);
+    const { connection, certificateEndsMs } = await openNats(name, clientId, spec, platformCaFile, this.#redactor);
     this.#certificateEndsMs = certificateEndsMs;
-    this.#version = connection.info?.version ?? '';
     return connection;
   }
 

@@ -1,5 +1,6 @@
 /** One connection to a NATS server, by NATS's own client, which is loaded only here. It never reconnects: that is the loop's. */
 import type { NatsConnection } from '@nats-io/transport-node';
+import type { Redactor } from '../../base/redactor.ts';
 import { BrokerError } from '../broker-error.ts';
 import { readCredentials } from '../credentials.ts';
 import type { NatsSpec } from './nats-spec.ts';
@@ -19,16 +20,24 @@ export async function openNats(
   clientName: string,
   spec: NatsSpec,
   platformCaFile: string | undefined,
+  redactor: Redactor,
 ): Promise<OpenedNats> {
-  const { connect, credsAuthenticator } = await import('@nats-io/transport-node');
-  const credentials = await readCredentials(name, spec, platformCaFile);
+  const [{ credsAuthenticator, NatsConnectionImpl, setTransportFactory }, { nodeResolveHost }, { BoundedTransport }] =
+    await Promise.all([
+      import('@nats-io/transport-node'),
+      import('@nats-io/transport-node/lib/node_transport.js'),
+      import('./bounded-transport.ts'),
+    ]);
+  const credentials = await readCredentials(name, spec, platformCaFile, redactor);
   const { ca, cert, key } = credentials;
   const urls = spec.servers.map((server) => new URL(server));
   const login = urls.find(({ username }) => username !== '');
   const username = credentials.username ?? (login && decodeURIComponent(login.username));
   const password = credentials.password ?? (login?.password ? decodeURIComponent(login.password) : undefined);
   const isSecure = urls.some(({ protocol }) => protocol === 'tls:') || spec.caFile !== undefined || cert !== undefined;
-  const connection = await connect({
+  // As the client's own `connect` does it, which has no place for another transport.
+  setTransportFactory({ factory: () => new BoundedTransport(), dnsResolveFn: nodeResolveHost });
+  const connection = await NatsConnectionImpl.connect({
     servers: urls.map(({ hostname, port }) => `${hostname}:${port || '4222'}`),
     name: clientName,
     reconnect: false,

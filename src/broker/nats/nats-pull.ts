@@ -1,17 +1,24 @@
 /**
- * The messages of a durable pull consumer, for whoever takes them. A message is acknowledged, and the server's word for it awaited, once
- * its handler resolved; one that the handler rejects is given back, for this agent later or for another of the same consumer at once.
+ * Messages of a durable pull consumer. A message is acknowledged, with confirmation by the server, once its handler has stored it.
  *
- * Invariants: no more is asked for than may be at work; nothing is acknowledged that was not taken. A crash leaves what was not
- * acknowledged with the server, which gives it anew after the consumer's wait, to anybody who pulls.
+ * Messages keep their order: if the handler rejects one, it and all later messages wait in an `OrderedQueue`, and nothing more is
+ * requested. If they wait for half of the consumer's ack wait, they are returned to the server in order, without a request that is open.
+ * The server delivers them before anything newer, to this agent or to another one of the consumer.
+ *
+ * Invariants: no more is requested than may be at work; only stored messages are acknowledged. After a crash the server redelivers
+ * unacknowledged messages when the consumer's ack wait ends.
  */
 import type { Consumer, ConsumerInfo, JetStreamManager, JsMsg } from '@nats-io/jetstream';
 import type { NatsConnection } from '@nats-io/transport-node';
 import type { Clock } from '../../base/clock.ts';
 import { codeOf, messageOf, SourceStopped } from '../../base/errors.ts';
 import type { Logger } from '../../base/logger.ts';
+import type { Redactor } from '../../base/redactor.ts';
 import { Repeats } from '../../base/repeats.ts';
-import { BrokerError, noStream } from '../broker-error.ts';
+import { BrokerError, brokerClosed, noStream } from '../broker-error.ts';
+import type { Discards } from '../discards.ts';
+import { OrderedQueue } from '../ordered-queue.ts';
+import { DISCARDED_HEADER, readDiscarded } from './nats-framing.ts';
 import { commonSubject, subjectCovers } from './subject.ts';
 
 /** A message of a stream as it came. */
@@ -37,7 +44,7 @@ export interface PullOptions {
   ordered: boolean;
   /** What is wanted now; nothing is pulled while it is empty. */
   subjects(): readonly string[];
-  /** Resolves when the message is safe, or never will be of use; rejects to give it back. */
+  /** Resolves when the message is stored or will never be of use. Throws or rejects if it must be retried. */
   handler(message: StreamMessage): Promise<void>;
   /** The server knows that a message was taken. */
   acknowledged?(seq: number): void;
@@ -50,6 +57,8 @@ export interface PullParts {
   name: string;
   clock: Clock;
   logger: Logger;
+  redactor: Redactor;
+  discards: Discards;
 }
 
 /** Two commits' worth, so that one is filled while the other is written. */
@@ -64,11 +73,15 @@ const ASK_MS = 5_000;
 const HEARTBEAT_MS = 1_000;
 const RETRY_MS = 1_000;
 const ANSWER_MS = 3_000;
-const GIVE_BACK_MS = 1_000;
 /** Unacknowledged messages of all agents of a consumer that is made here. */
 const MAX_UNACKNOWLEDGED = 20_000;
 const MADE_HERE = 'made by tagferry';
 const NANOS = 1_000_000;
+
+interface Arrival {
+  message: JsMsg;
+  connection: NatsConnection;
+}
 
 export class NatsPull {
   readonly #options: PullOptions;
@@ -76,6 +89,9 @@ export class NatsPull {
   readonly #repeats = new Repeats();
   readonly #stopping = new AbortController();
   readonly #atWork = { messages: 0, bytes: 0 };
+  readonly #queue: OrderedQueue<Arrival>;
+  /** Of the consumer in use: time after which the server redelivers an unacknowledged message. */
+  #ackWaitMs: number;
   #wakeUp: (() => void) | undefined;
   /** Ends the request that is with the server. */
   #endAsking: (() => void) | undefined;
@@ -89,6 +105,14 @@ export class NatsPull {
   constructor(options: PullOptions, parts: PullParts) {
     this.#options = options;
     this.#parts = parts;
+    this.#ackWaitMs = options.ackWaitMs;
+    this.#queue = new OrderedQueue({
+      deliver: ({ message }) => options.handler(streamMessageOf(message)),
+      isOver: ({ connection }) => this.#stopping.signal.aborted || connection.isClosed(),
+      onRefused: ({ message }, error) => this.#tellRefused(message.subject, error),
+      clock: parts.clock,
+      signal: this.#stopping.signal,
+    });
   }
 
   get atWork(): number {
@@ -99,9 +123,10 @@ export class NatsPull {
     return MAX_AT_WORK;
   }
 
-  /** Asks for nothing more. */
+  /** Requests nothing more, and returns waiting messages to the server. */
   close(): void {
     this.#stopping.abort();
+    this.#returnWaiting();
     this.#wakeUp?.();
   }
 
@@ -115,6 +140,8 @@ export class NatsPull {
   async run(connection: NatsConnection): Promise<void> {
     const { clock } = this.#parts;
     const { signal } = this.#stopping;
+    // Messages of the previous connection: the server redelivers them.
+    this.#returnWaiting();
     while (!signal.aborted && !connection.isClosed()) {
       try {
         const wanted = [...this.#options.subjects()];
@@ -124,6 +151,7 @@ export class NatsPull {
           const manager = await jetstreamManager(connection, { checkAPI: false });
           const { stream_name, name, config } = await this.#consumerFor(manager, wanted);
           this.#hurryFrom = hurryFrom(config.max_ack_pending);
+          this.#ackWaitMs = config.ack_wait === undefined ? this.#options.ackWaitMs : config.ack_wait / NANOS;
           const consumer = await jetstream(connection).consumers.get(stream_name, name);
           this.problem = undefined;
           if (this.#options.ordered) await this.#untilGivenAnew(manager, stream_name, name);
@@ -162,21 +190,32 @@ export class NatsPull {
 
   /** Until other subjects are wanted or the connection is over. Rejects where the consumer has gone. */
   async #pullFor(wanted: readonly string[], consumer: Consumer, connection: NatsConnection): Promise<void> {
+    const { clock } = this.#parts;
     const { signal } = this.#stopping;
     let isFirst = true;
+    let waitingSinceMs: number | undefined;
     while (!signal.aborted && !connection.isClosed() && wanted.join() === this.#options.subjects().join()) {
-      if (this.#isFull) {
+      if (this.#isFull || this.#queue.waiting > 0) {
+        const nowMs = clock.monotonicMs();
+        waitingSinceMs = this.#queue.waiting > 0 ? (waitingSinceMs ?? nowMs) : undefined;
+        if (waitingSinceMs !== undefined && nowMs - waitingSinceMs >= this.#ackWaitMs / 2) {
+          this.#returnWaiting();
+          // The server processes requests and returned messages side by side: a request that follows at once may overtake them.
+          await clock.sleep(RETRY_MS, signal).catch(() => {});
+          continue;
+        }
         this.#options.stalled?.();
-        await this.#wait(RETRY_MS, this.#parts.clock);
+        await this.#wait(RETRY_MS, clock);
         continue;
       }
+      waitingSinceMs = undefined;
       const before = this.received;
       try {
-        await this.#pull(consumer);
+        await this.#pull(consumer, connection);
       } catch (error) {
         // A message that is larger than all that a request may bring would never come with one that has a bound of bytes.
         const isTooLarge = /exceeds maxbytes/i.test(messageOf(error));
-        if (isTooLarge && this.received === before) await this.#pull(consumer, 1);
+        if (isTooLarge && this.received === before) await this.#pull(consumer, connection, 1);
         else if (!isTooLarge && (isFirst || this.received === before)) throw error;
       }
       isFirst = false;
@@ -184,8 +223,10 @@ export class NatsPull {
     }
   }
 
-  async #pull(consumer: Consumer, messages?: number): Promise<void> {
+  async #pull(consumer: Consumer, connection: NatsConnection, messages?: number): Promise<void> {
     let left = messages ?? MAX_MESSAGES_AT_ONCE;
+    // A server that ignores the bounds of a request.
+    const maxBytes = this.#atWork.bytes + MAX_BYTES_AT_ONCE;
     const bounds = messages === undefined ? { max_bytes: MAX_BYTES_AT_ONCE } : { max_messages: messages };
     const some = await consumer.fetch({ ...bounds, expires: ASK_MS, idle_heartbeat: HEARTBEAT_MS });
     const onStop = () => void some.close();
@@ -193,9 +234,9 @@ export class NatsPull {
     this.#stopping.signal.addEventListener('abort', onStop, { once: true });
     try {
       for await (const message of some) {
-        void this.#take(message);
+        void this.#take(message, connection);
         // Servers before 2.10 do not say that these were all, and the client waits for the rest of its bytes until it misses heartbeats.
-        if (--left === 0) break;
+        if (--left === 0 || this.#atWork.bytes > maxBytes) break;
       }
     } finally {
       this.#endAsking = undefined;
@@ -207,31 +248,45 @@ export class NatsPull {
     return this.#atWork.messages >= MAX_AT_WORK || this.#atWork.bytes >= MAX_BYTES_AT_WORK;
   }
 
-  async #take(message: JsMsg): Promise<void> {
+  async #take(message: JsMsg, connection: NatsConnection): Promise<void> {
     if (this.#stopping.signal.aborted) return giveBack(message);
     this.received++;
-    const { subject, data, headers, seq, redelivered, timestampNanos: storedNs } = message;
-    const header = (name: string) => {
-      const spelt = headers?.keys().find((one) => one.toLowerCase() === name.toLowerCase());
-      return spelt === undefined ? undefined : headers?.get(spelt);
-    };
-    const { length } = data;
+    if (this.#discard(message)) return;
+    const bytes = bytesOf(message);
     this.#atWork.messages++;
-    this.#atWork.bytes += length;
+    this.#atWork.bytes += bytes;
     if (this.#atWork.messages % this.#hurryFrom === 0) this.#options.stalled?.();
     try {
-      await this.#options.handler({ subject, payload: data, header, seq, storedNs, redelivered });
+      await this.#queue.offer({ message, connection });
       // An acknowledgement that nobody confirms may be lost: then it comes again, and is known.
-      if (await message.ackAck().catch(() => false)) this.#options.acknowledged?.(seq);
-    } catch (error) {
+      if (await message.ackAck().catch(() => false)) this.#options.acknowledged?.(message.seq);
+    } catch {
       this.refused++;
-      this.#tellRefused(subject, error);
-      giveBack(message, GIVE_BACK_MS);
+      giveBack(message);
     } finally {
       this.#atWork.messages--;
-      this.#atWork.bytes -= length;
+      this.#atWork.bytes -= bytes;
       this.#wakeUp?.();
     }
+  }
+
+  /** Ends the wait of all messages in the queue: `#take` returns each to the server, in order. */
+  #returnWaiting(): void {
+    this.#queue.clear(brokerClosed(this.#parts.name));
+  }
+
+  /** Ends the redelivery of a message that exceeds a bound. Its bytes were dropped by the framing. */
+  #discard(message: JsMsg): boolean {
+    const discarded = readDiscarded(message.headers?.get(DISCARDED_HEADER));
+    if (discarded === undefined) return false;
+    this.#parts.discards.add({ topic: message.subject, ...discarded });
+    try {
+      // Servers before 2.10.4 ignore a TERM with a reason.
+      message.term();
+    } catch {
+      // The connection is over: the message arrives again and is discarded again.
+    }
+    return true;
   }
 
   /** The durable consumer as it is, made where there is none, widened where it was made here and brings less than is wanted. */
@@ -280,11 +335,12 @@ export class NatsPull {
   }
 
   #tell(error: unknown): void {
-    this.problem = codeOf(error) ?? messageOf(error);
-    const { name, clock, logger } = this.#parts;
+    const { name, clock, logger, redactor } = this.#parts;
+    const text = messageOf(redactor.redact(error instanceof Error ? error.message || error.name : String(error)));
+    this.problem = codeOf(error) ?? text;
     const count = this.#repeats.note('consumer', clock.monotonicMs());
     const { durable } = this.#options;
-    const fields = { event: 'broker.consumer_away', broker: name, durable, error: messageOf(error), count };
+    const fields = { event: 'broker.consumer_away', broker: name, durable, error: text, count };
     logger[count === undefined ? 'debug' : 'warn'](fields, 'the consumer of a stream gives nothing; it is tried again');
   }
 
@@ -294,7 +350,7 @@ export class NatsPull {
     const count =
       error instanceof SourceStopped ? undefined : this.#repeats.note(`refused:${code}`, clock.monotonicMs());
     const fields = { event: 'broker.refused', broker: name, topic: subject, code, count };
-    logger[count === undefined ? 'debug' : 'warn'](fields, 'a message cannot be taken now; the broker keeps it');
+    logger[count === undefined ? 'debug' : 'warn'](fields, 'message deferred, later messages wait behind it');
   }
 }
 
@@ -304,13 +360,29 @@ function hurryFrom(maxUnacknowledged: number | undefined): number {
   return Math.max(1, Math.floor(Math.min(max, MAX_AT_WORK) / 4));
 }
 
-/** For this agent after a while, or for another at once. */
-function giveBack(message: JsMsg, afterMs?: number): void {
+function streamMessageOf(message: JsMsg): StreamMessage {
+  const { subject, data, headers, seq, redelivered, timestampNanos: storedNs } = message;
+  const header = (name: string) => {
+    const spelt = headers?.keys().find((one) => one.toLowerCase() === name.toLowerCase());
+    return spelt === undefined ? undefined : headers?.get(spelt);
+  };
+  return { subject, payload: data, header, seq, storedNs, redelivered };
+}
+
+/** The server delivers the message again, to this agent or to another one. */
+function giveBack(message: JsMsg): void {
   try {
-    message.nak(afterMs);
+    message.nak();
   } catch {
-    // The connection is over, and the server gives it anew by itself.
+    // The connection is over: the server redelivers by itself.
   }
+}
+
+/** In memory. */
+function bytesOf({ subject, data, headers }: JsMsg): number {
+  let bytes = subject.length + data.length;
+  for (const [name, values] of headers ?? []) for (const value of values) bytes += name.length + value.length;
+  return bytes;
 }
 
 async function streamOf(manager: JetStreamManager, subject: string): Promise<string> {
