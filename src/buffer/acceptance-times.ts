@@ -41,6 +41,11 @@ export class AcceptanceTimes {
     return row ? this.arrivalMs(row.run, row.monotonicMs) : 0;
   }
 
+  /** When a value was accepted, as a time of this run's clock: an earlier run's value is as old as that run and later ones made it. */
+  acceptedMs(run: number, monotonicMs: number): number {
+    return run === this.#run ? monotonicMs : this.#openedMs - this.ageMs(run, monotonicMs, this.#openedMs);
+  }
+
   /** How old it is at least. `nowMs` is of this run. */
   ageMs(run: number, monotonicMs: number, nowMs: number): number {
     if (run === this.#run) return Math.max(0, nowMs - monotonicMs);

@@ -12,10 +12,12 @@ export function lanesOf(state: StoreState, asset: AssetState): AssetLanes {
     live += queue.waiting + arrived;
     oldestSeq = Math.min(oldestSeq, queue.waiting > 0 ? queue.seqAt(queue.firstWaiting()) : queue.arrivedSeq);
   }
+  const oldest = state.rowOf(oldestSeq);
+  const oldestAtMs = oldest ? state.times.acceptedMs(oldest.run, oldest.monotonicMs) : 0;
   return {
     asset: asset.asset,
     live,
-    oldestLiveAtMs: live === 0 ? Number.POSITIVE_INFINITY : (state.rowOf(oldestSeq)?.monotonicMs ?? 0),
+    oldestLiveAtMs: live === 0 ? Number.POSITIVE_INFINITY : oldestAtMs,
     backlog: asset.backlog,
     oldestBacklogAt: oldestPlace(asset, state),
   };

@@ -5,7 +5,7 @@
  */
 import type { SettledRun } from './format/log-row.ts';
 import { packRanges } from './format/settled-ranges.ts';
-import { ValueColumns } from './format/value-columns.ts';
+import { type Columns, NO_VALUES, ValueColumns } from './format/value-columns.ts';
 import type { Series } from './series.ts';
 import { MAX_ENTRIES, packDirectory, packGone, type Span, segmentId } from './span.ts';
 import { quarantineSum, type Statements, spanSum, writeSeries } from './tables.ts';
@@ -68,6 +68,15 @@ export class Pending {
       this.dropRowsThrough === 0 &&
       !this.isCarried
     );
+  }
+
+  /** The values of the next row of the log: moved values, then the new ones. */
+  withMoved(columns: Columns | undefined): Columns {
+    if (this.moved.length === 0) return columns ?? NO_VALUES;
+    const all = new ValueColumns();
+    all.addAll(this.moved);
+    if (columns) all.addAll(columns);
+    return all;
   }
 
   /** Nothing of the span is left: neither it nor its segments have to be written any more. */

@@ -7,8 +7,6 @@ const NOTE_RUN_MS = 60_000;
 /** This run of the agent in its table: it is there from its first commit on. */
 export class RunRow {
   readonly #head: RunHead;
-  /** As its first commit wrote it down. */
-  #began = { wall_ms: 0, monotonic_ms: 0 };
 
   constructor(head: RunHead) {
     this.#head = head;
@@ -19,11 +17,10 @@ export class RunRow {
   }
 
   /** Inside the transaction of a commit. */
-  write(statements: Statements, now: { monotonicMs: number; wallMs: number }): void {
-    const { id, boot, isNew } = this.#head;
-    if (isNew) this.#began = { wall_ms: now.wallMs, monotonic_ms: now.monotonicMs };
-    else if (!this.#isDue(now.monotonicMs)) return;
-    const row = { id, boot, ...this.#began, last_ms: now.monotonicMs };
+  write(statements: Statements, monotonicMs: number): void {
+    const { id, boot, isNew, began } = this.#head;
+    if (!isNew && !this.#isDue(monotonicMs)) return;
+    const row = { id, boot, wall_ms: began.wallMs, monotonic_ms: began.monotonicMs, last_ms: monotonicMs };
     if (isNew) statements.addRun.run(...runFields(row));
     else statements.setRun.run(row.last_ms, runSum(row), id);
   }

@@ -8,6 +8,11 @@
 import { ByteReader, ByteWriter, damaged } from './format/bytes.ts';
 import { openRun, type SettledRanges, settledCount } from './format/settled-ranges.ts';
 
+/** Every value of the segment is settled, quarantined or stored elsewhere. */
+export const GONE = 1;
+/** Values of the segment were dropped by a bound, or could not be read. */
+export const LOST = 2;
+
 /** Segments of a span, in columns; entry `i` is the segment with the id `spanId × 2^20 + i`. */
 export interface Span {
   id: number;
@@ -20,7 +25,7 @@ export interface Span {
   count: Uint32Array;
   /** The latest time of the segment's values. */
   lastTimeMs: Float64Array;
-  /** 1 where every value of the segment is settled, quarantined or dropped. */
+  /** 0 while the segment has values that are not settled, else `GONE` or `LOST`. */
   gone: Uint8Array;
   /** Values it was made of. */
   values: number;

@@ -6,7 +6,7 @@ import { type Columns, giveBackColumns } from './format/value-columns.ts';
 import { StampCorrection } from './recovery/stamp-correction.ts';
 import type { Series } from './series.ts';
 import { NO_QUEUE, SeriesQueue } from './series-queue.ts';
-import { openValues, type Span } from './span.ts';
+import { GONE, openValues, type Span } from './span.ts';
 
 /** What the store thread holds in memory: the fresh values and the directories of the rest. Never the backlog itself. */
 
@@ -350,13 +350,13 @@ export class StoreState {
     queue.markLate(state.backlogTimeMs);
   }
 
-  /** Marks a segment as gone: settled, quarantined, dropped or moved. Gives the values that were left in it. */
-  loseEntry(span: Span, entry: number): number {
+  /** Takes a segment out, as `GONE` or `LOST`. Returns the number of values that were left in it. */
+  loseEntry(span: Span, entry: number, as = GONE): number {
     const state = this.seriesOf(span.series[entry]!);
     const open = openValues(span, entry);
     if (!state.held && !span.underWay.has(entry)) state.asset.backlog -= open;
     this.segmentValues -= open;
-    span.gone[entry] = 1;
+    span.gone[entry] = as;
     span.left--;
     span.changes++;
     span.progress.delete(entry);

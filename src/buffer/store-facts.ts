@@ -80,5 +80,4 @@ export interface CommitRequest {
   /** Facts that stand or fall with the values. */
   notes?: readonly Note[];
   monotonicMs: number;
-  wallMs: number;
 }

@@ -21,11 +21,12 @@ import type { Note } from './client/notes.ts';
 import { Flush } from './compaction/flush.ts';
 import { Maintenance } from './compaction/maintenance.ts';
 import { LogRowWriter } from './format/log-row.ts';
-import { type Columns, NO_VALUES, ValueColumns } from './format/value-columns.ts';
+import { NO_VALUES } from './format/value-columns.ts';
 import { checkSeries, forgetSeries, idleSeries, knownSeries } from './idle-series.ts';
 import { readNotes, writeNotes } from './note-rows.ts';
 import { OperatorCalls } from './operator/operator-calls.ts';
 import { Pending } from './pending.ts';
+import { ReadLeases } from './read-leases.ts';
 import type { Carrying } from './recovery/carrying.ts';
 import { type Handover, handOver, takeOver } from './recovery/handover.ts';
 import { type Recovered, recoverState } from './recovery/recovery.ts';
@@ -40,7 +41,6 @@ import { StoreState } from './state.ts';
 import type { CommitRequest, StoreFacts, ValueStoreOptions } from './store-facts.ts';
 import { prepareStatements, type Statements, writeSeries } from './tables.ts';
 
-/** As a row of the log has it. */
 const wholeMs = (monotonicMs: number) => Math.max(0, Math.round(monotonicMs));
 
 interface StoreParts {
@@ -73,13 +73,14 @@ export class ValueStore {
   readonly #statements: Statements;
   readonly #dropping: Dropping;
   readonly #run: RunRow;
+  readonly #readers = new ReadLeases();
   readonly #disk: DiskSpaceGuard;
   /** While segments stand in files that were set aside. */
   #carrying: Carrying | undefined;
   readonly #transaction: (request: CommitRequest, hasRow: boolean) => void;
   readonly operator: OperatorCalls;
   #monotonicMs: number;
-  /** Of the last series that was written: of two with one number the later is the one. */
+  /** Generation of the series written last; only grows. Of two rows with one number the later generation is valid. */
   #since: number;
   #damaged: StoreFacts['damaged'];
 
@@ -117,7 +118,7 @@ export class ValueStore {
     this.#transaction = database.transaction((request: CommitRequest, hasRow: boolean) => {
       this.#writeRows(request, hasRow);
     });
-    this.#since = statements.lastSince.get() ?? 0;
+    this.#since = Math.max(statements.lastSince.get() ?? 0, parts.copy.lastSince);
     const segments = new SegmentReader(
       (id, span, entry) =>
         pending.segments.get(id) ?? statements.getSegment.get(id) ?? this.#carrying?.read(span, entry),
@@ -130,11 +131,18 @@ export class ValueStore {
     );
     const flush = new Flush(state, pending);
     flush.resume();
-    const disk = new DiskSpaceGuard(database, parts.path, this.#options.bounds);
+    const readers = this.#readers;
+    const disk = new DiskSpaceGuard(database, parts.path, this.#options.bounds, readers);
     this.#disk = disk;
-    const maintenance = new Maintenance(state, pending, segments, flush, this.#options, () =>
-      this.#dropping.maxGroupValues(disk.use),
-    );
+    const maintenance = new Maintenance({
+      state,
+      pending,
+      segments,
+      flush,
+      readers,
+      limits: this.#options,
+      maxGroupValues: () => this.#dropping.maxGroupValues(disk.use),
+    });
     this.#maintenance = maintenance;
     const dropping = new Dropping({
       state,
@@ -143,7 +151,7 @@ export class ValueStore {
       segments,
       statements,
       bounds: this.#options.bounds,
-      isWalked: () => maintenance.isWalked(this.#monotonicMs),
+      isRead: () => readers.isAny(this.#monotonicMs),
       stepSize: options.stepSize,
     });
     this.#dropping = dropping;
@@ -152,6 +160,7 @@ export class ValueStore {
       pending,
       segments,
       statements,
+      readers,
       maintenance,
       dropping,
       nowMs: () => this.#monotonicMs,
@@ -181,20 +190,20 @@ export class ValueStore {
   }
 
   /**
-   * Takes values in, with all that is pending, in one transaction. When it returns they are on disk.
-   * Throws `buffer.full` (by `refuse-new`), `buffer.low-space` (too little space free), `buffer.disk-full` or the driver's
-   * error: then no value was taken in. By a code that begins with `buffer.` what was pending is on disk all the same,
-   * because it is what makes room.
+   * Stores values, with everything pending, in one transaction. When it returns, they are on disk.
+   * Throws `buffer.full` (by `refuse-new`), `buffer.low-space`, `buffer.disk-full` or the driver's error: then no value was
+   * stored. With a code that begins with `buffer.`, the pending changes are on disk, because they make room.
    *
-   * A sync that failed leaves nothing behind that is trusted: SQLite keeps its place in the WAL, so the next commit
-   * writes the same frames anew, and a checkpoint starts again with the first page that was not synced. So no page is
-   * relied on that a failed sync may have dropped from the kernel's cache.
+   * A failed sync leaves nothing that is trusted: the next commit writes the same WAL frames again, and a checkpoint starts
+   * with the first page that was not synced.
    */
   commit(request: CommitRequest): StoreFacts {
     const brings = request.columns?.length ?? 0;
     this.#monotonicMs = request.monotonicMs;
     const refusal = brings > 0 ? this.#disk.refusal(brings) : undefined;
-    const pendingOnly = { ...request, columns: undefined, notes: [] };
+    // Nothing of refused values is written, not even their series.
+    const newSeries = brings > 0 ? [] : request.newSeries;
+    const pendingOnly = { ...request, columns: undefined, newSeries, notes: [] };
     try {
       this.#write(refusal ? pendingOnly : request);
     } catch (error) {
@@ -210,16 +219,17 @@ export class ValueStore {
   /** One transaction, then memory follows. */
   #write(request: CommitRequest): void {
     const state = this.#state;
-    const columns = this.#withMoved(request.columns);
+    const columns = this.#pending.withMoved(request.columns);
     checkSeries(this.#state, columns, request.newSeries, this.#pending);
-    for (const series of request.newSeries) series.since = this.#since + 1;
+    const since = request.newSeries.length > 0 ? ++this.#since : this.#since;
+    for (const series of request.newSeries) series.since = since;
     const hasRow = columns.length > 0 || this.#pending.settled.length > 0;
     if (hasRow || !this.#pending.isEmpty || request.newSeries.length > 0 || request.notes?.length) {
       this.#transaction({ ...request, columns }, hasRow);
       this.#disk.committed();
       this.#run.committed(request.monotonicMs);
     }
-    for (const series of request.newSeries) this.#since = state.addSeries(series).series.since ?? this.#since;
+    for (const series of request.newSeries) state.addSeries(series);
     if (hasRow) {
       const { length: count } = columns;
       const row = { id: state.nextRow++, firstSeq: state.nextSeq, count, left: count, isLoaded: true };
@@ -239,18 +249,8 @@ export class ValueStore {
     );
   }
 
-  /** What changes its place goes before what is new. */
-  #withMoved(columns: Columns | undefined): Columns {
-    const { moved } = this.#pending;
-    if (moved.length === 0) return columns ?? NO_VALUES;
-    const all = new ValueColumns();
-    all.addAll(moved);
-    if (columns) all.addAll(columns);
-    return all;
-  }
-
-  /** Inside the transaction: memory is not touched, so that a failure leaves everything as it was. */
-  #writeRows({ columns, newSeries, notes, monotonicMs, wallMs }: CommitRequest, hasRow: boolean): void {
+  /** Inside the transaction. Does not change memory, so that a failure leaves everything as it was. */
+  #writeRows({ columns, newSeries, notes, monotonicMs }: CommitRequest, hasRow: boolean): void {
     const statements = this.#statements;
     writeNotes(statements, notes ?? []);
     for (const series of newSeries) writeSeries(statements, series);
@@ -262,7 +262,7 @@ export class ValueStore {
       statements.addRow.run(this.#state.nextRow, row);
       this.#disk.note(row.length);
     }
-    this.#run.write(statements, { monotonicMs, wallMs });
+    this.#run.write(statements, monotonicMs);
   }
 
   /** Facts that were written with values, by the beginning of their names. */
@@ -325,7 +325,7 @@ export class ValueStore {
     return this.facts();
   }
 
-  get #mayCarry(): Carrying | undefined {
+  get #mayCarry() {
     return this.#disk.hasRoomToCarry ? this.#carrying : undefined;
   }
 
@@ -370,11 +370,9 @@ export class ValueStore {
     return facts;
   }
 
-  /** Series that may be forgotten; none while somebody copies values out, and names the series of what has left since. */
+  /** Series that may be forgotten; none while an export may still name them. */
   idleSeries(): number[] {
-    return this.#maintenance.isWalked(this.#monotonicMs)
-      ? []
-      : idleSeries(this.#state, this.#pending, this.#statements);
+    return this.#readers.isAny(this.#monotonicMs) ? [] : idleSeries(this.#state, this.#pending, this.#statements);
   }
 
   forgetSeries(ids: readonly number[]): void {

@@ -26,6 +26,8 @@ export interface OpenedStore {
   series: Series[];
   facts: StoreFacts;
   setAside: SetAside[];
+  /** Wall clock minus monotonic clock when the thread opened the store: the clock of doubtful stamps in this run. */
+  clockOffsetMs: number;
   /** The mode that STATE_DIR had, where others could write in it. */
   folderNarrowedFrom?: string | undefined;
 }

@@ -112,8 +112,6 @@ function openSound<Store>(path: string, opening: Opening<Store>): { store: Store
   }
 }
 
-const timeNow = () => ({ monotonicMs: systemClock.monotonicMs(), wallMs: systemClock.wallMs() });
-
 /** Unless a try before has done it. */
 function closeForRescue(database: Database, path: string): void {
   if (database.open) closeUntouched(database, path);
@@ -147,6 +145,8 @@ export class StoreHost<Events extends object> {
   readonly #port: Port;
   readonly #eventStore: EventStoreKind<Events>;
   readonly #opened: (facts: StoreFacts) => void;
+  /** Read once: a store that takes the place of another continues with the same clock. */
+  readonly #clockOffsetMs = systemClock.wallMs() - systemClock.monotonicMs();
   #lock: StateLock | undefined;
   #buffer: OpenBuffer | undefined;
   #events: OpenedEvents<Events> | undefined;
@@ -185,6 +185,11 @@ export class StoreHost<Events extends object> {
     }
   }
 
+  #now(boot: string) {
+    const monotonicMs = systemClock.monotonicMs();
+    return { monotonicMs, wallMs: this.#clockOffsetMs + monotonicMs, boot };
+  }
+
   #close(): void {
     this.#closeStores();
     this.#lock?.release();
@@ -211,7 +216,7 @@ export class StoreHost<Events extends object> {
       const handover = this.#buffer!.store.handOver();
       const database = openDatabase(path);
       try {
-        const { store, facts } = ValueStore.open(database, path, handover.options, { ...timeNow(), boot: bootId() });
+        const { store, facts } = ValueStore.open(database, path, handover.options, this.#now(bootId()));
         const { file, result } = replaced!;
         const damage = { what: 'database', values: 0, file, salvaged: tellSalvaged(result, facts) };
         // What opening found goes to the main thread with the next answer.
@@ -252,7 +257,7 @@ export class StoreHost<Events extends object> {
   #openStores({ stateDir, values }: StoreThreadOptions): OpenedStore {
     const setAside: SetAside[] = [];
     const boot = bootId();
-    const now = { ...timeNow(), boot };
+    const now = this.#now(boot);
     const path = bufferPath(stateDir);
     try {
       const opened = openOrReplace(path, setAside, {
@@ -270,7 +275,7 @@ export class StoreHost<Events extends object> {
       }
       this.#openEvents(this.#eventStore.path(stateDir), setAside, boot);
       this.#bufferRescue = this.#rescueOfBuffer(path);
-      return { ...opened, setAside };
+      return { ...opened, setAside, clockOffsetMs: this.#clockOffsetMs };
     } catch (error) {
       this.#closeStores();
       throw error;

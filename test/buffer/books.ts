@@ -46,6 +46,7 @@ export class Books extends MemoryStore {
   constructor(seed: number) {
     super(ASSETS, INSTRUMENTATIONS);
     this.clock = new ManualClock(0, seed);
+    this.state.times.open(1, 0, []);
   }
 
   random(below: number): number {

@@ -60,12 +60,12 @@ function second(count = 2000): StoreFacts {
     columns.add(catalogue.idOf(1 + (i % 4), 'k', undefined, undefined), nowMs, random(), 0);
     value++;
   }
-  let facts = note(store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: nowMs, wallMs: 0 }));
+  let facts = note(store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: nowMs }));
   while (facts.maintenanceDue) facts = note(store.maintain({ monotonicMs: nowMs }));
   return facts;
 }
 
-const commit = () => note(store.commit({ columns: undefined, newSeries: [], monotonicMs: nowMs, wallMs: 0 }));
+const commit = () => note(store.commit({ columns: undefined, newSeries: [], monotonicMs: nowMs }));
 const onDisk = () =>
   ['buffer.db', 'buffer.db-wal'].reduce(
     (sum, name) => sum + (statSync(join(folder, name), { throwIfNoEntry: false })?.size ?? 0),

@@ -375,6 +375,9 @@ describe('when values were accepted', () => {
       [0, 0, 300],
       [0, 0, 300],
     ]);
+    // Times of earlier runs translated into this one.
+    expect([times.acceptedMs(7, 42), times.acceptedMs(6, 200), times.acceptedMs(4, 500)]).toEqual([42, 4_950, 4_400]);
+    expect([times.acceptedMs(6, 9e9), times.acceptedMs(8, 1)]).toEqual([5_000, 5_000]);
     expect([times.arrivalMs(7, 42), times.arrivalMs(6, 42)]).toEqual([42, 5_000]);
     expect([
       times.arrivalOf({ run: 7, monotonicMs: 42 }),

@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { freeEntry, sendEntry } from '../../src/buffer/batches/batch-slices.ts';
 import { settleRuns } from '../../src/buffer/batches/settle.ts';
-import { Compaction, removeSpan } from '../../src/buffer/compaction/compaction.ts';
+import { Compaction, dropSpan } from '../../src/buffer/compaction/compaction.ts';
 import { type Span, segmentId } from '../../src/buffer/span.ts';
 import { range, SpanWorld } from './span-world.ts';
 
@@ -118,7 +118,7 @@ describe('a span that a bound drops', () => {
     const [first, second] = state.spans;
     settleRuns(state, pending, segments, first!, 0, [{ from: 1, to: 3 }]);
     settleRuns(state, pending, segments, second!, 1, [{ from: 0, to: 6 }]);
-    expect([removeSpan(state, pending, first!), removeSpan(state, pending, second!)]).toEqual([16, 12]);
+    expect([dropSpan(state, pending, first!), dropSpan(state, pending, second!)]).toEqual([16, 12]);
     expect(state.spans.map(({ id }) => id)).toEqual([3]);
     world.check();
   });
@@ -314,7 +314,7 @@ describe('what becomes one span', () => {
       'some of it is settled',
       ({ state, pending, segments }) => settleRuns(state, pending, segments, state.spans[3]!, 3, [{ from: 0, to: 1 }]),
     ],
-    ['a bound drops some of it', ({ state, pending }) => removeSpan(state, pending, state.spans[3]!)],
+    ['a bound drops some of it', ({ state, pending }) => dropSpan(state, pending, state.spans[3]!)],
   ])('ends where it stands when %s', (_, happens) => {
     const world = flushed(4);
     const compaction = choose(world, 4)!;

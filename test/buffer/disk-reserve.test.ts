@@ -1,8 +1,10 @@
 /** The reserve of the store, its WAL and its looks at the disk, at each boundary: the free space of that is what a test says. */
+
 import type * as files from 'node:fs';
 import { mkdirSync, rmdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { ReadLeases } from '../../src/buffer/read-leases.ts';
 import { type BufferBounds, DiskGauge } from '../../src/buffer/space/bounds.ts';
 import { DiskSpaceGuard } from '../../src/buffer/space/disk-space-guard.ts';
 import { saysFull } from '../../src/buffer/space/reserve.ts';
@@ -169,7 +171,7 @@ describe('the WAL', () => {
     const { bytes, walBytes: before } = world.guardOf().use;
     const bounds = { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' } as const;
     const bound: BufferBounds = { ...bounds };
-    const guard = new DiskSpaceGuard(world.database, world.path, bound);
+    const guard = new DiskSpaceGuard(world.database, world.path, bound, new ReadLeases());
     bound.maxBytes = boundOf(bytes, before);
     guard.lookNow(1_000);
     expect([world.walBytes(), guard.use.walBytes]).toEqual(isEmptied ? [0, 0] : [before, before]);
@@ -178,7 +180,7 @@ describe('the WAL', () => {
 
   it('is emptied at once where a smaller bound asks for it', () => {
     const bounds: BufferBounds = { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' };
-    const guard = new DiskSpaceGuard(world.database, world.path, bounds);
+    const guard = new DiskSpaceGuard(world.database, world.path, bounds, new ReadLeases());
     const pages = () => world.database.pragma('wal_autocheckpoint', { simple: true });
     world.write(3e5);
     expect([world.walBytes() > 3e5, pages()]).toEqual([true, 1_000]);
@@ -194,9 +196,11 @@ describe('the WAL', () => {
     expect(pages()).toBe(1_000);
   });
 
-  it('stays for who reads it, until then', () => {
+  it('is not emptied while a reader of the files has a lease', () => {
     const guard = world.shortGuard(1e6);
-    guard.keepWal(5_000);
+    world.readers.open('files', 0, 5_000);
+    world.readers.end(world.readers.open('files', 0, 9_000));
+    world.readers.open('export', 0, 9_000);
     world.write(1e5);
     guard.look(4_999);
     guard.committed();

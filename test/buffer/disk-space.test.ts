@@ -1,10 +1,12 @@
 /** What the store does about the space on its disk, each for itself: bounds, the reserve, checkpoints, what would be dropped. */
+
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Database, openDatabase } from '../../src/base/database.ts';
 import { Flush } from '../../src/buffer/compaction/flush.ts';
 import { Pending } from '../../src/buffer/pending.ts';
+import { ReadLeases } from '../../src/buffer/read-leases.ts';
 import type { BufferBounds } from '../../src/buffer/space/bounds.ts';
 import { DiskSpaceGuard } from '../../src/buffer/space/disk-space-guard.ts';
 import { Dropping, type DroppingParts } from '../../src/buffer/space/dropping.ts';
@@ -32,7 +34,8 @@ const bounded = (bounds: Partial<BufferBounds> = {}): BufferBounds => ({
   full: 'drop-oldest',
   ...bounds,
 });
-const guardOf = (bounds: Partial<BufferBounds> = {}) => new DiskSpaceGuard(database, path, bounded(bounds));
+const guardOf = (bounds: Partial<BufferBounds> = {}) =>
+  new DiskSpaceGuard(database, path, bounded(bounds), new ReadLeases());
 
 /** Pages of the file that hold nothing. */
 function freePages(): void {
@@ -97,6 +100,7 @@ describe('a bound that is passed', () => {
     const bounds = bounded({ maxBytes: 100_000 });
     const statements = prepareStatements(database);
     const dropping = new Dropping({
+      isRead: () => false,
       state,
       pending,
       flush,

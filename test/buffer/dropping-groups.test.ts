@@ -58,13 +58,13 @@ describe('values that were flushed together', () => {
     expect([series(), world.said()]).toEqual([[4, 4, 6, 6], bytes(1)]);
   });
 
-  it('stay where somebody walks through the spans, unless the bound is passed by much', () => {
+  it('stay while a reader has a lease, unless the bound is exceeded by much', () => {
     for (const [excess, left] of [
       [OVERSHOOT, 10],
       [OVERSHOOT + 1, 0],
     ] as const) {
       const world = new Shrinking({}, { segmentBytes: 1e6 }).group(10, 1_000);
-      world.isWalked = true;
+      world.isRead = true;
       world.keep(disk(excess));
       expect([world.left().length, world.dropping.isDue(disk(excess))]).toEqual([left, false]);
       expect([world.dropping.committed(), world.dropping.isDue(disk(excess))]).toEqual([left === 0, left === 0]);

@@ -1,15 +1,18 @@
 /** What operators copy out, in memory: each value once, at every size of a page. */
 import { describe, expect, it } from 'vitest';
+import { dropSpan } from '../../src/buffer/compaction/compaction.ts';
 import { type ExportPage, Exports } from '../../src/buffer/operator/exporting.ts';
+import { ReadLeases } from '../../src/buffer/read-leases.ts';
 import { segmentId } from '../../src/buffer/span.ts';
-import { idleMaintenance, mixedWorld, range, SpanWorld } from './span-world.ts';
+import { mixedWorld, range, SpanWorld } from './span-world.ts';
 
-const EXPORT_BARS_MS = 600_000;
+const LEASE_MS = 600_000;
 
 describe('an export', () => {
   function exportsOf(world: SpanWorld) {
-    const maintenance = idleMaintenance(world);
-    return { maintenance, exports: new Exports(world.state, world.segments, maintenance) };
+    const { state, pending, segments } = world;
+    const readers = new ReadLeases();
+    return { readers, exports: new Exports({ state, pending, segments, readers }) };
   }
   const rowsOf = ({ columns }: ExportPage) => {
     const { length, series, timeMs, value, flags } = columns;
@@ -84,7 +87,7 @@ describe('an export', () => {
     const { exports } = exportsOf(world);
     const id = exports.begin({}, 0);
     expect(pagesOf(exports, id).map(({ length }) => length)).toEqual([5_000, 5_000, 2]);
-    expect(exports.page(id, 0)).toMatchObject({ done: true, columns: { length: 0 } });
+    expect(exports.page(id, 0)).toMatchObject({ done: true, isComplete: true, columns: { length: 0 } });
   });
 
   it('has what stood at its start, but for what has left meanwhile', () => {
@@ -107,7 +110,7 @@ describe('an export', () => {
     world.check();
   });
 
-  it('waits for a segment that is awaited, and goes on without one that is lost', () => {
+  it('waits for a segment that is awaited, and is incomplete without one that is lost', () => {
     const world = new SpanWorld(1);
     for (let i = 0; i < 4; i++) world.span([1], 2);
     world.commit();
@@ -117,33 +120,68 @@ describe('an export', () => {
     const id = exports.begin({}, 0);
     const page = () => {
       const one = exports.page(id, 0);
-      return [rowsOf(one).map(([, , reading]) => reading), one.done];
+      return [rowsOf(one).map(([, , reading]) => reading), one.done, one.isComplete];
     };
     expect([page(), page()]).toEqual([
-      [[1, 2], false],
-      [[], false],
+      [[1, 2], false, true],
+      [[], false, true],
     ]);
     world.awaited.clear();
     world.onDisk.delete(ids[2]!);
-    expect([page(), world.lost]).toEqual([[[3, 4, 7, 8], true], [2]]);
+    expect([page(), world.lost]).toEqual([[[3, 4, 7, 8], true, false], [2]]);
   });
 
-  it('bars compaction for some minutes from its last page on, and no longer than the last of several lasts', () => {
-    const { exports, maintenance } = exportsOf(mixedWorld());
-    const bars = (nowMs: number) => [
-      maintenance.isWalked(nowMs + EXPORT_BARS_MS - 1),
-      maintenance.isWalked(nowMs + EXPORT_BARS_MS),
-    ];
+  it('is incomplete where a bound dropped values that it had not read, and only there', () => {
+    for (const [dropped, isComplete] of [
+      [0, true],
+      [1, false],
+    ] as const) {
+      const world = new SpanWorld(1);
+      for (let i = 0; i < 2; i++) world.span([1], 2);
+      world.commit();
+      const { exports } = exportsOf(world);
+      const id = exports.begin({ pageSegments: 1 }, 0);
+      exports.page(id, 0);
+      dropSpan(world.state, world.pending, world.state.spans[dropped]!);
+      expect(exports.page(id, 0)).toMatchObject({ done: true, isComplete });
+    }
+  });
+
+  it('contains values that are moving to another series', () => {
+    const world = new SpanWorld(2);
+    world.span([1], 2);
+    world.pending.moved.add(2, 7, 8, 1);
+    const { exports } = exportsOf(world);
+    expect(rowsOf(exports.page(exports.begin({ series: [2] }, 0), 0))).toEqual([[2, 7, 8, 1]]);
+  });
+
+  it('is incomplete where values of its series moved to another series, and only there', () => {
+    const world = new SpanWorld(2);
+    world.span([1, 2], 2);
+    const { exports } = exportsOf(world);
+    const [one, other] = [exports.begin({ series: [1] }, 0), exports.begin({ series: [2] }, 0)];
+    exports.noteMoved([2]);
+    expect([exports.page(one, 0).isComplete, exports.page(other, 0).isComplete]).toEqual([true, false]);
+  });
+
+  it('has a lease from each page on, and fails once the lease has expired', () => {
+    const { exports, readers } = exportsOf(mixedWorld());
+    const lasts = (nowMs: number) => [readers.isAny(nowMs + LEASE_MS - 1), readers.isAny(nowMs + LEASE_MS)];
     const one = exports.begin({}, 1_000);
-    expect(bars(1_000)).toEqual([true, false]);
+    expect(lasts(1_000)).toEqual([true, false]);
     exports.page(one, 5_000);
-    expect(bars(5_000)).toEqual([true, false]);
+    expect(lasts(5_000)).toEqual([true, false]);
     const other = exports.begin({}, 6_000);
     exports.end(one);
-    exports.end(99);
-    expect(bars(6_000)).toEqual([true, false]);
-    exports.end(other);
-    expect(maintenance.isWalked(6_000)).toBe(false);
-    expect(() => exports.page(other, 6_000)).toThrow(expect.objectContaining({ code: 'store.export_gone' }));
+    expect(lasts(6_000)).toEqual([true, false]);
+    expect(() => exports.page(other, 6_000 + LEASE_MS)).toThrow(expect.objectContaining({ code: 'store.export_gone' }));
+  });
+
+  it('is refused where too many are running', () => {
+    const { exports } = exportsOf(mixedWorld());
+    const ids = range(1, 6).map(() => exports.begin({}, 0));
+    expect(() => exports.begin({}, 0)).toThrow(expect.objectContaining({ code: 'store.readers', retryable: true }));
+    for (const id of ids) expect(exports.page(id, 0).columns.length).toBeGreaterThan(0);
+    expect(() => exports.begin({}, LEASE_MS)).not.toThrow();
   });
 });

@@ -1,5 +1,6 @@
 import { existsSync, statSync } from 'node:fs';
 import { type Database, openDatabase } from '../../src/base/database.ts';
+import { ReadLeases } from '../../src/buffer/read-leases.ts';
 import type { BufferBounds } from '../../src/buffer/space/bounds.ts';
 import { DiskSpaceGuard } from '../../src/buffer/space/disk-space-guard.ts';
 import { prepareTables } from '../../src/buffer/tables.ts';
@@ -15,6 +16,7 @@ export const NARROW = 16 * MiB;
 export class GuardedBuffer {
   readonly path: string;
   readonly database: Database;
+  readonly readers = new ReadLeases();
 
   constructor(path: string) {
     Object.assign(fileSystem, { freeBytes: 1e9, totalBytes: 1e12, fails: false });
@@ -25,13 +27,8 @@ export class GuardedBuffer {
   }
 
   guardOf(bounds: Partial<BufferBounds> = {}): DiskSpaceGuard {
-    return new DiskSpaceGuard(this.database, this.path, {
-      maxBytes: 0,
-      maxAgeMs: 0,
-      minFree: { bytes: 0 },
-      full: 'drop-oldest',
-      ...bounds,
-    });
+    const all: BufferBounds = { maxBytes: 0, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest', ...bounds };
+    return new DiskSpaceGuard(this.database, this.path, all, this.readers);
   }
 
   /** One whose disk was full, and has so much free since. */

@@ -31,7 +31,7 @@ function accept(...instrumentations: (number | undefined)[]): void {
   for (const [at, one] of instrumentations.entries()) {
     columns.add(catalogue.idOf(881, one === undefined ? `k${at}` : 'flow', undefined, undefined, one), ++nowMs, 1, 0);
   }
-  store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: nowMs, wallMs: nowMs });
+  store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: nowMs });
 }
 
 /** Takes until nothing is left; gives the instrumentation of each batch, and those of its series. */

@@ -1,6 +1,7 @@
 /** What waits for a quiet moment: when it is due, what of it comes first, and how much at once. */
 import { describe, expect, it } from 'vitest';
 import { type FlushSpace, Maintenance } from '../../src/buffer/compaction/maintenance.ts';
+import { ReadLeases } from '../../src/buffer/read-leases.ts';
 import type { StepSize } from '../../src/buffer/store-facts.ts';
 import { SpanWorld } from './span-world.ts';
 
@@ -12,15 +13,21 @@ interface Limits {
   stepSize?: StepSize;
 }
 
-const maintenanceOf = (world: SpanWorld, limits: Limits = {}, maxGroupValues = NEVER) =>
-  new Maintenance(
-    world.state,
-    world.pending,
-    world.segments,
-    world.flush,
-    { flushAfterMs: 1_000, flushValues: 1e9, ...limits },
-    () => maxGroupValues,
-  );
+const maintenanceOf = (
+  { state, pending, segments, flush }: SpanWorld,
+  limits: Limits = {},
+  maxGroupValues = NEVER,
+  readers = new ReadLeases(),
+) =>
+  new Maintenance({
+    state,
+    pending,
+    segments,
+    flush,
+    readers,
+    limits: { flushAfterMs: 1_000, flushValues: 1e9, ...limits },
+    maxGroupValues: () => maxGroupValues,
+  });
 
 const rowsOf = ({ state }: SpanWorld) => state.rows.map(({ id }) => id);
 
@@ -267,22 +274,19 @@ describe('maintenance', () => {
     expect(world.state.spans.length).toBe(1);
   });
 
-  it('begins no compaction while somebody walks through the spans, and goes on with none', () => {
+  it('begins and continues no compaction while a reader has a lease', () => {
     const world = new SpanWorld(2);
     for (let i = 0; i < 16; i++) world.span([1, 2], 2);
     world.commit();
-    const maintenance = maintenanceOf(world, { stepSize: { values: 99, segments: 2 } });
-    expect([maintenance.isWalked(0), maintenance.isWalked(-1)]).toEqual([false, true]);
+    const readers = new ReadLeases();
+    const maintenance = maintenanceOf(world, { stepSize: { values: 99, segments: 2 } }, NEVER, readers);
     maintenance.step(1_000);
     expect(world.state.spans.length).toBe(17);
-    maintenance.barCompaction(2_000);
+    readers.open('export', 1_000, 2_000);
+    readers.end(readers.open('files', 1_000, 3_000));
     maintenance.step(1_999);
-    expect([maintenance.isWalked(1_999), maintenance.isDue(1_999), world.state.spans.length]).toEqual([
-      true,
-      false,
-      17,
-    ]);
-    expect([maintenance.isWalked(2_000), maintenance.isDue(2_000)]).toEqual([false, true]);
+    expect([maintenance.isDue(1_999), world.state.spans.length]).toEqual([false, 17]);
+    expect(maintenance.isDue(2_000)).toBe(true);
     maintenance.step(2_000);
     expect(world.state.spans.length).toBe(2);
   });

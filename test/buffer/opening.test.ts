@@ -30,7 +30,7 @@ function fill(): void {
   for (let commit = 0; commit < 5; commit++) {
     const columns = new ValueColumns();
     for (const key of ['a', 'b']) columns.add(catalogue.idOf(1, `${key}${commit}`, undefined, undefined), 5, 1, 0);
-    store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: 1_000, wallMs: 0 });
+    store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: 1_000 });
   }
   store.close();
 }
@@ -68,10 +68,10 @@ describe('a store that opens', () => {
     for (let turn = 1; turn <= 2; turn++) {
       const columns = new ValueColumns();
       for (const key of ['a', 'b']) columns.add(catalogue.idOf(1, `${key}${turn}`, undefined, undefined), 5, 1, 0);
-      filled.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: 1_000, wallMs: 0 });
+      filled.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: 1_000 });
       const monotonicMs = turn * 1e6;
       for (let steps = 0; steps < 100 && filled.maintain({ monotonicMs }).maintenanceDue; steps++);
-      filled.commit({ columns: undefined, newSeries: [], monotonicMs, wallMs: 0 });
+      filled.commit({ columns: undefined, newSeries: [], monotonicMs });
     }
     expect(filled.facts()).toMatchObject({ logValues: 0, segmentValues: 4 });
     filled.close();
@@ -91,7 +91,7 @@ describe('a store that opens', () => {
     const { store, series } = open();
     const catalogue = new SeriesCatalogue(series);
     catalogue.idOf(1, 'late', undefined, undefined);
-    store.commit({ columns: undefined, newSeries: catalogue.takeNew(), monotonicMs: 1_000, wallMs: 0 });
+    store.commit({ columns: undefined, newSeries: catalogue.takeNew(), monotonicMs: 1_000 });
     store.close();
     const database = openDatabase(path);
     expect(database.prepare('SELECT DISTINCT since FROM series ORDER BY since').pluck().all()).toEqual([

@@ -1,12 +1,14 @@
 /** What operators are answered, and what else of the store hears of it. */
+
 import { describe, expect, it } from 'vitest';
 import { OperatorCalls, type OperatorParts } from '../../src/buffer/operator/operator-calls.ts';
+import { ReadLeases } from '../../src/buffer/read-leases.ts';
 import { idleMaintenance, mixedWorld, SpanWorld } from './span-world.ts';
 
 describe('what operators ask', () => {
   function calls(world: SpanWorld) {
     const { state, pending, segments } = world;
-    const maintenance = idleMaintenance(world);
+    const readers = new ReadLeases();
     const said: unknown[] = [];
     const note =
       (what: string) =>
@@ -18,7 +20,8 @@ describe('what operators ask', () => {
       state,
       pending,
       segments,
-      maintenance,
+      readers,
+      maintenance: idleMaintenance(world),
       statements: { getSegment: { get: (id: number) => world.onDisk.get(id) } },
       dropping: {
         count: note('count'),
@@ -30,32 +33,37 @@ describe('what operators ask', () => {
       facts: () => 'facts',
       nowMs: () => 1_000,
       nextSince: () => ++since,
-      disk: { use, lookNow: note('lookNow'), keepWal: note('keepWal') },
+      disk: { use, lookNow: note('lookNow') },
     };
-    return { operator: new OperatorCalls(parts as unknown as OperatorParts), maintenance, said, use };
+    return { operator: new OperatorCalls(parts as unknown as OperatorParts), readers, said, use };
   }
 
-  it('is answered with the disk as it is, and holds up what would take it from who reads the files', () => {
-    const { operator, maintenance, said, use } = calls(mixedWorld());
+  it('forecasts drops with the disk use of the moment', () => {
+    const { operator, said, use } = calls(mixedWorld());
     expect(operator.forecastDrops({ maxBytes: 5 })).toEqual({ values: 3, quarantined: 4 });
-    operator.expectCopy({ forMs: 500 });
-    expect([maintenance.isWalked(1_499), maintenance.isWalked(1_500)]).toEqual([true, false]);
-    operator.expectCopy({ forMs: 0 });
-    expect(maintenance.isWalked(0)).toBe(false);
     expect(said).toEqual([
       ['lookNow', 1_000],
       ['forecast', use, { maxBytes: 5 }],
-      ['keepWal', 1_500],
-      ['keepWal', 0],
     ]);
   });
 
-  it('copies out in pages, until it is told that nobody asks for more', () => {
-    const { operator, maintenance } = calls(mixedWorld());
+  it('gives each reader of the files a lease of its own', () => {
+    const { operator, readers } = calls(mixedWorld());
+    const lease = operator.expectCopy({ forMs: 500 });
+    const other = operator.expectCopy({ forMs: 900 });
+    operator.endCopy(other);
+    expect([readers.isAny(1_499, 'files'), readers.isAny(1_500)]).toEqual([true, false]);
+    expect(operator.expectCopy({ lease, forMs: 700 })).toBe(lease);
+    expect([readers.isAny(1_699), readers.isAny(1_700)]).toEqual([true, false]);
+    expect(operator.expectCopy({ lease: other, forMs: 900 })).not.toBe(other);
+  });
+
+  it('exports in pages until the export ends', () => {
+    const { operator, readers } = calls(mixedWorld());
     const id = operator.beginExport({ series: [2] });
-    expect([operator.exportPage(id).columns.length, maintenance.isWalked(1_000)]).toEqual([6, true]);
+    expect([operator.exportPage(id).columns.length, readers.isAny(1_000, 'export')]).toEqual([6, true]);
     operator.endExport(id);
-    expect(maintenance.isWalked(1_000)).toBe(false);
+    expect(readers.isAny(1_000)).toBe(false);
     expect(() => operator.exportPage(id)).toThrow(expect.objectContaining({ code: 'store.export_gone' }));
   });
 

@@ -38,7 +38,7 @@ afterEach(() => {
 });
 
 function commit(columns?: ValueColumns, notes: Note[] = []): void {
-  store.commit({ columns, newSeries: catalogue.takeNew(), notes, monotonicMs: nowMs, wallMs: 0 });
+  store.commit({ columns, newSeries: catalogue.takeNew(), notes, monotonicMs: nowMs });
 }
 
 const flowOf = (asset: number) => catalogue.idOf(asset, 'flow', undefined, undefined);
@@ -72,13 +72,6 @@ describe('an export', () => {
     }
     expect(readings).toEqual(Array.from({ length: 3 * PAGE_VALUES }, (_, i) => i));
     expect(Math.max(...pages)).toBeLessThan(PAGE_VALUES + SEGMENT_VALUES);
-  });
-
-  it('is given up when four others have begun since, and says so', () => {
-    accept(2);
-    const [first, ...others] = Array.from({ length: 5 }, () => store.operator.beginExport({}));
-    expect(() => store.operator.exportPage(first!)).toThrow(expect.objectContaining({ code: 'store.export_gone' }));
-    expect(others.map((id) => store.operator.exportPage(id).columns.length)).toEqual([2, 2, 2, 2]);
   });
 });
 

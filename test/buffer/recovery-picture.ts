@@ -78,6 +78,6 @@ export const NOTHING = {
   pending: {},
   damaged: [],
   read: [],
-  run: { id: 1, boot: 'this', isNew: true, notedMs: 5_000 },
+  run: { id: 1, boot: 'this', isNew: true, began: { monotonicMs: 5_000, wallMs: 77 }, notedMs: 5_000 },
   isCarrying: false,
 };

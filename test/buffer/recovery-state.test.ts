@@ -66,7 +66,7 @@ describe('a store that opens', () => {
       pending: {},
       damaged: [],
       read: [1, 3, 2, 6],
-      run: { id: 4, boot: 'this', isNew: true, notedMs: 5_000 },
+      run: { id: 4, boot: 'this', isNew: true, began: { monotonicMs: 5_000, wallMs: 77 }, notedMs: 5_000 },
       isCarrying: false,
     });
   });

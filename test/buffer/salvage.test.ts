@@ -44,7 +44,7 @@ beforeAll(async () => {
     else if (++kept) world.store.quarantine(batch.id, refusal);
   }
   const notes = ['one', 'two'].map((text) => ({ name: text, text }));
-  world.store.commit({ columns: undefined, notes, newSeries: [], monotonicMs: 9e6, wallMs: 0 });
+  world.store.commit({ columns: undefined, notes, newSeries: [], monotonicMs: 9e6 });
   for (const end of ['', '-wal', '.series']) copyFileSync(`${world.path}${end}`, join(origin, `old.db${end}`));
 });
 afterAll(() => rmSync(origin, { recursive: true, force: true }));

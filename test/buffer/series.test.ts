@@ -40,7 +40,7 @@ function open(): void {
 }
 
 function commit(columns?: ValueColumns) {
-  return store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: nowMs, wallMs: 0 });
+  return store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: nowMs });
 }
 
 /** A value for each of `count` series of so many assets. */

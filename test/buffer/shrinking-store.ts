@@ -28,7 +28,7 @@ interface Tables {
 /** A store whose rows take what they are said to take. */
 export class Shrinking extends SpanWorld {
   readonly dropping: Dropping;
-  isWalked = false;
+  isRead = false;
 
   constructor(bounds: Partial<BufferBounds> = {}, tables: Tables = {}, stepSize?: StepSize) {
     super(4);
@@ -52,7 +52,7 @@ export class Shrinking extends SpanWorld {
       segments,
       statements,
       bounds: { maxBytes: MAX_BYTES, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest', ...bounds },
-      isWalked: () => this.isWalked,
+      isRead: () => this.isRead,
       stepSize,
     } as unknown as DroppingParts);
   }

@@ -9,6 +9,7 @@ import { Maintenance } from '../../src/buffer/compaction/maintenance.ts';
 import { packSegment, type SegmentValues, unpackSegment } from '../../src/buffer/format/segment.ts';
 import { ValueColumns } from '../../src/buffer/format/value-columns.ts';
 import { Pending } from '../../src/buffer/pending.ts';
+import { ReadLeases } from '../../src/buffer/read-leases.ts';
 import { newSpan, openValues, type Span, segmentId } from '../../src/buffer/span.ts';
 import { type AssetState, type BatchState, StoreState } from '../../src/buffer/state.ts';
 
@@ -357,5 +358,6 @@ export function mixedWorld(): SpanWorld {
 /** Finds nothing due at any time. */
 export function idleMaintenance({ state, pending, segments, flush }: SpanWorld): Maintenance {
   const limits = { flushAfterMs: 1e9, flushValues: 1e9 };
-  return new Maintenance(state, pending, segments, flush, limits, () => Number.POSITIVE_INFINITY);
+  const maxGroupValues = () => Number.POSITIVE_INFINITY;
+  return new Maintenance({ state, pending, segments, flush, readers: new ReadLeases(), limits, maxGroupValues });
 }

@@ -38,11 +38,11 @@ function open(boot: string, monotonicMs: number, wallMs: number, maxAgeMs = 0): 
   catalogue = new SeriesCatalogue(opening.series);
 }
 
-function accept(times: { timeMs: number; stamped: boolean }[], monotonicMs: number, wallMs: number): void {
+function accept(times: { timeMs: number; stamped: boolean }[], monotonicMs: number): void {
   const columns = new ValueColumns();
   const series = catalogue.idOf(1, 'flow', undefined, undefined);
   for (const { timeMs, stamped } of times) columns.add(series, timeMs, 1, stamped ? STAMPED_HERE : 0);
-  store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs, wallMs });
+  store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs });
 }
 
 /** What leaves in one post, once the true time is known at `monotonicMs` after the start. */
@@ -70,13 +70,13 @@ afterEach(() => {
 describe('a time that the agent gave in 1970', () => {
   it('leaves as the true time, by how long before now it was', () => {
     open('this', BOOT_MS, BOOT_MS);
-    accept([{ timeMs: 12_000, stamped: true }], 12_000, 12_000);
+    accept([{ timeMs: 12_000, stamped: true }], 12_000);
     expect(posted(60_000)).toEqual({ times: [TRUE_MS - 48_000], corrected: 1, doubtful: 0 });
   });
 
   it('is corrected in a segment too, and after a restart of the agent', () => {
     open('this', BOOT_MS, BOOT_MS);
-    accept([{ timeMs: 12_000, stamped: true }], 12_000, 12_000);
+    accept([{ timeMs: 12_000, stamped: true }], 12_000);
     store.close();
     open('this', 20_000, 20_000);
     store.maintain({ monotonicMs: 500_000 });
@@ -85,7 +85,7 @@ describe('a time that the agent gave in 1970', () => {
 
   it('leaves as it is, and is counted, where the machine has been started since', () => {
     open('earlier', BOOT_MS, BOOT_MS);
-    accept([{ timeMs: 12_000, stamped: true }], 12_000, 12_000);
+    accept([{ timeMs: 12_000, stamped: true }], 12_000);
     store.close();
     open('this', BOOT_MS, BOOT_MS);
     expect(posted(60_000)).toEqual({ times: [12_000], corrected: 0, doubtful: 1 });
@@ -93,20 +93,20 @@ describe('a time that the agent gave in 1970', () => {
 
   it('is corrected though values of the machine’s start before wait in front of it', () => {
     open('earlier', BOOT_MS, TRUE_MS - DAY_MS);
-    accept([{ timeMs: TRUE_MS - DAY_MS, stamped: true }], 12_000, TRUE_MS - DAY_MS);
+    accept([{ timeMs: TRUE_MS - DAY_MS, stamped: true }], 12_000);
     store.close();
     open('this', BOOT_MS, BOOT_MS);
-    accept([{ timeMs: 12_000, stamped: true }], 12_000, 12_000);
+    accept([{ timeMs: 12_000, stamped: true }], 12_000);
     expect(posted(60_000)).toEqual({ times: [TRUE_MS - DAY_MS, TRUE_MS - 48_000], corrected: 1, doubtful: 0 });
   });
 
   // `scripts/prove mixed --seed 4001`: one of ten values a second was not there, another stood in its place.
   it('is corrected by one measure, though the platform tells whole seconds: no two get one time, and none has two', () => {
     open('this', BOOT_MS, BOOT_MS);
-    accept([{ timeMs: 12_000, stamped: true }], 12_000, 12_000);
+    accept([{ timeMs: 12_000, stamped: true }], 12_000);
     const first = taken(60_000, TRUE_MS);
     store.settle(first.batch.id);
-    accept([{ timeMs: 12_600, stamped: true }], 12_600, 12_600);
+    accept([{ timeMs: 12_600, stamped: true }], 12_600);
     const second = taken(60_600, TRUE_MS);
     expect(second.times[0]! - first.times[0]!).toBe(600);
     store.release(second.batch.id);
@@ -115,7 +115,7 @@ describe('a time that the agent gave in 1970', () => {
 
   it('is corrected by another where what is trusted has moved by more than that', () => {
     open('this', BOOT_MS, BOOT_MS);
-    accept([{ timeMs: 12_000, stamped: true }], 12_000, 12_000);
+    accept([{ timeMs: 12_000, stamped: true }], 12_000);
     const first = taken(60_000, TRUE_MS);
     store.release(first.batch.id);
     expect(taken(60_000, TRUE_MS + DAY_MS).times).toEqual([first.times[0]! + DAY_MS]);
@@ -123,7 +123,7 @@ describe('a time that the agent gave in 1970', () => {
 
   it('that the plant gave is the plant’s business', () => {
     open('this', BOOT_MS, BOOT_MS);
-    accept([{ timeMs: 12_000, stamped: false }], 12_000, 12_000);
+    accept([{ timeMs: 12_000, stamped: false }], 12_000);
     expect(posted(60_000)).toEqual({ times: [12_000], corrected: 0, doubtful: 0 });
   });
 });
@@ -143,10 +143,10 @@ describe('a time that the agent gave in 1970, of a value that an operator moves'
     'to another series, out of the %s, is corrected by the clock of the run that gave it',
     (at) => {
       open('this', BOOT_MS, BOOT_MS);
-      accept([{ timeMs: 12_000, stamped: true }], 12_000, 12_000);
+      accept([{ timeMs: 12_000, stamped: true }], 12_000);
       store.close();
       open('this', 130_000, TRUE_MS);
-      accept([{ timeMs: TRUE_MS + 1_000, stamped: true }], 131_000, TRUE_MS + 1_000);
+      accept([{ timeMs: TRUE_MS + 1_000, stamped: true }], 131_000);
       if (at === 'segment') store.maintain({ monotonicMs: 500_000 });
       moveTo('other', 600_000);
       expect(posted(600_000).times).toEqual([TRUE_MS - 118_000, TRUE_MS + 1_000]);
@@ -155,7 +155,7 @@ describe('a time that the agent gave in 1970, of a value that an operator moves'
 
   it('to another series leaves as it is where the machine has been started since, however often it is moved', () => {
     open('earlier', BOOT_MS, BOOT_MS);
-    accept([{ timeMs: 12_000, stamped: true }], 12_000, 12_000);
+    accept([{ timeMs: 12_000, stamped: true }], 12_000);
     store.close();
     open('this', BOOT_MS, BOOT_MS);
     moveTo('other', 20_000);
@@ -164,10 +164,10 @@ describe('a time that the agent gave in 1970, of a value that an operator moves'
 
   it('out of quarantine leaves as it was when it was refused', () => {
     open('earlier', BOOT_MS, BOOT_MS);
-    accept([{ timeMs: 12_000, stamped: true }], 12_000, 12_000);
+    accept([{ timeMs: 12_000, stamped: true }], 12_000);
     store.close();
     open('this', BOOT_MS, BOOT_MS);
-    accept([{ timeMs: 13_000, stamped: true }], 13_000, 13_000);
+    accept([{ timeMs: 13_000, stamped: true }], 13_000);
     const { batch } = taken(20_000, TRUE_MS);
     store.quarantine(batch.id, { status: 400, message: 'no', atMs: 1 });
     store.commit({ ...NOW, monotonicMs: 20_000 });
@@ -184,12 +184,12 @@ describe('a wall clock that jumps by two weeks', () => {
     const seen: StoreFacts['dropped'] = [];
     // Each is flushed before the next comes, because what is flushed is what a bound drops.
     const step = (timeMs: number, monotonicMs: number) => {
-      accept([{ timeMs, stamped: true }], monotonicMs, timeMs);
+      accept([{ timeMs, stamped: true }], monotonicMs);
       for (let facts = store.maintain({ monotonicMs: monotonicMs + 500_000 }); ; ) {
         seen.push(...facts.dropped);
         if (!facts.dirty) break;
-        const [at, wallMs] = [monotonicMs + 500_000, timeMs + 500_000];
-        facts = store.commit({ columns: undefined, newSeries: [], monotonicMs: at, wallMs });
+        const at = monotonicMs + 500_000;
+        facts = store.commit({ columns: undefined, newSeries: [], monotonicMs: at });
       }
     };
     step(TRUE_MS, 1_000_000);
@@ -204,7 +204,6 @@ describe('a wall clock that jumps by two weeks', () => {
         columns: undefined,
         newSeries: [],
         monotonicMs: 4_000_000,
-        wallMs: TRUE_MS - jump,
       });
       seen.push(...dropped);
       expect(dirty).toBe(false);
@@ -216,7 +215,7 @@ describe('a wall clock that jumps by two weeks', () => {
 
   it('does not keep a value beyond its week by the clock that nobody sets', () => {
     open('this', BOOT_MS, TRUE_MS, 7 * DAY_MS);
-    accept([{ timeMs: TRUE_MS, stamped: true }], 11_000, TRUE_MS);
+    accept([{ timeMs: TRUE_MS, stamped: true }], 11_000);
     store.maintain({ monotonicMs: 500_000 });
     const later = { columns: undefined, newSeries: [], monotonicMs: 8 * DAY_MS, wallMs: TRUE_MS - 14 * DAY_MS };
     store.commit(later);

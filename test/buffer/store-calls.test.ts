@@ -92,13 +92,13 @@ describe('a store', () => {
       },
       { id: 3, run: 1, monotonicMs: 0, firstSeq: 3, series: [2], values: [4], settled: [] },
     ]);
-    expect(world.rows('run')).toEqual([[1, 'one', 7_000, 1_000.6, 1_000.6, sumOf(1, 'one', 7_000, 1_000.6, 1_000.6)]]);
+    expect(world.rows('run')).toEqual([[1, 'one', 0, 1_000, 1_000.6, sumOf(1, 'one', 0, 1_000, 1_000.6)]]);
     world.store.close();
     world.open({}, 5_000);
     expect(said(world.opened.facts)).toEqual({
       ...QUIET,
       logValues: 2,
-      lanes: [lane(1), lane(2, { live: 2, oldestLiveAtMs: 1_001 })],
+      lanes: [lane(1), lane(2, { live: 2, oldestLiveAtMs: 5_000 })],
     });
     world.commit({ '1/b': [5] }, { monotonicMs: 5_000 });
     expect(world.log().at(-1)).toMatchObject({ id: 4, run: 2, firstSeq: 4, values: [5] });
@@ -111,7 +111,7 @@ describe('a store', () => {
     world.commit({ '1/b': [1], '1/c': [1] });
     const columns = new ValueColumns();
     columns.add(9, 1, 1, 0);
-    expect(() => world.store.commit({ columns, newSeries: [], monotonicMs: 0, wallMs: 0 })).toThrow(
+    expect(() => world.store.commit({ columns, newSeries: [], monotonicMs: 0 })).toThrow(
       expect.objectContaining({ code: 'store.no_series' }),
     );
     world.commit({ '1/a': [2] });

@@ -174,15 +174,21 @@ describe('the row of this run', () => {
   it('comes with its first commit, and is told how long the run lasts once a minute', () => {
     prepareTables(database);
     const statements = prepareStatements(database);
-    const run = new RunRow({ id: 7, boot: 'one', isNew: true, notedMs: 1_000 });
+    const run = new RunRow({
+      id: 7,
+      boot: 'one',
+      isNew: true,
+      began: { wallMs: 5e11 + 1_000, monotonicMs: 1_000 },
+      notedMs: 1_000,
+    });
     const rows = () => database.prepare('SELECT * FROM run').raw().all();
     const commit = (monotonicMs: number, fails = false) => {
-      run.write(statements, { monotonicMs, wallMs: monotonicMs + 5e11 });
+      run.write(statements, monotonicMs);
       if (!fails) run.committed(monotonicMs);
       return rows();
     };
     const row = (lastMs: number) => [
-      [7, 'one', 5e11 + 1_500, 1_500, lastMs, sumOf(7, 'one', 5e11 + 1_500, 1_500, lastMs)],
+      [7, 'one', 5e11 + 1_000, 1_000, lastMs, sumOf(7, 'one', 5e11 + 1_000, 1_000, lastMs)],
     ];
     expect([run.id, rows()]).toEqual([7, []]);
     // The first that is on disk counts.

@@ -85,7 +85,7 @@ describe('a group of values that is too large to go at once', () => {
       bounds: { maxBytes, maxAgeMs: 0, minFree: { bytes: 0 }, full: 'drop-oldest' },
       // With what the rows of twenty values take beside, twice what the bound wants.
       statements: { oldestAside: rows, oldestQuarantine: rows, bytesOfSegments: { get: () => 82_448 } },
-      isWalked: () => false,
+      isRead: () => false,
       stepSize: { values: 1_000, segments: 1 },
     };
     const dropping = new Dropping(parts as unknown as DroppingParts);

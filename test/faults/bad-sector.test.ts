@@ -41,7 +41,7 @@ function makeBuffer(): void {
       const id = catalogue.idOf(1 + (number % 5), `k${number % 4}`, undefined, undefined);
       columns.add(id, 1_700_000_000_000 + number * 7, number++ + 0.123456789, 0);
     }
-    store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: nowMs, wallMs: 0 });
+    store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: nowMs });
   };
   const settle = (asset: number, isRefused: boolean) => {
     const { batch } = store.take({ asset, lane: 'backlog', maxValues: 300, maxBytes: 480_000 });
@@ -60,7 +60,7 @@ function makeBuffer(): void {
   }
   for (let i = 0; i < 6; i++) commit();
   for (let i = 0; i < 12; i++) settle(5, false);
-  store.commit({ columns: undefined, newSeries: [], monotonicMs: nowMs, wallMs: 0 });
+  store.commit({ columns: undefined, newSeries: [], monotonicMs: nowMs });
   store.close();
 }
 

@@ -29,12 +29,12 @@ export function fillBuffer(state: string, values: number): string {
       // A step of the golden ratio: every digit differs from one to the next.
       columns.add(ids[done % ids.length]!, 1_700_000_000_000 + done, (done * 0.618_033_988_749_895) % 1, 0);
     }
-    store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: nowMs, wallMs: 0 });
+    store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: nowMs });
     rest();
   }
   // Until nothing is left in the log.
   for (let i = 0; i < 3; i++) {
-    store.commit({ columns: undefined, newSeries: [], monotonicMs: nowMs, wallMs: 0 });
+    store.commit({ columns: undefined, newSeries: [], monotonicMs: nowMs });
     rest();
   }
   store.close();

@@ -77,8 +77,9 @@ if (kind === 'fill') {
   for (let beforeId: number | undefined, more = true; more; ) {
     const query = { limit: 1_000, ...(beforeId === undefined ? {} : { beforeId }) };
     const page = attempt(() => ask<InboxEvent[]>('inbox', 'list', query)) ?? [];
-    said.ids.push(...page.map(({ id }) => id));
-    beforeId = said.ids.at(-1);
+    // A list contains no payloads: they are read one by one, as `events show` does.
+    for (const { id } of page) if (attempt(() => ask('inbox', 'show', id)) !== undefined) said.ids.push(id);
+    beforeId = page.at(-1)?.id;
     more = page.length > 0;
   }
   said.fresh = insert([threshold(1_000_000)]);

@@ -73,7 +73,7 @@ function takeIn({ folder, commits, maintenances }: Round): void {
       for (const each of numbers)
         columns.add(catalogue.idOf(1 + (each % 3), `k${each % 2}`, undefined, undefined), each, each, 0);
       const newSeries = catalogue.takeNew();
-      const failed = attempt(() => store.commit({ columns, newSeries, monotonicMs, wallMs: 0 }));
+      const failed = attempt(() => store.commit({ columns, newSeries, monotonicMs }));
       if (failed) catalogue.returnNew(newSeries);
       return failed;
     };

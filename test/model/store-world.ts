@@ -161,7 +161,6 @@ export class World {
       columns,
       newSeries: this.catalogue.takeNew(),
       monotonicMs: this.clock.monotonicMs(),
-      wallMs: this.clock.wallMs(),
     });
     this.#recorded();
     this.#reported.push(...facts.dropped.filter(({ reason }) => reason === 'bytes' || reason === 'age'));

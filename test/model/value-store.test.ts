@@ -194,7 +194,7 @@ describe('the store', () => {
     const commit = (...times: number[]) => {
       const columns = new ValueColumns();
       for (const timeMs of times) columns.add(catalogue.idOf(1, 'flow', undefined, undefined), timeMs, 1, 0);
-      return store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: 0, wallMs: 0 });
+      return store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs: 0 });
     };
     commit(1_000);
     store.maintain({ monotonicMs: 1_000_000 });

@@ -3,7 +3,7 @@
 import { packSegment } from '../format/segment.ts';
 import { addRange, settledCount } from '../format/settled-ranges.ts';
 import type { Pending } from '../pending.ts';
-import { type Span, segmentId } from '../span.ts';
+import { LOST, type Span, segmentId } from '../span.ts';
 import type { BatchSlice, BatchState, StoreState } from '../state.ts';
 import { freeEntry } from './batch-slices.ts';
 import type { SegmentReader } from './segment-reader.ts';
@@ -65,7 +65,7 @@ export function setAsideSegment(
   bytes: Uint8Array | undefined,
 ): number {
   pending.aside.push({ what: 'segment', place: segmentId(span.id, entry), atMs: 0, bytes });
-  const values = state.loseEntry(span, entry);
+  const values = state.loseEntry(span, entry, LOST);
   if (span.left === 0) {
     state.dropSpan(span);
     pending.dropSpan(span);

@@ -238,7 +238,6 @@ export class Committer {
         newSeries,
         ...(notes.length > 0 ? { notes } : {}),
         monotonicMs: this.#lastCommitMs,
-        wallMs: clock.wallMs(),
       });
       this.#failure = undefined;
       this.#lastFailure = undefined;

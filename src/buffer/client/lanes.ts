@@ -9,7 +9,7 @@ export interface AssetLanes {
   asset: number;
   /** Values that wait in the live lane, without those of held series and those under way. */
   live: number;
-  /** Monotonic time at which the oldest of them was accepted; Infinity where there is none. */
+  /** Acceptance time of the oldest of them on this run's monotonic clock; Infinity if there is none. */
   oldestLiveAtMs: number;
   /** Values that wait in the backlog, likewise. */
   backlog: number;

@@ -7,7 +7,7 @@
 import type { SegmentReader } from '../batches/segment-reader.ts';
 import { lastTimeOf, MAX_SEGMENT_VALUES, packSegment, type SegmentValues } from '../format/segment.ts';
 import type { Pending } from '../pending.ts';
-import { newSpan, openRuns, type Span, segmentId } from '../span.ts';
+import { LOST, newSpan, openRuns, type Span, segmentId } from '../span.ts';
 import type { AssetState, SeriesState, StoreState } from '../state.ts';
 import type { StepSize } from '../store-facts.ts';
 
@@ -207,14 +207,14 @@ function neighbours(spans: readonly Span[], from: number, maxValues: number) {
   return { to, flushes, values, segments };
 }
 
-/** Takes a span with all that is left in it out of memory, and with the next commit off the disk. Gives the values that were left. */
-export function removeSpan(state: StoreState, pending: Pending, span: Span): number {
+/** Drops a span from memory, and from the disk with the next commit. Returns the number of values that were left in it. */
+export function dropSpan(state: StoreState, pending: Pending, span: Span): number {
   let values = 0;
   state.dropSpan(span);
   pending.dropSpan(span);
   for (let entry = 0; entry < span.series.length; entry++) {
     if (span.gone[entry]) continue;
-    values += state.loseEntry(span, entry);
+    values += state.loseEntry(span, entry, LOST);
   }
   return values;
 }

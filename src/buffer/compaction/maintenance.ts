@@ -1,5 +1,6 @@
 import type { SegmentReader } from '../batches/segment-reader.ts';
 import type { Pending } from '../pending.ts';
+import type { ReadLeases } from '../read-leases.ts';
 import type { StoreState } from '../state.ts';
 import type { StepSize } from '../store-facts.ts';
 import { Compaction } from './compaction.ts';
@@ -35,32 +36,36 @@ export interface FlushSpace {
 }
 
 /** What can wait for a moment without a commit: flush, compaction, letting settled rows fall away. One step at a time. */
+export interface MaintenanceParts {
+  state: StoreState;
+  pending: Pending;
+  segments: SegmentReader;
+  flush: Flush;
+  readers: ReadLeases;
+  limits: FlushLimits;
+  /** Maximum number of values in the spans of one compaction. */
+  maxGroupValues(): number;
+}
+
 export class Maintenance {
   readonly #state: StoreState;
   readonly #pending: Pending;
   readonly #segments: SegmentReader;
   readonly #flush: Flush;
+  readonly #readers: ReadLeases;
   readonly #limits: FlushLimits;
   readonly #maxGroupValues: () => number;
   #settledMs = Number.NEGATIVE_INFINITY;
   #compaction: Compaction | undefined;
   /** `spanChanges` when compactions were last looked for. */
   #spansLooked = 0;
-  #noCompactionUntilMs = 0;
 
-  /** `maxGroupValues`: what a compaction may put together. */
-  constructor(
-    state: StoreState,
-    pending: Pending,
-    segments: SegmentReader,
-    flush: Flush,
-    limits: FlushLimits,
-    maxGroupValues: () => number,
-  ) {
+  constructor({ state, pending, segments, flush, readers, limits, maxGroupValues }: MaintenanceParts) {
     this.#state = state;
     this.#pending = pending;
     this.#segments = segments;
     this.#flush = flush;
+    this.#readers = readers;
     this.#limits = limits;
     this.#maxGroupValues = maxGroupValues;
   }
@@ -81,19 +86,6 @@ export class Maintenance {
 
   get #stepSize(): StepSize {
     return this.#limits.stepSize ?? STEP_SIZE;
-  }
-
-  /**
-   * No compaction until then: who walks through the spans in order must find every value once, and a compaction puts those of many
-   * spans in the place of the first. A time and no lock, so that a walker that vanished bars nothing for good.
-   */
-  barCompaction(untilMs: number): void {
-    this.#noCompactionUntilMs = untilMs;
-  }
-
-  /** Somebody walks through the spans: nothing may come up behind it. */
-  isWalked(nowMs: number): boolean {
-    return nowMs < this.#noCompactionUntilMs;
   }
 
   /**
@@ -161,7 +153,8 @@ export class Maintenance {
   }
 
   #mayCompact(nowMs: number): boolean {
-    if (this.isWalked(nowMs)) return false;
+    // A reader must find every value once, and a compaction puts those of many spans in the place of the first.
+    if (this.#readers.isAny(nowMs)) return false;
     return this.#compaction !== undefined || this.#spansLooked !== this.#state.spanChanges;
   }
 

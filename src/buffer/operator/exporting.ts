@@ -1,15 +1,18 @@
 /**
- * Copies what stands in the buffer out, page by page, without taking anything away: spans in the order of acceptance, in
- * each span series by series, then what stood in the log at the start. So a series comes out in its order of acceptance.
+ * Copies values out of the buffer, page by page: the spans in order of acceptance, each series by series, then the values that
+ * were in the log at the beginning. So each series is exported in its order of acceptance.
  *
- * The store goes on meanwhile. What is delivered before its page is made does not come out; what is accepted after the
- * start does not either. Flush only adds spans behind the last of the start; compaction waits (`Maintenance.barCompaction`).
+ * The store carries on meanwhile. Values that are delivered, purged or quarantined before their page, and values accepted after
+ * the beginning, are not exported. Every other value is exported exactly once, or the export is reported as incomplete:
+ * - The lease of the export keeps values in their spans. A reader that pauses for longer than its lease loses the export.
+ * - A span that a bound dropped, a segment that cannot be read, and values that moved to another asset make it incomplete.
  */
 import { StoreError } from '../../base/errors.ts';
 import type { SegmentReader } from '../batches/segment-reader.ts';
-import type { Maintenance } from '../compaction/maintenance.ts';
 import { type Columns, ValueColumns } from '../format/value-columns.ts';
-import { entryBehind, openRuns, type SpanCursor } from '../span.ts';
+import type { Pending } from '../pending.ts';
+import type { ReadLeases } from '../read-leases.ts';
+import { LOST, openRuns, type Span } from '../span.ts';
 import type { SeriesState, StoreState } from '../state.ts';
 
 /** Each is read and unpacked: some tens of microseconds. */
@@ -26,75 +29,98 @@ export interface ExportRequest {
 export interface ExportPage {
   columns: Columns;
   done: boolean;
+  /** False once values are missing that were neither delivered nor purged. */
+  isComplete: boolean;
+}
+
+export interface ExportParts {
+  state: StoreState;
+  pending: Pending;
+  segments: SegmentReader;
+  readers: ReadLeases;
 }
 
 class Exporting {
-  readonly #state: StoreState;
   readonly #segments: SegmentReader;
   readonly #wanted: ReadonlySet<number> | undefined;
-  readonly #throughPlace: number;
-  /** What stood in the log at the start: it may be flushed, or delivered, before its turn comes. */
-  readonly #log: { id: number; count: number; timeMs: Float64Array; value: Float64Array; flags: Uint8Array }[] = [];
   readonly #pageSegments: number;
-  #at: SpanCursor = { place: Number.NEGATIVE_INFINITY, span: 0, entry: 0 };
+  /** Spans that existed at the beginning, from the one of the next page. */
+  readonly #spans: Span[];
+  #nextEntry = 0;
+  /** Values of the log at the beginning: they may be flushed or delivered before their page. */
+  readonly #log = new ValueColumns();
   #nextLog = 0;
+  #isComplete = true;
 
-  constructor(state: StoreState, segments: SegmentReader, request: ExportRequest) {
+  constructor({ state, pending, segments }: ExportParts, request: ExportRequest) {
     const { series: wanted, pageSegments = SEGMENTS_A_PAGE } = request;
     this.#pageSegments = pageSegments;
-    this.#state = state;
     this.#segments = segments;
     this.#wanted = wanted && new Set(wanted);
-    this.#throughPlace = state.nextPlace - 1;
+    this.#spans = [...state.spans];
     for (const series of state.series) if (series && this.#wants(series.series.id)) this.#copyQueue(series);
+    this.#copyMoved(pending.moved);
   }
 
   #wants(series: number): boolean {
     return this.#wanted === undefined || this.#wanted.has(series);
   }
 
-  #copyQueue(series: SeriesState): void {
-    const { queue } = series;
-    let at = queue.popped;
-    while (at < queue.end) {
-      const from = at;
-      while (at < queue.end && !queue.isSettled(at)) at++;
-      if (at > from) this.#log.push({ id: series.series.id, count: at - from, ...queue.copy(from, at - from) });
-      while (at < queue.end && queue.isSettled(at)) at++;
+  #copyQueue({ series, queue }: SeriesState): void {
+    const { timeMs, value, flags } = queue.copy(queue.popped, queue.length);
+    for (let i = 0; i < queue.length; i++) {
+      if (!queue.isSettled(queue.popped + i)) this.#log.add(series.id, timeMs[i]!, value[i]!, flags[i]!);
     }
   }
 
-  /** The next some thousand values; none but `done` at the end. */
+  /** Values between two places: they are in the log with the next commit. */
+  #copyMoved({ length, series, timeMs, value, flags }: ValueColumns): void {
+    for (let i = 0; i < length; i++) {
+      if (this.#wants(series[i]!)) this.#log.add(series[i]!, timeMs[i]!, value[i]!, flags[i]!);
+    }
+  }
+
+  noteMoved(series: readonly number[]): void {
+    if (series.some((id) => this.#wants(id))) this.#isComplete = false;
+  }
+
+  /** Returns the next some thousand values. */
   page(): ExportPage {
     const columns = new ValueColumns();
     let read = 0;
-    const isFull = () => read >= this.#pageSegments || columns.length >= VALUES_A_PAGE;
-    // Values lost to a damaged segment change the list of spans while it is walked.
-    for (const span of [...this.#state.spans]) {
-      if (span.place > this.#throughPlace) continue;
-      for (let entry = entryBehind(this.#at, span); entry < span.series.length; entry++) {
-        this.#at = { place: span.place, span: span.id, entry };
-        if (isFull()) return { columns: plain(columns), done: false };
-        const series = span.series[entry]!;
-        if (span.gone[entry] || !this.#wants(series)) continue;
-        const values = this.#segments.read(span, entry);
-        read++;
-        if (!values) {
-          // It is looked for in a file that was set aside: the page ends here, and the next begins with it.
-          if (!span.gone[entry]) return { columns: plain(columns), done: false };
-          continue;
-        }
-        for (const { from, to } of openRuns(span, entry))
-          for (let i = from; i < to; i++) columns.add(series, values.timeMs[i]!, values.value[i]!, values.flags[i]!);
+    for (let span = this.#spans[0]; span; span = this.#spans[0]) {
+      for (; this.#nextEntry < span.series.length; this.#nextEntry++) {
+        if (read >= this.#pageSegments || columns.length >= VALUES_A_PAGE) return this.#pageOf(columns, false);
+        if (!this.#wants(span.series[this.#nextEntry]!)) continue;
+        if (!span.gone[this.#nextEntry]) read++;
+        if (!this.#addEntry(span, this.#nextEntry, columns)) return this.#pageOf(columns, false);
       }
+      this.#spans.shift();
+      this.#nextEntry = 0;
     }
-    this.#at = { place: Number.POSITIVE_INFINITY, span: 0, entry: 0 };
-    for (; this.#nextLog < this.#log.length; this.#nextLog++) {
-      if (isFull()) return { columns: plain(columns), done: false };
-      const { id, count, timeMs, value, flags } = this.#log[this.#nextLog]!;
-      for (let i = 0; i < count; i++) columns.add(id, timeMs[i]!, value[i]!, flags[i]!);
+    const { length, series, timeMs, value, flags } = this.#log;
+    for (; this.#nextLog < length && columns.length < VALUES_A_PAGE; this.#nextLog++) {
+      const at = this.#nextLog;
+      columns.add(series[at]!, timeMs[at]!, value[at]!, flags[at]!);
     }
-    return { columns: plain(columns), done: true };
+    return this.#pageOf(columns, this.#nextLog === length);
+  }
+
+  /** Returns false where the segment is awaited from a file that was set aside: the next page begins with it. */
+  #addEntry(span: Span, entry: number, columns: ValueColumns): boolean {
+    const values = span.gone[entry] ? undefined : this.#segments.read(span, entry);
+    if (values) {
+      const { timeMs, value, flags } = values;
+      for (const { from, to } of openRuns(span, entry)) {
+        for (let i = from; i < to; i++) columns.add(span.series[entry]!, timeMs[i]!, value[i]!, flags[i]!);
+      }
+    } else if (!span.gone[entry]) return false;
+    if (span.gone[entry] === LOST) this.#isComplete = false;
+    return true;
+  }
+
+  #pageOf(columns: ValueColumns, done: boolean): ExportPage {
+    return { columns: plain(columns), done, isComplete: this.#isComplete };
   }
 }
 
@@ -109,42 +135,47 @@ function plain({ length, series, timeMs, value, flags }: ValueColumns): Columns 
   };
 }
 
-const MAX_EXPORTS = 4;
 /** Renewed with every page. */
-const COMPACTION_BARRED_MS = 600_000;
+const LEASE_MS = 600_000;
 
-/** Exports under way, by number. */
+/** Running exports, by the number of their lease. */
 export class Exports {
-  readonly #state: StoreState;
-  readonly #segments: SegmentReader;
-  readonly #maintenance: Maintenance;
+  readonly #parts: ExportParts;
   readonly #open = new Map<number, Exporting>();
-  #next = 1;
 
-  constructor(state: StoreState, segments: SegmentReader, maintenance: Maintenance) {
-    this.#state = state;
-    this.#segments = segments;
-    this.#maintenance = maintenance;
+  constructor(parts: ExportParts) {
+    this.#parts = parts;
   }
 
   begin(request: ExportRequest, nowMs: number): number {
-    // Whoever went away without a word is forgotten.
-    for (const id of [...this.#open.keys()].slice(0, -MAX_EXPORTS + 1)) this.#open.delete(id);
-    this.#state.distribute();
-    this.#open.set(this.#next, new Exporting(this.#state, this.#segments, request));
-    this.#maintenance.barCompaction(nowMs + COMPACTION_BARRED_MS);
-    return this.#next++;
+    const { readers, state } = this.#parts;
+    const id = readers.open('export', nowMs, nowMs + LEASE_MS);
+    // Forgets the exports of readers that vanished.
+    for (const known of this.#open.keys()) if (!readers.has(known)) this.#open.delete(known);
+    state.distribute();
+    this.#open.set(id, new Exporting(this.#parts, request));
+    return id;
   }
 
   page(id: number, nowMs: number): ExportPage {
     const one = this.#open.get(id);
-    if (!one) throw new StoreError('the export was given up for others', { code: 'store.export_gone' });
-    this.#maintenance.barCompaction(nowMs + COMPACTION_BARRED_MS);
+    if (!one || !this.#parts.readers.renew(id, nowMs, nowMs + LEASE_MS)) {
+      this.end(id);
+      throw new StoreError('the export is incomplete: its reader paused for more than 10 minutes', {
+        code: 'store.export_gone',
+        hint: 'Write to a file with --output, and read that.',
+      });
+    }
     return one.page();
   }
 
   end(id: number): void {
     this.#open.delete(id);
-    if (this.#open.size === 0) this.#maintenance.barCompaction(0);
+    this.#parts.readers.end(id);
+  }
+
+  /** Values of these series moved to others: the running exports of them may lack values. */
+  noteMoved(series: readonly number[]): void {
+    for (const one of this.#open.values()) one.noteMoved(series);
   }
 }

@@ -3,6 +3,7 @@
 import type { SegmentReader } from '../batches/segment-reader.ts';
 import type { Maintenance } from '../compaction/maintenance.ts';
 import type { Pending } from '../pending.ts';
+import type { ReadLeases } from '../read-leases.ts';
 import type { DiskSpaceGuard } from '../space/disk-space-guard.ts';
 import type { DropForecast, Dropping } from '../space/dropping.ts';
 import type { StoreState } from '../state.ts';
@@ -18,13 +19,14 @@ export interface OperatorParts {
   pending: Pending;
   segments: SegmentReader;
   statements: Statements;
+  readers: ReadLeases;
   maintenance: Maintenance;
   dropping: Dropping;
   facts(): StoreFacts;
   nowMs(): number;
   /** For series that values move to. */
   nextSince(): number;
-  disk: Pick<DiskSpaceGuard, 'lookNow' | 'use' | 'keepWal'>;
+  disk: Pick<DiskSpaceGuard, 'lookNow' | 'use'>;
 }
 
 export class OperatorCalls {
@@ -33,7 +35,7 @@ export class OperatorCalls {
 
   constructor(parts: OperatorParts) {
     this.#parts = parts;
-    this.#exports = new Exports(parts.state, parts.segments, parts.maintenance);
+    this.#exports = new Exports(parts);
   }
 
   /** What stands in quarantine, oldest first: a few values of each row. */
@@ -62,22 +64,27 @@ export class OperatorCalls {
   }
 
   /**
-   * Somebody reads the files themselves for so long (0: no longer), which keeps the WAL from being emptied: nobody waits for that, nothing is
-   * compacted, and the bound on bytes may be overshot as while values are exported. A time and no lock: a reader may vanish.
+   * Opens or renews the lease of a caller that reads the database's files, which keeps the WAL from being emptied. Meanwhile
+   * nothing is compacted, and the bound on bytes may be exceeded as during an export. Returns the number of the lease: another
+   * one where the given lease has expired. Throws `store.readers` where too many are valid.
    */
-  expectCopy({ forMs }: { forMs: number }): void {
-    const { disk, maintenance } = this.#parts;
-    const untilMs = forMs === 0 ? 0 : this.#parts.nowMs() + forMs;
-    maintenance.barCompaction(untilMs);
-    disk.keepWal(untilMs);
+  expectCopy({ lease, forMs }: { lease?: number | undefined; forMs: number }): number {
+    const { readers } = this.#parts;
+    const nowMs = this.#parts.nowMs();
+    if (lease !== undefined && readers.renew(lease, nowMs, nowMs + forMs)) return lease;
+    return readers.open('files', nowMs, nowMs + forMs);
   }
 
-  /** Begins to copy values out (all, or those of some series); gives the number to ask for pages with. */
+  endCopy(lease: number): void {
+    this.#parts.readers.end(lease);
+  }
+
+  /** Begins to copy values of all or some series. Returns the number of the export. Throws `store.readers` where too many are running. */
   beginExport(request: ExportRequest): number {
     return this.#exports.begin(request, this.#parts.nowMs());
   }
 
-  /** The next page. Throws `store.export_gone` where others have begun to export since, too many of them. */
+  /** Returns the next page. Throws `store.export_gone` where the export has ended or its reader paused for too long. */
   exportPage(id: number): ExportPage {
     return this.#exports.page(id, this.#parts.nowMs());
   }
@@ -115,6 +122,7 @@ export class OperatorCalls {
         moved.add(id, timeMs, values.value[i]!, flags);
       }
     });
+    if (step.values > 0) this.#exports.noteMoved(wanted.series);
     maintenance.dropSettledRows();
     return { ...step, facts: this.#parts.facts() };
   }

@@ -31,6 +31,8 @@ export interface RunHead {
   id: number;
   boot: string;
   isNew: boolean;
+  /** Both clocks when the store opened. */
+  began: { wallMs: number; monotonicMs: number };
   /** When its row was last told how long it lasts. */
   notedMs: number;
 }
@@ -67,7 +69,8 @@ export function recoverState(
   remakeDamaged(database, damaged, { statements, carrying, wallMs: now.wallMs });
   readSpans(database, state, pending, damaged, { lost, room, wallMs: now.wallMs });
   readLog(database, state, pending, damaged, { lost, room, wallMs: now.wallMs });
-  const run = { id: nextRun(database, state, runs), boot: now.boot, isNew: true, notedMs: now.monotonicMs };
+  const { boot, ...began } = now;
+  const run = { id: nextRun(database, state, runs), boot, isNew: true, began, notedMs: now.monotonicMs };
   openClocks(state, run.id, runs, now);
   // Who lists quarantine is answered once everything is loaded.
   if (state.notLoaded > 0) return { carrying, series: lost.series, run, damaged };

@@ -21,10 +21,16 @@ const SPARE_BYTES = 1024 * 1024;
 
 export class SeriesCopy {
   readonly #path: string;
+  #lastSince = 0;
 
   /** `path` is that of the database. */
   constructor(path: string) {
     this.#path = `${path}.series`;
+  }
+
+  /** The latest generation of the lines read so far: one that a failed commit left behind must not come again. */
+  get lastSince(): number {
+    return this.#lastSince;
   }
 
   /** Every series of which a line reads, or those that are asked for. Never throws: without a copy only its help is missing. */
@@ -40,6 +46,7 @@ export class SeriesCopy {
       const end = to < 0 ? text.length : to;
       const series = readLine(text.slice(from, end));
       from = end + 1;
+      this.#lastSince = Math.max(this.#lastSince, series?.since ?? 0);
       if (series && wanted?.has(series.id) !== false && (series.since ?? 0) >= (found.get(series.id)?.since ?? 0))
         found.set(series.id, series);
     }

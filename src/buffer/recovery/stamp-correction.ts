@@ -1,17 +1,16 @@
 /**
- * Times that the agent itself gave while the machine's clock could not be trusted (a boot in 1970, until NTP answers).
- * Once a time can be trusted they are corrected as they leave: by how far wall clock and monotonic clock lay apart when
- * the run began, and by how far they truly lie apart. That holds for runs since the machine's last start; what an earlier
- * start stamped cannot be known any more, and leaves as it is, counted.
+ * Corrects times that the agent gave while the machine's clock could not be trusted (a boot in 1970, until NTP responds). They are
+ * corrected when their values are posted, once a time can be trusted: by the offset between wall clock and monotonic clock at
+ * the beginning of the run, and the true offset. `Stamps` gives every doubtful time of a run by the first of the two, so a
+ * wall clock that is set several times needs no other offset. For values of an earlier boot the offset is not known: their
+ * times are posted unchanged, and counted.
  *
  * What is trusted moves a little: the platform's `Date` has whole seconds, and NTP knows better. It is followed only where it has moved
  * further than that: corrected by two measures, two values of a series could leave with one time, of which the platform keeps one value, and
  * what is posted again would stand there under two times.
  */
+import { EARLIEST_TRUSTED_MS } from '../../base/clock.ts';
 import { STAMPED_HERE } from '../format/value-columns.ts';
-
-/** No build of tagferry existed before: a time of our own before this is not to be believed. */
-export const EARLIEST_TRUSTED_MS = Date.UTC(2026, 0, 1);
 
 /** A trusted time that is this far from the one before is of another clock. */
 const SAME_CLOCK_MS = 10_000;

@@ -15,6 +15,7 @@ import { dirname } from 'node:path';
 import type { Database } from '../../base/database.ts';
 import { StoreError } from '../../base/errors.ts';
 import type { FlushSpace } from '../compaction/maintenance.ts';
+import type { ReadLeases } from '../read-leases.ts';
 import { type BufferBounds, DiskGauge, type DiskUse, excessBytes, minFreeBytes } from './bounds.ts';
 import { Reserve } from './reserve.ts';
 
@@ -59,11 +60,11 @@ export class DiskSpaceGuard {
   #refused = 0;
   #madeMs = Number.NEGATIVE_INFINITY;
   #nowMs = 0;
-  /** Somebody reads the files until then. */
-  #walKeptUntilMs = Number.NEGATIVE_INFINITY;
+  readonly #readers: ReadLeases;
 
-  /** Of an open database that has its tables; `path` is where it stands. */
-  constructor(database: Database, path: string, bounds: BufferBounds) {
+  /** `database` is open and has its tables; `path` is its file. */
+  constructor(database: Database, path: string, bounds: BufferBounds, readers: ReadLeases) {
+    this.#readers = readers;
     this.#database = database;
     this.#path = path;
     this.#bounds = bounds;
@@ -237,15 +238,11 @@ export class DiskSpaceGuard {
     return true;
   }
 
-  /** Until then a reader holds what stands in the WAL: a checkpoint moves what it can, and waits for nobody. */
-  keepWal(untilMs: number): void {
-    this.#walKeptUntilMs = untilMs;
-  }
-
   #emptyWal(): void {
-    const isKept = this.#nowMs < this.#walKeptUntilMs;
+    // A reader of the files keeps the WAL from being emptied: the checkpoint must not wait for it.
+    const mode = this.#readers.isAny(this.#nowMs, 'files') ? 'PASSIVE' : 'TRUNCATE';
     try {
-      this.#database.pragma(`wal_checkpoint(${isKept ? 'PASSIVE' : 'TRUNCATE'})`);
+      this.#database.pragma(`wal_checkpoint(${mode})`);
     } catch {
       // What cannot be moved now stays in the WAL: nothing is lost by it, and the next checkpoint tries again.
     }

@@ -4,7 +4,7 @@
  * much then: first copies of damaged rows, then quarantine, oldest first, then values, oldest first.
  */
 import type { SegmentReader } from '../batches/segment-reader.ts';
-import { removeSpan } from '../compaction/compaction.ts';
+import { dropSpan } from '../compaction/compaction.ts';
 import { type Flush, rowsOfOneRun } from '../compaction/flush.ts';
 import type { Pending } from '../pending.ts';
 import { type Span, segmentId } from '../span.ts';
@@ -50,8 +50,8 @@ export interface DroppingParts {
   segments: SegmentReader;
   statements: Statements;
   bounds: BufferBounds;
-  /** Whether somebody walks through the spans in order: nothing may come up behind it. */
-  isWalked(): boolean;
+  /** Whether a reader needs the values in their place. */
+  isRead(): boolean;
   stepSize?: StepSize | undefined;
 }
 
@@ -157,13 +157,15 @@ export class Dropping {
 
   /** Gives the bytes that go with the next commit, about; 0 where there is nothing more to drop, or not now. */
   #dropOldest(wanted: number, excess: number): number {
+    const isRead = this.#parts.isRead();
+    if (isRead) this.#trimming = undefined;
     if (this.#trimming) return this.#trim();
     const group = this.#oldestGroup();
     if (group.length === 0) return 0;
     const bytes = group.reduce((sum, span) => sum + this.#bytesOf(span), 0);
     if (bytes <= Math.max(wanted, this.#parts.bounds.maxBytes * WHOLE_SHARE))
       return this.#dropGroup(group, 'bytes', bytes);
-    if (this.#parts.isWalked()) return excess > OVERSHOOT_BYTES ? this.#dropGroup(group, 'bytes', bytes) : 0;
+    if (isRead) return excess > OVERSHOOT_BYTES ? this.#dropGroup(group, 'bytes', bytes) : 0;
     const { state, pending } = this.#parts;
     this.#trimming = new Trimming(state, pending, group, wanted / bytes);
     const trimmed = this.#trim();
@@ -203,7 +205,7 @@ export class Dropping {
   #dropGroup(group: readonly Span[], reason: 'bytes' | 'age', bytes = 0): number {
     const { state, pending } = this.#parts;
     this.#isUnmeasured = true;
-    for (const span of group) this.#uncommitted.push({ reason, values: removeSpan(state, pending, span) });
+    for (const span of group) this.#uncommitted.push({ reason, values: dropSpan(state, pending, span) });
     return bytes;
   }
 
