@@ -32,7 +32,7 @@ export interface BatchDelivery {
 }
 
 /** What comes after what is being done: the next slice, or everything that is left goes back to its place. */
-type After = 'next' | 'return';
+export type After = 'next' | 'return';
 
 export type DeliveryState =
   /** The store cuts the batch. */

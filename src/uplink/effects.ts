@@ -40,6 +40,7 @@ export interface EffectsParts {
   wake(): void;
 }
 
+const DONE: Outcome = { kind: 'done' };
 const STORE_RETRY_MS = 1_000;
 /** Until the lanes, which said that there was something, and the store agree. */
 const EMPTY_TAKE_MS = 250;
@@ -74,10 +75,9 @@ export class Effects {
       delivery.state = state;
       met = undefined;
       for (const effect of effects) {
-        const carried = this.#carryOut(delivery, effect);
-        met = (carried && (await carried)) ?? met;
+        const carried = effect.do === 'decide next' ? DONE : this.#carryOut(delivery, effect);
+        met = (carried instanceof Promise ? await carried : carried) ?? met;
       }
-      if (!met && delivery.state.kind === 'deciding') met = { kind: 'done' };
     }
     // One that has yet to pay takes nothing from anybody and gives nothing free.
     if (delivery.state.kind !== 'paying') this.#parts.wake();
@@ -132,13 +132,16 @@ export class Effects {
   }
 
   /** What the planner and other batches must see at once is done when this returns; the rest when its promise ends. */
-  #carryOut(delivery: BatchDelivery, effect: Effect): Promise<Outcome | undefined> | undefined {
+  #carryOut(
+    delivery: BatchDelivery,
+    effect: Exclude<Effect, { do: 'decide next' }>,
+  ): Promise<Outcome | undefined> | undefined {
     const { buffer, budget, clock, deliveryLog, faults, probes, schedule, size, waits } = this.#parts;
     const { asset, probe } = delivery;
     const nowMs = clock.monotonicMs();
     switch (effect.do) {
       case 'find nothing':
-        return void this.#findNothing(delivery);
+        return this.#findNothing(delivery);
       case 'settle':
         return this.#settle(delivery, effect);
       case 'credit':
@@ -197,12 +200,16 @@ export class Effects {
     }
   }
 
-  #findNothing({ asset, probe }: BatchDelivery): void {
-    const { clock, probes, schedule } = this.#parts;
+  #findNothing({ asset, probe }: BatchDelivery): Promise<undefined> | undefined {
+    const { clock, heldSeries, probes, schedule } = this.#parts;
     const nowMs = clock.monotonicMs();
-    const entry = schedule.of(asset);
-    if (probe) probes.foundNothing(probe, nowMs);
-    else entry.pausedUntilMs = Math.max(entry.pausedUntilMs, nowMs + EMPTY_TAKE_MS);
+    if (!probe) {
+      const entry = schedule.of(asset);
+      entry.pausedUntilMs = Math.max(entry.pausedUntilMs, nowMs + EMPTY_TAKE_MS);
+      return undefined;
+    }
+    if (probes.foundNothing(probe, nowMs)) return this.#keep(() => heldSeries.tell()).then(() => undefined);
+    return this.#tellAccess((access) => access.foundNothing(probe));
   }
 
   async #settle(delivery: BatchDelivery, { slice, post }: Effect & { do: 'settle' }): Promise<undefined> {

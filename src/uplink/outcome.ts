@@ -11,6 +11,7 @@
  */
 import type { Batch, Refusal } from '../buffer/client/lanes.ts';
 import {
+  type After,
   allOf,
   type BatchDelivery,
   type DeliveryState,
@@ -93,6 +94,7 @@ export type Effect =
   | { do: 'pause asset'; verdict: Verdict; minMs: number }
   /** The client has made the request budget rest already, as after every 429. */
   | { do: 'log rest' }
+  /** It was paid for and is not posted: the client does not know of it. */
   | { do: 'refund request' }
   | { do: 'unavailable'; failure: Failure; why: UnavailableWhy; posted: Posted | undefined; minMs: number }
   | { do: 'available' }
@@ -102,6 +104,8 @@ export type Effect =
   | { do: 'probe is due again' }
   /** They wait again, in their old places. */
   | { do: 'release'; slices: readonly Batch[] }
+  /** Everything before it is carried out: what comes after the slice is decided (`done`). Last of every step into `deciding`. */
+  | { do: 'decide next' }
   | { do: 'end' };
 
 /** What the uplink knows beside the batch, the outcome included. */
@@ -185,6 +189,10 @@ function met(delivery: BatchDelivery, outcome: Outcome, known: Known): Step | un
 
 const going = (state: DeliveryState, effects: readonly Effect[] = []): Step => ({ state, effects });
 
+/** Only the step that enters `deciding` leaves it: outcomes that arrive meanwhile change nothing but `after`. */
+const deciding = (after: After, slices: Slices, effects: readonly Effect[]): Step =>
+  going({ kind: 'deciding', after, slices }, [...effects, { do: 'decide next' }]);
+
 function goBack(slices: Slices, effects: readonly Effect[] = []): Step {
   const back: Effect[] = [{ do: 'release', slices: allOf(slices) }, { do: 'end' }];
   return { state: { kind: 'returning' }, effects: [...effects, ...back] };
@@ -213,19 +221,20 @@ function answered(delivery: BatchDelivery, state: Posting, answer: Answered, kno
   const effects = failed(delivery, answer, known);
   const slices = putBack(state.slices, [state.slice]);
   // The slices of a divided batch wait for the end of a rest together: taking them anew would begin the search again.
-  if (meaning === 'rest' && slices.isDivided) return going({ kind: 'deciding', after: state.after, slices }, effects);
+  if (meaning === 'rest' && slices.isDivided) return deciding(state.after, slices, effects);
   return goBack(slices, effects);
 }
 
 function delivered(delivery: BatchDelivery, state: Posting, { post }: Answered, known: Known): Step {
   const { slice } = state;
   const slices = { ...state.slices, taken: state.slices.taken + 1 };
+  // A slow disk must not hide from other assets that the platform accepts values.
   const effects: Effect[] = [
-    { do: 'settle', slice, post },
     { do: 'credit', slice, post },
+    { do: 'settle', slice, post },
   ];
   if (delivery.kind === 'probe' || known.isAssetHeld()) effects.push({ do: 'allow asset', series: slice.series });
-  return going({ kind: 'deciding', after: state.after, slices }, [...effects, { do: 'look at parked' }]);
+  return deciding(state.after, slices, [...effects, { do: 'look at parked' }]);
 }
 
 /** Neither taken nor refused. */
@@ -242,7 +251,7 @@ function failed(delivery: BatchDelivery, answer: Answered, known: Known): Effect
   switch (meaning) {
     case 'unreachable': {
       const why = verdict.code === 'platform.no_session' ? 'signed-out' : 'unavailable';
-      return [{ do: 'refund request' }, unavailable(why), ...probeAgain];
+      return [unavailable(why), ...probeAgain];
     }
     case 'session':
       return [unavailable('signed-out'), ...probeAgain];
@@ -286,7 +295,7 @@ function divided(state: Dividing, parts: readonly Batch[], known: Known): Step {
   const { slice, after } = state;
   if (parts.length === 0) return refusedAlone(state, known, []);
   const slices = { ...putBack(state.slices, parts), isDivided: true };
-  return going({ kind: 'deciding', after, slices }, [{ do: 'tell division', slice, slices: parts }]);
+  return deciding(after, slices, [{ do: 'tell division', slice, slices: parts }]);
 }
 
 function refusedAlone(state: Omit<Dividing, 'kind'>, known: Known, before: readonly Effect[]): Step {
@@ -300,7 +309,7 @@ function refusedAlone(state: Omit<Dividing, 'kind'>, known: Known, before: reado
   };
   const isHopeless = known.loneRefusals(series) + 1 >= MAX_LONE_REFUSALS;
   const next = isHopeless ? shelve(counted, series) : counted;
-  return going({ kind: 'deciding', after, slices: next }, [...before, { do: 'count lone refusal', series }]);
+  return deciding(after, next, [...before, { do: 'count lone refusal', series }]);
 }
 
 /** Where enough of its values were refused alone the series waits, and its slices go back to their places. */
@@ -310,11 +319,11 @@ function quarantined(state: Omit<Dividing, 'kind'>, known: Known, before: readon
   const series = slice.series[0]!;
   const effects: Effect[] = [...before, { do: 'quarantine', slice, refusal }];
   if (known.loneRefusals(series) < MAX_LONE_REFUSALS || hasUndecided(slices, series)) {
-    return going({ kind: 'deciding', after, slices }, effects);
+    return deciding(after, slices, effects);
   }
   const { out, left } = takeOut(slices, series);
   effects.push({ do: 'hold series', series, refusal, why: 'refused' }, { do: 'release', slices: out });
-  return going({ kind: 'deciding', after, slices: left }, effects);
+  return deciding(after, left, effects);
 }
 
 /** What comes after a slice: the next, a decision about what was refused, or the end. */

@@ -148,7 +148,8 @@ function planTrial(input: PlanInput, outage: NonNullable<PlanInput['outage']>): 
   const earliestMs = Math.max(input.freeAtMs, slice ? Number.NEGATIVE_INFINITY : outage.nextTryAtMs);
   if (earliestMs > nowMs) return { do: 'wait', untilMs: earliestMs };
   if (slice) return { do: 'slice', delivery: slice, competed: false };
-  const lane = servedLongestAgo(input);
+  const wake = new WakeTime();
+  const lane = servedLongestAgo(input, wake);
   if (lane) {
     const which = lane.live > 0 && !(mustDrainFirst(input) && lane.backlog > 0) ? 'live' : 'backlog';
     const maxValues = Math.min(TRIAL_VALUES, input.options.postMaxValues);
@@ -156,18 +157,22 @@ function planTrial(input: PlanInput, outage: NonNullable<PlanInput['outage']>): 
     const take: TakeRequest = { asset: lane.asset, lane: which, maxValues, maxBytes: 0, ...along };
     return { do: 'post', kind: which, take, trial: true, competed: false };
   }
-  const probe = chooseProbe(input, new WakeTime());
-  return probe ? { ...probe, trial: true, competed: false } : { do: 'wait', untilMs: Number.POSITIVE_INFINITY };
+  const probe = chooseProbe(input, wake);
+  return probe ? { ...probe, trial: true, competed: false } : { do: 'wait', untilMs: wake.atMs };
 }
 
-/** The asset that was posted longest ago: a bad one must not be the only one that is tried. */
-function servedLongestAgo(input: PlanInput): AssetLanes | undefined {
+/** The asset that was posted longest ago: a bad one must not be the only one that is tried. An asset whose values the store refuses pauses. */
+function servedLongestAgo(input: PlanInput, wake: WakeTime): AssetLanes | undefined {
   let best: AssetLanes | undefined;
   let bestMs = Number.POSITIVE_INFINITY;
   for (const lane of input.lanes.values()) {
     if ((lane.live === 0 && lane.backlog === 0) || input.isHeld(lane.asset)) continue;
     const entry = input.schedule.get(lane.asset);
     if (entry?.live || entry?.backlog) continue;
+    if (entry && entry.pausedUntilMs > input.nowMs) {
+      wake.noLaterThan(entry.pausedUntilMs);
+      continue;
+    }
     const atMs = entry?.lastPostAtMs ?? Number.NEGATIVE_INFINITY;
     if (atMs < bestMs) [best, bestMs] = [lane, atMs];
   }

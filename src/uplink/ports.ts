@@ -20,6 +20,8 @@ export interface AccessPort {
    * post went to its address, and so says nothing about the asset's others.
    */
   refused(asset: number, status: 403 | 404, series?: readonly number[], instrumentation?: number): Promise<void>;
+  /** There is no value to try it with. */
+  foundNothing(probe: Probe): Promise<void>;
   /** The platform took a post of something that is held. */
   delivered(asset: number, series: readonly number[]): Promise<void>;
   /** The function it returns takes the listener away. */
@@ -67,6 +69,8 @@ export interface ValuesAnswer {
   status: number;
   header(name: string): string | undefined;
   text: string;
+  /** Removes secrets from text of the response that is to be quoted. */
+  redact(text: string): string;
   /** Its body did not come whole. */
   truncated?: boolean;
 }

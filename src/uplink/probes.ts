@@ -9,7 +9,7 @@
 import type { Clock } from '../base/clock.ts';
 import type { AssetSchedule } from './asset-schedule.ts';
 import type { ProbeView } from './planner.ts';
-import type { AccessPort } from './ports.ts';
+import type { AccessPort, Probe } from './ports.ts';
 import type { SeriesWaits } from './series-waits.ts';
 
 export interface ProbesParts {
@@ -32,6 +32,15 @@ export class Probes {
 
   constructor(parts: ProbesParts) {
     this.#parts = parts;
+  }
+
+  /** Holds that are due although nothing waits for them. */
+  unused(nowMs: number, lanes: ReadonlyMap<number, unknown>): Probe[] {
+    const { access, schedule } = this.#parts;
+    const unused = access.dueProbes(nowMs).filter(({ asset, onlySeries }) => !onlySeries && !lanes.has(asset));
+    if (unused.length === 0) return [];
+    const busy = new Set([...schedule.deliveries].map((delivery) => delivery.asset));
+    return unused.filter(({ asset }) => !busy.has(asset));
   }
 
   /** What could be tried now, longest due first. */
@@ -75,9 +84,11 @@ export class Probes {
     if (!probe.hold) for (const series of probe.onlySeries ?? []) waits.putBack(series, clock.monotonicMs());
   }
 
-  /** There was nothing to try it with. */
-  foundNothing(probe: ProbeView, nowMs: number): void {
-    this.#emptyUntil.set(nameOf(probe), nowMs + EMPTY_PROBE_MS);
+  /** There was nothing to try it with. Returns whether series ceased to wait by it. */
+  foundNothing(probe: ProbeView, nowMs: number): boolean {
+    const dropped = probe.hold ? [] : (probe.onlySeries ?? []).filter((series) => this.#parts.waits.drop(series));
+    if (dropped.length === 0) this.#emptyUntil.set(nameOf(probe), nowMs + EMPTY_PROBE_MS);
+    return dropped.length > 0;
   }
 
   #isEmpty(probe: ProbeView, nowMs: number): boolean {

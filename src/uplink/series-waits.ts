@@ -54,6 +54,12 @@ export class SeriesWaits {
     return series.filter((one) => this.#waiting.delete(one));
   }
 
+  /** Nothing of the series is left in the buffer. Returns whether it waited. */
+  drop(series: number): boolean {
+    this.#refusals.delete(series);
+    return this.#waiting.delete(series);
+  }
+
   /** Those whose turn it is. */
   due(nowMs: number): readonly WaitingSeries[] {
     if (this.#waiting.size === 0) return [];
@@ -79,6 +85,19 @@ export class SeriesWaits {
 
   list(): readonly WaitingSeries[] {
     return [...this.#waiting.values()];
+  }
+
+  /** The first of them, for `status`. */
+  describe(nowMs: number, max: number) {
+    return this.list()
+      .slice(0, max)
+      .map(({ series, asset, refusal, nextTryAtMs }) => ({
+        series,
+        asset,
+        status: refusal.status,
+        words: refusal.message,
+        nextTryInMs: Math.max(0, nextTryAtMs - nowMs),
+      }));
   }
 
   ids(): readonly number[] {

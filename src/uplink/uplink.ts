@@ -196,6 +196,13 @@ export class Uplink {
     this.wake();
   }
 
+  /** Checks the waiting series of which an operator withdrew values: nothing may be left of them. */
+  withdrawn(series: Iterable<number>): void {
+    const nowMs = this.#parts.clock.monotonicMs();
+    for (const id of series) this.#waits.putBack(id, nowMs);
+    this.wake();
+  }
+
   /** After a reload. Whatever posts wait for, one is tried at once: somebody is there and waits for it. */
   setPace(pace: UplinkOptions): void {
     Object.assign(this.#options, pace);
@@ -259,6 +266,7 @@ export class Uplink {
       this.#effects.lookAtParked();
       this.#logInterval(nowMs);
     }
+    for (const probe of this.#probes.unused(nowMs, buffer.lanes())) void access.foundNothing(probe);
     for (;;) {
       const decision = plan(this.#input(nowMs));
       if (decision.do === 'wait') return Math.min(decision.untilMs, lookMs);
@@ -377,16 +385,7 @@ export class Uplink {
       intervalMs: this.#lag.intervalMs(nowMs),
       maxBytes: this.#size.maxBytes,
       waitingIds: this.#waits.ids(),
-      waitingSeries: this.#waits
-        .list()
-        .slice(0, MAX_LISTED)
-        .map(({ series, asset, refusal, nextTryAtMs }) => ({
-          series,
-          asset,
-          status: refusal.status,
-          words: refusal.message,
-          nextTryInMs: Math.max(0, nextTryAtMs - nowMs),
-        })),
+      waitingSeries: this.#waits.describe(nowMs, MAX_LISTED),
       pausedAssets: this.#schedule
         .paused(nowMs)
         .slice(0, MAX_LISTED)

@@ -60,6 +60,11 @@ export const VERDICTS: readonly VerdictRow[] = [
   { answer: 'platform.proxy', meaning: 'unreachable', values: 'kept; tried again at least every 60 s' },
   { answer: 'platform.tls', meaning: 'unreachable', values: 'kept; tried again at least every 60 s' },
   { answer: 'platform.no_session', meaning: 'unreachable', values: 'kept; tried again at least every 60 s' },
+  {
+    answer: 'platform.body_unread',
+    meaning: 'not-understood',
+    values: 'kept; as for 2xx: a success from a server that cannot have read the whole post',
+  },
   { answer: 'platform.connection_reset', meaning: 'later', values: 'kept; tried again with growing pauses' },
   { answer: 'platform.timeout', meaning: 'later', values: 'kept; tried again with growing pauses' },
   { answer: 'other error', meaning: 'later', values: 'kept; tried again with growing pauses' },
@@ -114,7 +119,7 @@ export function platformWords(answer: ValuesAnswer): string {
   return foreignWords(`status ${status} with a body${words && `: ${words}`}`);
 }
 
-/** Without its query, which may carry anything. */
+/** Without its query, which may contain anything. */
 function placeOf(answer: ValuesAnswer): string {
-  return answer.header('location')?.replace(/[?#].*/s, '') ?? 'nowhere';
+  return answer.redact(answer.header('location') ?? 'nowhere').replace(/[?#].*/s, '');
 }

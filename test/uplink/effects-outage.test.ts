@@ -109,7 +109,7 @@ describe('the platform', () => {
   it('that nobody reaches has counted no request', async () => {
     const told = await world.answer(world.begin(), NO_ANSWER);
     const away = { ...AWAY, code: 'platform.connection_refused', words: 'refused' };
-    expect(told).toEqual(['budget: give back', 'wake', away, ...RELEASED, 'wake']);
+    expect(told).toEqual(['wake', away, ...RELEASED, 'wake']);
     expect(world.faults.assetsWith('later')).toEqual([]);
     expect(world.effects.lastRefusal).toMatchObject({ code: 'platform.connection_refused' });
   });

@@ -21,7 +21,7 @@ export function batch(id: number, values = 10, series: readonly number[] = [1, 2
 
 /** What the platform says: a status, and words where it is no success. */
 export function said(status: number, words = `says ${status}`): Verdict {
-  return verdictOfAnswer({ status, text: status === 204 ? '' : words, header: () => undefined }, [204]);
+  return verdictOfAnswer({ status, text: status === 204 ? '' : words, header: () => undefined, redact: String }, [204]);
 }
 
 type Told = string | Record<string, unknown>;
@@ -45,6 +45,7 @@ export class EffectsWorld {
   /** So many of the next calls of the store fail. */
   storeFailures = 0;
   accessFails = false;
+  #settling: Promise<void> | undefined;
   restingUntilMs: number | undefined;
   /** What the store divides a batch into. */
   divided: Batch[] = [];
@@ -108,6 +109,13 @@ export class EffectsWorld {
     return this.heard();
   }
 
+  /** Settlements of the store wait until this is resolved. */
+  holdSettlements(): PromiseWithResolvers<void> {
+    const held = Promise.withResolvers<void>();
+    this.#settling = held.promise;
+    return held;
+  }
+
   /** Of what was told since it was last asked. */
   heard(): Told[] {
     return this.told.splice(0);
@@ -132,7 +140,10 @@ export class EffectsWorld {
       lanes: () => new Map(),
       onChange: () => () => {},
       take: (request) => none(`take of ${request.asset}`),
-      settle: (id) => none(`settle ${id}`),
+      settle: async (id) => {
+        await this.#settling;
+        return none(`settle ${id}`);
+      },
       release: (id) => none(`release ${id}`),
       divide: (id) => answer(`divide ${id}`, this.divided),
       quarantine: (id, { status, message }) => none(`quarantine ${id}, ${status} ${message}`),
@@ -155,6 +166,7 @@ export class EffectsWorld {
       unanswered: ({ asset, onlySeries }) => this.#tell(`access: unanswered ${asset} [${onlySeries}]`),
       refused: (asset, status, series, instrumentation) =>
         tell(`refused ${asset}, ${status}, series ${series}, instrumentation ${instrumentation}`),
+      foundNothing: ({ asset }) => tell(`found nothing ${asset}`),
       delivered: (asset, series) => tell(`delivered ${asset} [${series}]`),
       onChange: () => () => {},
     };

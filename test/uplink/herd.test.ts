@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { PlatformError } from '../../src/base/errors.ts';
 import { silentLogger } from '../../src/base/logger.ts';
+import { Redactor } from '../../src/base/redactor.ts';
 import { PlatformClient } from '../../src/platform/client.ts';
 import type { HttpRequest, PlatformAnswer } from '../../src/platform/http-boundary.ts';
 import { Session } from '../../src/platform/session/session.ts';
@@ -60,14 +61,15 @@ async function outage(clock: ManualClock): Promise<Returned> {
     await clock.sleep(20);
     if (url.pathname.endsWith('/values')) {
       seen.posts.push(sinceReturnMs);
-      return { status: 204, header: () => undefined, text: '' };
+      return { status: 204, header: () => undefined, text: '', redact: String };
     }
     if (String(body).includes('grant_type=password')) seen.logins.push(sinceReturnMs);
     const token = { access_token: 'access', refresh_token: 'refresh', token_type: 'bearer', expires_in: 660 };
-    return { status: 200, header: () => undefined, text: JSON.stringify(token) };
+    return { status: 200, header: () => undefined, text: JSON.stringify(token), redact: String };
   };
   const log = silentLogger();
   const session = new Session({
+    redactor: new Redactor(),
     boundary: { send },
     baseUrl: BASE_URL,
     credentials: () => ({

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { silentLogger } from '../../src/base/logger.ts';
+import { Redactor } from '../../src/base/redactor.ts';
 import { PlatformClient } from '../../src/platform/client.ts';
 import { createDispatcher } from '../../src/platform/dispatcher.ts';
 import { HttpBoundary } from '../../src/platform/http-boundary.ts';
@@ -32,6 +33,7 @@ export class HostilePlatform {
     this.#clock = clock;
     this.#server = createServer((socket) => this.#serve(socket));
     this.#boundary = new HttpBoundary({
+      redactor: new Redactor(),
       sockets: createDispatcher({ connections: 4 }),
       clock,
       userAgent: 'tagferry/test',

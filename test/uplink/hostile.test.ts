@@ -77,6 +77,11 @@ const IN_ITS_PLACE: [string, Manners][] = [
     'says 200 with a bomb of zeros',
     whole((socket) => void socket.write(sized('HTTP/1.1 200 OK\r\ncontent-encoding: gzip', bomb), 'latin1')),
   ],
+  [
+    'says 204 and resets the connection',
+    whole((socket) => void socket.write(NO_CONTENT, () => socket.resetAndDestroy())),
+  ],
+  ['says 204 at the headers and hangs up', { head: (socket) => void socket.write(NO_CONTENT, () => socket.destroy()) }],
   ['says 204 and announces a body', says('HTTP/1.1 204 No Content\r\ncontent-length: 4\r\n\r\nhalf')],
   ['says 404 with a page', says(sized('HTTP/1.1 404 Not Found\r\ncontent-type: text/html', '<h1>No such page</h1>'))],
   ['says 402 with a page', says(sized('HTTP/1.1 402 Payment', '<h1>Buy another hour</h1>'))],
@@ -118,8 +123,11 @@ describe('something in the platform’s place', () => {
 describe('a server that says 204 and then', () => {
   const cases: [string, Manners][] = [
     ['writes on behind a 204', whole((socket) => void socket.write(`${NO_CONTENT}and more of it`))],
-    ['closes the connection without a word', whole((socket) => void socket.end(NO_CONTENT))],
-    ['resets the connection', whole((socket) => void socket.write(NO_CONTENT, () => socket.resetAndDestroy()))],
+    ['closes the connection without announcing it', closes(NO_CONTENT)],
+    [
+      'announces and closes',
+      whole((socket) => void socket.end('HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n')),
+    ],
     [
       'had much to say before',
       whole(

@@ -78,7 +78,6 @@ function storedFeed(clock: ManualClock): Feed {
         columns,
         newSeries: catalogue.takeNew(),
         monotonicMs: clock.monotonicMs(),
-        wallMs: clock.wallMs(),
       }),
     );
   return {

@@ -218,8 +218,7 @@ describe('a failed post', () => {
     const { state, effects, answer } = failed(meaning, false);
     const failure = { code: '599', words: 'no' };
     const unavailable = { do: 'unavailable', failure, why, posted: answer, minMs: 0 };
-    const refund = meaning === 'unreachable' ? [{ do: 'refund request' }] : [];
-    expect([state, effects]).toEqual([{ kind: 'returning' }, [...refund, unavailable, ...BACK]]);
+    expect([state, effects]).toEqual([{ kind: 'returning' }, [unavailable, ...BACK]]);
   });
 
   it.each([

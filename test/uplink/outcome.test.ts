@@ -103,7 +103,7 @@ const TABLE: Record<DeliveryState['kind'], Record<string, string>> = {
     recall: 'paying, then return: ',
   },
   posting: {
-    delivered: 'deciding: settle, credit, look at parked',
+    delivered: 'deciding: credit, settle, look at parked, decide next',
     refused: 'dividing: tell refusal, divide',
     'no-access': 'returning: deny access, release 1+2, end',
     session: 'returning: unavailable (signed-out), release 1+2, end',
@@ -111,13 +111,13 @@ const TABLE: Record<DeliveryState['kind'], Record<string, string>> = {
     rest: 'returning: log rest, release 1+2, end',
     'not-understood': 'returning: pause asset, release 1+2, end',
     later: 'returning: pause asset, release 1+2, end',
-    unreachable: 'returning: refund request, unavailable (unavailable), release 1+2, end',
+    unreachable: 'returning: unavailable (unavailable), release 1+2, end',
     'broken off': 'returning: release 1+2, end',
     recall: 'posting, then return: ',
   },
   dividing: {
-    divided: 'deciding: tell division',
-    'divided into nothing': 'deciding: count lone refusal',
+    divided: 'deciding: tell division, decide next',
+    'divided into nothing': 'deciding: count lone refusal, decide next',
     recall: 'dividing, then return: ',
   },
   deciding: { done: 'ready: ', recall: 'deciding, then return: ' },
@@ -207,7 +207,7 @@ describe('what is known beside an answer', () => {
 
   it('no session is no outage of the platform, and costs no request', () => {
     const step = stepOf(posting, answer('unreachable', { code: 'platform.no_session' }));
-    expect(words(step)).toBe('returning: refund request, unavailable (signed-out), release 1+2, end');
+    expect(words(step)).toBe('returning: unavailable (signed-out), release 1+2, end');
   });
 
   it('what a 5xx asks to wait is waited, by the asset or by all', () => {
@@ -219,9 +219,11 @@ describe('what is known beside an answer', () => {
   it('a rest lets the slices of a divided batch wait where they are, in their order', () => {
     const divided = { ...posting, slices: SLICES };
     const step = stepOf(divided, answer('rest'));
-    expect(words(step)).toBe('deciding: log rest');
+    expect(words(step)).toBe('deciding: log rest, decide next');
     expect(step.state).toMatchObject({ slices: { waiting: [{ id: 1 }, { id: 2 }] } });
-    expect(words(stepOf({ ...divided, after: 'return' }, answer('rest')))).toBe('deciding, then return: log rest');
+    expect(words(stepOf({ ...divided, after: 'return' }, answer('rest')))).toBe(
+      'deciding, then return: log rest, decide next',
+    );
   });
 
   it('a hold is lifted by what is delivered of it', () => {
@@ -229,7 +231,7 @@ describe('what is known beside an answer', () => {
       stepOf(posting, answer('delivered'), { isAssetHeld: () => true }),
       stepOf(posting, answer('delivered'), {}, PROBE),
     ]) {
-      expect(words(step)).toBe('deciding: settle, credit, allow asset, look at parked');
+      expect(words(step)).toBe('deciding: credit, settle, allow asset, look at parked, decide next');
       expect(step.effects[2]).toMatchObject({ series: [1, 2] });
     }
   });
@@ -278,7 +280,7 @@ describe('what is refused', () => {
 
   it('alone is deferred, with the number of the next post', () => {
     const step = stepOf(posting, refused);
-    expect(words(step)).toBe('deciding: tell refusal, count lone refusal');
+    expect(words(step)).toBe('deciding: tell refusal, count lone refusal, decide next');
     const deferred = [{ batch: lone, refusal: { status: 400, message: 'no such unit' }, at: 10 }];
     expect(step.state).toMatchObject({ slices: { deferred, loneRefusals: 1, waiting: [{ id: 2 }] } });
   });
@@ -295,13 +297,13 @@ describe('what is refused', () => {
   it('alone a second time goes to quarantine; enough of a series, and the series waits', () => {
     const slices = { ...SLICES, again: new Set([4]), waiting: [batch(5, 3, [1]), batch(6, 3, [2])] };
     const twice = { ...posting, slices };
-    expect(words(stepOf(twice, refused))).toBe('deciding: tell refusal, quarantine');
+    expect(words(stepOf(twice, refused))).toBe('deciding: tell refusal, quarantine, decide next');
     const enough = stepOf(twice, refused, { loneRefusals: () => MAX_LONE_REFUSALS });
-    expect(words(enough)).toBe('deciding: tell refusal, quarantine, hold series (refused), release 5');
+    expect(words(enough)).toBe('deciding: tell refusal, quarantine, hold series (refused), release 5, decide next');
     expect(enough.state).toMatchObject({ slices: { waiting: [{ id: 6 }] } });
     const undecided = { ...slices, deferred: [{ batch: batch(8, 1, [1]), ...REFUSAL }] };
     const step = stepOf({ ...twice, slices: undecided }, refused, { loneRefusals: () => MAX_LONE_REFUSALS });
-    expect(words(step)).toBe('deciding: tell refusal, quarantine');
+    expect(words(step)).toBe('deciding: tell refusal, quarantine, decide next');
   });
 });
 

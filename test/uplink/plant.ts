@@ -117,7 +117,7 @@ export class LoopbackPlatform implements ValuesClient {
         signal: call.signal,
       });
       const text = await answer.text();
-      return { status: answer.status, header: (name) => answer.headers.get(name) ?? undefined, text };
+      return { status: answer.status, header: (name) => answer.headers.get(name) ?? undefined, text, redact: String };
     } catch (error) {
       const cause = (error as { cause?: { code?: string } }).cause?.code;
       const code = cause === 'ECONNREFUSED' ? 'platform.connection_refused' : 'platform.connection_reset';
@@ -155,7 +155,7 @@ export class DirectPlatform implements ValuesClient {
       });
       const reply = await Promise.race([this.ledger.answer(call.path, call.body, atMs), hung]);
       if (!reply) throw new PlatformError('reset', { code: 'platform.connection_reset', retryable: true });
-      return { status: reply.status, header: (name) => reply.headers?.[name], text: reply.body ?? '' };
+      return { status: reply.status, header: (name) => reply.headers?.[name], text: reply.body ?? '', redact: String };
     } finally {
       this.inFlight--;
     }
@@ -209,6 +209,8 @@ export class MemoryAccess implements AccessPort {
     this.held.delete(asset);
     this.#changed();
   }
+
+  async foundNothing(): Promise<void> {}
 
   onChange(listener: () => void): () => void {
     this.#listeners.add(listener);

@@ -11,6 +11,7 @@ const answerOf = (status: number, headers: Record<string, string> = {}): ValuesA
   status,
   text: '',
   header: (name) => headers[name],
+  redact: String,
 });
 
 describe('a post', () => {

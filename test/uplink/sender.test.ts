@@ -53,16 +53,6 @@ describe('over HTTP, the uplink', () => {
     expect(plant.uplink.snapshot().state).toBe('online');
   });
 
-  it('does not count refused connections against the budget', async () => {
-    await platform.close();
-    await begin({}, 600);
-    plant.accept(7, 1, 1);
-    await until(() => (plant.uplink.snapshot().outage?.attempts ?? 0) >= 3);
-    // One that is under way counts until it is refused.
-    await plant.uplink.stop(30_000);
-    expect(plant.budget.stats().minuteUsed).toBe(0);
-  });
-
   it('delivers after broken connections and 500s, each value counted', async () => {
     let calls = 0;
     platform.ledger.answering = () => [undefined, { status: 500 }, { status: 503 }][calls++] ?? TAKEN;

@@ -24,7 +24,7 @@ export const BATCH: Batch = {
   backlogValues: 0,
   body: new Uint8Array(100),
 };
-export const TAKEN: ValuesAnswer = { status: 204, text: '', header: () => undefined };
+export const TAKEN: ValuesAnswer = { status: 204, text: '', header: () => undefined, redact: String };
 
 /** The sender, and stand-ins that keep what they are told. What follows from what it met is left to the state of the batch alone. */
 export class SendingWorld {

@@ -62,7 +62,7 @@ describe('a batch', () => {
     world.answer = async () => {
       await world.clock.sleep(300);
       world.faults.number();
-      return { status: 503, text: '', header: (name) => (name === 'retry-after' ? '7' : undefined) };
+      return { status: 503, text: '', redact: String, header: (name) => (name === 'retry-after' ? '7' : undefined) };
     };
     const heard = await world.perform({ ...BACKLOG, trial: true });
     expect(heard[0]).toEqual({

@@ -25,6 +25,29 @@ beforeEach(() => {
   startMs = clock.monotonicMs();
 });
 
+describe('a store that refuses while the platform is unavailable', () => {
+  it('is asked once per asset and second, not continuously', async () => {
+    build();
+    platform.failing = () => new PlatformError('no', { code: 'platform.connection_refused', retryable: true });
+    for (const asset of [1, 2, 3]) plant.accept(asset, asset);
+    await plant.uplink.start();
+    while (!plant.uplink.outage) await clock.advance(100);
+    let refused = 0;
+    instead(plant.buffer, 'take', () => async () => {
+      refused++;
+      throw new Error('database or disk is full');
+    });
+    while (refused === 0) await clock.advance(100);
+    // The clock stands still: nothing but a busy loop could go on.
+    for (let turn = 0; turn < 500; turn++) await new Promise((resolve) => setImmediate(resolve));
+    expect(refused).toBeLessThanOrEqual(3);
+    const first = refused;
+    await clock.advance(10_000);
+    expect(refused).toBeGreaterThan(first);
+    await stop();
+  });
+});
+
 describe('the uplink looks at what waits', () => {
   /** When it looked, of the next so many milliseconds. */
   const looks = async (forMs: number, nextProbeAtMs?: () => number | undefined): Promise<number[]> => {

@@ -14,6 +14,7 @@ const answer = (status: number, text = '', headers: Record<string, string> = {})
   status,
   text,
   header: (name: string) => headers[name],
+  redact: String,
 });
 
 describe('the table of verdicts', () => {
