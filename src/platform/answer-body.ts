@@ -18,6 +18,17 @@ export function hasNoBody(answer: Answer): boolean {
   return answer.status === 204 || answer.header('transfer-encoding') !== undefined;
 }
 
+/** Whether a response without a documented body reports success: any 2xx, complete, with no body or with JSON that contains no errors. */
+export function reportsDone(answer: Answer): boolean {
+  if (!isSuccess(answer.status)) return false;
+  if (hasNoBody(answer)) return true;
+  return !answer.truncated && isJson(answer.text) && jsonObjectOf(answer)?.errors === undefined;
+}
+
+export function isSuccess(status: number): boolean {
+  return status >= 200 && status < 300;
+}
+
 /** The JSON object of an answer that came whole; `undefined` for everything else, a list too. */
 export function jsonObjectOf(answer: Answer): Record<string, unknown> | undefined {
   const body = answer.truncated ? undefined : jsonOf(answer.text);
@@ -36,6 +47,10 @@ export function isPage(answer: Answer): boolean {
 export function isReadable(answer: Answer): boolean {
   const coding = answer.header('content-encoding')?.trim().toLowerCase() ?? '';
   return coding === '' || coding === 'identity';
+}
+
+function isJson(text: string): boolean {
+  return text.trim() === 'null' || jsonOf(text) !== undefined;
 }
 
 function jsonOf(text: string): unknown {

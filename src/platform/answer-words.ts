@@ -1,6 +1,7 @@
 /**
- * What the platform, or whatever answers in its place, says in words: the one reader of error bodies. Every text that comes out is
- * on one line, bounded, and shows invisible characters as escapes: it goes into logs and onto terminals.
+ * The text of a response, from the platform or from anything else in its place: the only reader of error bodies. Every text it
+ * returns contains no known secret, is on one line and bounded, and shows invisible characters as escapes, because it is
+ * written to logs and terminals.
  */
 import { plain } from '../base/foreign-text.ts';
 import type { ErrorBody } from '../contract/errors.ts';
@@ -10,16 +11,18 @@ import type { PlatformAnswer } from './http-boundary.ts';
 /** One of the platform's own complaints. */
 export type Problem = ErrorBody['errors'][number];
 
-type Answer = Pick<PlatformAnswer, 'status' | 'header' | 'text'>;
+type Answer = Pick<PlatformAnswer, 'status' | 'header' | 'text' | 'redact'>;
 
 const MAX_PROBLEMS = 20;
 const MAX_PROBLEM_WORDS = 200;
 const MAX_ANSWER_WORDS = 300;
 /** Enough of a page to find its first words between its markup. */
 const MAX_READ = 4_000;
+/** Searched for secrets, which takes time; what is read of it cannot end within a secret that begins there. */
+const MAX_SEARCHED = 64 * 1024;
 
 /** The platform's words in an error body (platform 10.3); none where it has another shape. */
-export function problemsOf(answer: Pick<PlatformAnswer, 'text'>): Problem[] {
+export function problemsOf(answer: Pick<PlatformAnswer, 'text' | 'redact'>): Problem[] {
   // As of every post that is taken: a parser's error is dear.
   if (answer.text === '') return [];
   let body: unknown;
@@ -33,8 +36,9 @@ export function problemsOf(answer: Pick<PlatformAnswer, 'text'>): Problem[] {
   return errors.slice(0, MAX_PROBLEMS).flatMap((error: unknown) => {
     const { type, message, attribute } = (error ?? {}) as Record<string, unknown>;
     if (typeof message !== 'string' && typeof type !== 'string') return [];
-    const problem: Problem = { type: problemWords(type ?? ''), message: problemWords(message ?? type) };
-    return typeof attribute === 'string' ? [{ ...problem, attribute: problemWords(attribute) }] : [problem];
+    const words = (text: unknown) => problemWords(redacted(answer, String(text)));
+    const problem: Problem = { type: words(type ?? ''), message: words(message ?? type) };
+    return typeof attribute === 'string' ? [{ ...problem, attribute: words(attribute) }] : [problem];
   });
 }
 
@@ -44,10 +48,20 @@ export function answerWords(answer: Answer): string {
   const lines = problemsOf(answer).map(({ type, message, attribute }) =>
     [...new Set([type, message, attribute])].filter((word) => word).join(': '),
   );
-  return foreignWords(lines.join('; ')) || foreignWords(answer.text);
+  return foreignWords(lines.join('; ')) || quoted(answer, answer.text);
 }
 
-/** Any text from there: on one line, without markup and control characters. */
+/** Any text of a response, ready to print. */
+export function quoted(answer: Pick<PlatformAnswer, 'redact'>, text: string, maxLength = MAX_ANSWER_WORDS): string {
+  return foreignWords(redacted(answer, text), maxLength);
+}
+
+/** Before anything is cut off or replaced: part of a secret is not recognised as one. */
+function redacted(answer: Pick<PlatformAnswer, 'redact'>, text: string): string {
+  return answer.redact(text.slice(0, MAX_SEARCHED));
+}
+
+/** Any text from elsewhere, on one line, without markup and control characters. */
 export function foreignWords(text: string, maxLength = MAX_ANSWER_WORDS): string {
   const words = text
     .slice(0, MAX_READ)
@@ -56,6 +70,6 @@ export function foreignWords(text: string, maxLength = MAX_ANSWER_WORDS): string
   return plain(words.slice(0, maxLength + 1)).slice(0, maxLength);
 }
 
-function problemWords(text: unknown): string {
-  return plain(String(text).slice(0, 2 * MAX_PROBLEM_WORDS)).slice(0, MAX_PROBLEM_WORDS);
+function problemWords(text: string): string {
+  return plain(text.slice(0, 2 * MAX_PROBLEM_WORDS)).slice(0, MAX_PROBLEM_WORDS);
 }

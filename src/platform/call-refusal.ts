@@ -103,3 +103,8 @@ export function meaningOf(status: number): StatusMeaning {
 export function problemOf(answer: PlatformAnswer, call: string): CallRefusal {
   return new CallRefusal(answer.status, problemsOf(answer), call);
 }
+
+/** Whether the platform may not have this call at all: not every call that is used is in the document. */
+export function isMissingCall(error: unknown): boolean {
+  return error instanceof CallRefusal && (error.status === 404 || error.status === 405);
+}

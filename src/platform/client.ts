@@ -1,14 +1,15 @@
 import type { Clock } from '../base/clock.ts';
 import { codeOf, PlatformError } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
-import { deprecationOf, isSunset } from '../contract/deprecations.ts';
-import { hasNoBody, jsonObjectOf } from './answer-body.ts';
+import { deprecationOf, requireBeforeSunset } from '../contract/deprecations.ts';
+import { isSuccess, jsonObjectOf, reportsDone } from './answer-body.ts';
 import { problemOf } from './call-refusal.ts';
 import { addressOf } from './grants/form-request.ts';
 import type { HttpBoundary, HttpRequest, PlatformAnswer } from './http-boundary.ts';
 import { PlatformClock } from './platform-clock.ts';
 import type { RequestAllowance } from './request-allowance.ts';
 import type { RequestKind } from './request-budget.ts';
+import { ResponseRecord } from './response-record.ts';
 import type { Lease, TokenSource } from './token-source.ts';
 
 /** One API call (platform 4). */
@@ -33,7 +34,10 @@ export interface PlatformClientOptions {
   /** The spec's {base_url}. */
   baseUrl: string;
   tokens: TokenSource;
-  /** Absent: no budget (a person's verbs). A call of kind `paid` neither takes from it nor gives back to it. */
+  /**
+   * Undefined for a person's verbs. A call of kind `paid` takes nothing from it. The client alone returns requests that did not
+   * reach the platform, also those that its caller has paid for.
+   */
   budget?: RequestAllowance;
   /** API_KEY_HEADER and the client id it carries. */
   apiKey?: { header: string; clientId: string } | undefined;
@@ -56,20 +60,33 @@ const NOT_COUNTED = new Set([
 
 /** Calls of the API, by the one that sends them: what the resources are built on. */
 export abstract class ApiCalls {
+  /** The platform's clock, by its authenticated responses. */
+  abstract readonly platformClock: PlatformClock;
+
   /** Makes a call and gives its answer, whatever the status. Throws `PlatformError` where there was none. */
   abstract request(call: PlatformCall): Promise<PlatformAnswer>;
 
   /**
-   * Makes a call and gives the JSON of its answer, `undefined` where it has none. Throws `CallRefusal` where the platform says no,
-   * `platform.unreadable` where something else answers, or a success that is none.
+   * Makes a call and returns the JSON of the response, `undefined` for no body. Members are read by `ResponseRecord`. Throws
+   * `CallRefusal` if the platform rejects the call, `platform.unreadable` for any other response.
    */
-  async call<Body>(call: PlatformCall): Promise<Body | undefined> {
-    return readBody<Body>(await this.answered(call), call);
+  async call(call: PlatformCall): Promise<unknown> {
+    return readBody(await this.answered(call), call);
   }
 
-  /** Makes a call whose answer has no body by its documents. Throws as `call` does. */
-  async act(call: PlatformCall): Promise<void> {
-    expectDone(await this.request(call), call);
+  /** Makes a call and returns the record in the response, as the body or as its member `wrapper`. Throws as `call` does. */
+  async record(call: PlatformCall, wrapper: string): Promise<ResponseRecord> {
+    return ResponseRecord.single(call, await this.call(call), wrapper);
+  }
+
+  /**
+   * Makes a call whose response body is not documented: any 2xx with JSON or no body is success. Returns the JSON object in the
+   * response, if there is one. Throws as `call` does.
+   */
+  async act(call: PlatformCall): Promise<Record<string, unknown> | undefined> {
+    const answer = await this.request(call);
+    expectDone(answer, call);
+    return jsonObjectOf(answer);
   }
 
   /** Makes a call that must be answered 200, 201 or 204, as the platform does; gives the whole answer. */
@@ -86,8 +103,7 @@ export abstract class ApiCalls {
  */
 export class PlatformClient extends ApiCalls {
   readonly #options: PlatformClientOptions;
-  /** The platform's clock, by its answers. */
-  readonly platformClock: PlatformClock;
+  override readonly platformClock: PlatformClock;
   readonly #warned = new Set<string>();
 
   constructor(options: PlatformClientOptions) {
@@ -115,9 +131,9 @@ export class PlatformClient extends ApiCalls {
     try {
       lease = await tokens.lease(call.signal);
       const answer = await boundary.send(this.#toHttp(call, lease.accessToken));
-      this.platformClock.observe(answer);
       if (answer.status === 401) lease.refused();
       else lease.accepted();
+      if (isOwn(answer)) this.platformClock.witness(answer);
       // One rule for every call, a post's too: who has paid by himself reads from the budget how long it rests.
       if (answer.status !== 429) budget?.accepted();
       else if (budget) {
@@ -127,8 +143,7 @@ export class PlatformClient extends ApiCalls {
       return answer;
     } catch (error) {
       const counted = lease !== undefined && !NOT_COUNTED.has(codeOf(error) ?? '');
-      // Who has paid by himself also takes back by himself.
-      if (!counted && kind !== 'paid') budget?.giveBack();
+      if (!counted) budget?.giveBack();
       throw error;
     } finally {
       lease?.release();
@@ -149,6 +164,7 @@ export class PlatformClient extends ApiCalls {
       method: call.method,
       url,
       headers,
+      secrets: [accessToken],
       signal: call.signal,
       statusSuffices: call.statusSuffices,
       ...(call.deadlineMs === undefined ? {} : { deadlineMs: call.deadlineMs }),
@@ -157,35 +173,34 @@ export class PlatformClient extends ApiCalls {
     return { ...request, body: call.body instanceof Uint8Array ? call.body : JSON.stringify(call.body) };
   }
 
-  /** Platform 9: a deprecated call warns once for each area, and is not made any more after its sunset. */
+  /** Warns once per area about a deprecated call, and rejects the call from its sunset on (platform 9). */
   #heedDeprecation(call: PlatformCall): void {
     const deprecation = deprecationOf(call.path);
     if (!deprecation) return;
-    const { clock, log } = this.#options;
     const { area, sunset, instead } = deprecation;
-    if (isSunset(deprecation, clock.wallMs())) {
-      throw new PlatformError(`v1 of ${area} ended on ${sunset}`, {
-        code: 'platform.sunset',
-        hint: `Use v2: ${instead}`,
-      });
-    }
+    requireBeforeSunset(deprecation, this.platformClock.trustedMs(), instead);
     if (this.#warned.has(area)) return;
     this.#warned.add(area);
-    log.warn({ event: 'platform.deprecated', area, sunset, instead }, 'a deprecated call of the platform is used');
+    this.#options.log.warn({ event: 'platform.deprecated', area, sunset, instead }, 'deprecated platform call used');
   }
+}
+
+/** A success as the platform gives it: empty or JSON. */
+function isOwn(answer: PlatformAnswer): boolean {
+  return SUCCESS.has(answer.status) && reportsDone(answer);
 }
 
 /** Throws `CallRefusal` where the platform says no, `platform.unreadable` for a success that it does not know. */
 export function expectSuccess(answer: PlatformAnswer, call: Pick<PlatformCall, 'method' | 'path'>): void {
   const { status } = answer;
   if (SUCCESS.has(status)) return;
-  throw status >= 200 && status < 300 ? unreadable(call, `status ${status}`) : problemOf(answer, nameOf(call));
+  throw isSuccess(status) ? unreadable(call, `status ${status}`) : problemOf(answer, nameOf(call));
 }
 
-/** A success without a body, as of calls that have none by their documents. Throws as `expectSuccess` does. */
+/** Throws `CallRefusal` unless the response is a 2xx, `platform.unreadable` if such a response has a body other than JSON. */
 export function expectDone(answer: PlatformAnswer, call: Pick<PlatformCall, 'method' | 'path'>): void {
-  expectSuccess(answer, call);
-  if (!hasNoBody(answer)) throw unreadable(call, 'a body where there is none');
+  if (reportsDone(answer)) return;
+  throw isSuccess(answer.status) ? unreadable(call, 'a body that is not JSON') : problemOf(answer, nameOf(call));
 }
 
 /** How a call is named in errors: without its query, which may name people. */
@@ -193,12 +208,12 @@ function nameOf(call: Pick<PlatformCall, 'method' | 'path'>): string {
   return `${call.method} ${call.path}`;
 }
 
-function readBody<Body>(answer: PlatformAnswer, call: PlatformCall): Body | undefined {
+function readBody(answer: PlatformAnswer, call: PlatformCall): unknown {
   if (answer.truncated) throw unreadable(call, 'more than can be read at once');
   if (answer.status === 204 || answer.text.trim() === '') return undefined;
   if (jsonObjectOf(answer)?.errors !== undefined) throw unreadable(call, `status ${answer.status} and errors`);
   try {
-    return JSON.parse(answer.text) as Body;
+    return JSON.parse(answer.text);
   } catch {
     // The parser's message quotes the body, so it is no cause: the body may hold a secret.
     throw unreadable(call, 'something else than JSON');

@@ -3,6 +3,7 @@ import { createRequire } from 'node:module';
 import { createSecureContext, rootCertificates } from 'node:tls';
 import type { Dispatcher } from 'undici';
 import { ConfigurationError } from '../base/errors.ts';
+import { poolLookup } from '../base/name-lookup.ts';
 import { goesDirect, type NoProxyEntry, parseNoProxy } from './no-proxy.ts';
 
 /** How to reach the platform. */
@@ -68,6 +69,8 @@ export function createDispatcher(options: DispatcherOptions): Sockets {
     ...(options.caPem === undefined ? {} : trusting(options.caPem)),
     timeout: options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
     allowH2: false,
+    // Names of devices are resolved elsewhere: none of them keeps the platform's waiting.
+    lookup: poolLookup,
   };
   const Agent = loadAgent();
   const direct = new Agent({ ...pool, connect });

@@ -1,5 +1,8 @@
+import type { Readable } from 'node:stream';
 import type { Clock } from '../base/clock.ts';
 import { PlatformError } from '../base/errors.ts';
+import type { Redactor } from '../base/redactor.ts';
+import { BodyReceipt, RequestConnections } from './body-receipt.ts';
 import type { Sockets } from './dispatcher.ts';
 import { transportError } from './transport-errors.ts';
 
@@ -9,14 +12,16 @@ export interface HttpRequest {
   url: URL;
   headers?: Readonly<Record<string, string>>;
   body?: Uint8Array | string;
+  /** Secrets in the request, as they are before any encoding. Anything that quotes an answer has them removed. */
+  secrets?: readonly string[];
   signal?: AbortSignal | undefined;
   /** Bound of the whole call, connection and answer included; `DEADLINE_MS` unless told. */
   deadlineMs?: number;
   /** Bound of the answer's text; 4 MiB unless told. */
   maxAnswerBytes?: number;
   /**
-   * The status alone says what became of the request, as of a post of values: once it is there, an answer whose body hangs,
-   * drips, breaks off or does not end counts with what has come of it.
+   * The status alone decides, as for a post of values: a response counts as soon as its status has arrived, however its body
+   * ends. A success counts only if the server can have read the whole request (`platform.body_unread` otherwise).
    */
   statusSuffices?: boolean | undefined;
 }
@@ -28,6 +33,8 @@ export interface PlatformAnswer {
   header(name: string): string | undefined;
   /** The body as text, cut at the bound. */
   text: string;
+  /** Removes every known secret from text of this answer. Everything that quotes an answer passes through it, before it is truncated. */
+  redact(text: string): string;
   /** Whether the body was longer than the bound. */
   truncated?: boolean;
 }
@@ -35,6 +42,7 @@ export interface PlatformAnswer {
 export interface HttpBoundaryOptions {
   sockets: Sockets;
   clock: Clock;
+  redactor: Redactor;
   /** `User-Agent` of every call. */
   userAgent: string;
   headersTimeoutMs?: number;
@@ -62,6 +70,7 @@ const WORDS_WITHIN_MS = 5_000;
  */
 export class HttpBoundary {
   readonly #options: HttpBoundaryOptions;
+  readonly #connections = new RequestConnections();
   #inFlight = 0;
   #closed = false;
 
@@ -79,6 +88,7 @@ export class HttpBoundary {
     const { origin } = request.url;
     if (this.#closed) throw transportError({ code: 'UND_ERR_CLOSED' }, origin);
     if (request.signal?.aborted) throw abortedError(origin, request.signal.reason);
+    this.#options.redactor.learn(...(request.secrets ?? []));
     this.#inFlight++;
     try {
       return await this.#exchange(request);
@@ -92,12 +102,15 @@ export class HttpBoundary {
   /** Ends the sockets; calls under way fail as aborted. */
   async close(): Promise<void> {
     this.#closed = true;
+    this.#connections.close();
     await this.#options.sockets.destroy();
   }
 
   #exchange(request: HttpRequest): Promise<PlatformAnswer> {
-    const { sockets, clock, userAgent } = this.#options;
+    const { sockets, clock, userAgent, redactor } = this.#options;
     const { url, signal, statusSuffices = false } = request;
+    const receipt =
+      statusSuffices && request.body?.length ? new BodyReceipt(this.#connections, clock, request.body) : undefined;
     const maxBytes = request.maxAnswerBytes ?? (statusSuffices ? MAX_WORDS_BYTES : MAX_ANSWER_BYTES);
     const { promise, resolve, reject } = Promise.withResolvers<PlatformAnswer>();
     let ended = false;
@@ -115,6 +128,7 @@ export class HttpBoundary {
       settle();
     };
     const giveUp = (error: PlatformError) => {
+      if (!ended) receipt?.endWait();
       if (ended) return;
       if (answer && statusSuffices) finish(true);
       else end(() => reject(error));
@@ -131,16 +145,28 @@ export class HttpBoundary {
     signal?.addEventListener('abort', onAbort, { once: true });
     // undici frees the socket two turns of the loop after the answer: a caller that sends its next request before that
     // would open another connection.
-    const finish = (truncated: boolean) =>
-      end(() => setImmediate(setImmediate, () => resolve(toAnswer(answer!, chunks, truncated))));
+    const finish = (truncated: boolean) => end(() => setImmediate(setImmediate, () => settle(truncated)));
+    const settle = (truncated: boolean) => {
+      const { status } = answer!;
+      // A success with a body is no success of a post, and its words are worth reading.
+      const claimsSuccess = status >= 200 && status < 300 && bytes === 0;
+      if (claimsSuccess && receipt?.isUnread) reject(unreadError(url.origin, status));
+      else resolve(toAnswer(answer!, chunks, truncated, redactor));
+    };
 
     sockets.dispatch(
       {
         origin: url.origin,
         path: url.pathname + url.search,
         method: request.method,
-        headers: { 'user-agent': userAgent, accept: 'application/json', ...request.headers },
-        body: request.body ?? null,
+        headers: {
+          'user-agent': userAgent,
+          accept: 'application/json',
+          ...request.headers,
+          ...(receipt ? { 'content-length': String(receipt.length) } : {}),
+        },
+        // undici accepts any async iterable; its types name streams only.
+        body: receipt ? (receipt.body() as unknown as Readable) : (request.body ?? null),
         headersTimeout: this.#options.headersTimeoutMs ?? HEADERS_TIMEOUT_MS,
         bodyTimeout: this.#options.bodyTimeoutMs ?? BODY_TIMEOUT_MS,
       },
@@ -149,12 +175,14 @@ export class HttpBoundary {
           // Given up while it waited for a socket: it must not go out any more.
           if (ended) return controller.abort(abortedError(url.origin, undefined));
           abortSocket = (reason) => controller.abort(reason);
+          receipt?.requestStarts();
         },
-        onResponseStart(_controller, status, headers) {
+        onResponseStart(controller, status, headers) {
           // 1xx are no answers.
           if (status < 200 || ended) return;
           answer = { status, headers: headers as Headers };
           if (statusSuffices) cancelTail = clock.after(WORDS_WITHIN_MS, () => giveUp(answerTimeout()));
+          receipt?.responseStarts(controller, status);
         },
         onResponseData(controller, chunk) {
           if (ended) return;
@@ -165,8 +193,15 @@ export class HttpBoundary {
           finish(true);
           controller.abort(new Error('the answer is longer than its bound'));
         },
-        onResponseEnd: () => finish(false),
-        onResponseError: (_controller, error) => (answer && statusSuffices ? finish(true) : end(() => reject(error))),
+        onResponseEnd() {
+          receipt?.responseEnds();
+          finish(false);
+        },
+        onResponseError(_controller, error) {
+          receipt?.responseEnds(error);
+          if (answer && statusSuffices) finish(true);
+          else end(() => reject(error));
+        },
       },
     );
     return promise;
@@ -175,7 +210,12 @@ export class HttpBoundary {
 
 type Headers = Record<string, string | string[] | undefined>;
 
-function toAnswer(head: { status: number; headers: Headers }, chunks: Buffer[], truncated: boolean): PlatformAnswer {
+function toAnswer(
+  head: { status: number; headers: Headers },
+  chunks: Buffer[],
+  truncated: boolean,
+  redactor: Redactor,
+): PlatformAnswer {
   return {
     status: head.status,
     header(name) {
@@ -183,8 +223,17 @@ function toAnswer(head: { status: number; headers: Headers }, chunks: Buffer[], 
       return Array.isArray(value) ? value[0] : value;
     },
     text: Buffer.concat(chunks).toString('utf8'),
+    redact: (text) => redactor.redact(text),
     ...(truncated ? { truncated } : {}),
   };
+}
+
+function unreadError(origin: string, status: number): PlatformError {
+  return new PlatformError(`${origin} responded with ${status} without reading the whole request`, {
+    code: 'platform.body_unread',
+    retryable: true,
+    hint: 'Check for a proxy or firewall that responds in place of the platform.',
+  });
 }
 
 function abortedError(origin: string, reason: unknown): PlatformError {

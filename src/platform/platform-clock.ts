@@ -1,5 +1,5 @@
-import type { Clock } from '../base/clock.ts';
-import { retryAfterMs } from '../base/retry.ts';
+import { type Clock, EARLIEST_TRUSTED_MS, plausibleWallMs } from '../base/clock.ts';
+import { httpDateMs, retryAfterMs } from '../base/retry.ts';
 import type { PlatformAnswer } from './http-boundary.ts';
 
 /** Each gateway of a fleet comes back at another second of the new minute. */
@@ -11,42 +11,95 @@ const MAX_REST_MS = 5 * MINUTE_MS;
 /** One of 0, or of a time that is over, must not make a loop. */
 const MIN_REST_MS = 1_000;
 
-/** How far the platform's clock is from this machine's, by the `Date` of its answers (whole seconds). */
+/** Permitted error of a gateway clock that nothing else has confirmed, in milliseconds. Also the limit for every other comparison. */
+const TOLERANCE_MS = 30_000;
+/** Error of one `Date`, in milliseconds: whole seconds plus latency. */
+const READING_ERROR_MS = 2_000;
+/** Oscillators drift by up to some hundred parts per million. */
+const MAX_DRIFT = 500e-6;
+/** A time that nothing has confirmed for so long counts for nothing. */
+const CLAIM_LIFE_MS = 60_000;
+
+interface Reading {
+  platformMs: number;
+  atMonotonicMs: number;
+}
+
+/**
+ * Platform time from the `Date` of authenticated responses, extrapolated by the monotonic clock. Proxies can add a `Date` to any other
+ * response, so no other response changes this clock.
+ *
+ * The first reading must agree with the gateway clock, unless the gateway clock was never set. Later readings that agree with this clock
+ * correct it by no more than oscillator drift, so that small steps of `Date` do not add up. Any other reading is a claim. A claim sets
+ * the clock when the next reading confirms it. The clock is not persisted.
+ */
 export class PlatformClock {
   readonly #clock: Clock;
-  #seen: { platformMs: number; atMonotonicMs: number } | undefined;
+  #known: Reading | undefined;
+  #claim: Reading | undefined;
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
-  observe(answer: Pick<PlatformAnswer, 'header'>): void {
-    const platformMs = Date.parse(answer.header('date') ?? '');
-    if (Number.isNaN(platformMs)) return;
-    this.#seen = { platformMs, atMonotonicMs: this.#clock.monotonicMs() };
+  /** An authenticated response: a success with a token or credentials of ours. */
+  witness(answer: Pick<PlatformAnswer, 'header'>): void {
+    const platformMs = dateOf(answer);
+    if (platformMs === undefined) return;
+    const reading = { platformMs, atMonotonicMs: this.#clock.monotonicMs() };
+    const known = this.#known;
+    if (known && agree(known, reading)) {
+      this.#known = corrected(known, reading);
+    } else if (this.#isConfirmed(reading)) {
+      this.#known = reading;
+    } else {
+      this.#claim = reading;
+      return;
+    }
+    this.#claim = undefined;
   }
 
-  /** The platform's time now; `undefined` before its first dated answer. */
+  #isConfirmed(reading: Reading): boolean {
+    if (this.#claim && agree(this.#claim, reading)) return true;
+    const wallMs = this.#clock.wallMs();
+    if (this.#known) return agree({ ...reading, platformMs: wallMs }, reading);
+    return wallMs < EARLIEST_TRUSTED_MS || Math.abs(wallMs - reading.platformMs) <= TOLERANCE_MS;
+  }
+
+  /** The platform's time now; `undefined` before it is known. */
   nowMs(): number | undefined {
-    if (!this.#seen) return undefined;
-    return this.#seen.platformMs + this.#clock.monotonicMs() - this.#seen.atMonotonicMs;
+    return this.#at(this.#known);
   }
 
-  /** Platform minus this machine, in milliseconds. */
+  /** A response contradicts the gateway's clock, and the next one is to decide. */
+  get isDisputed(): boolean {
+    if (this.#known || !this.#claim) return false;
+    return this.#clock.monotonicMs() - this.#claim.atMonotonicMs < CLAIM_LIFE_MS;
+  }
+
+  /** The time of the platform's responses, else of the gateway's clock if it is plausible: exact enough for a date. */
+  trustedMs(): number | undefined {
+    return this.#at(this.#known ?? this.#claim) ?? plausibleWallMs(this.#clock);
+  }
+
+  /** Platform minus this machine, in milliseconds, as far as its responses say. */
   offsetMs(): number | undefined {
-    const nowMs = this.nowMs();
+    const nowMs = this.#at(this.#known ?? this.#claim);
     return nowMs === undefined ? undefined : nowMs - this.#clock.wallMs();
+  }
+
+  #at(reading: Reading | undefined): number | undefined {
+    return reading && reading.platformMs + this.#clock.monotonicMs() - reading.atMonotonicMs;
   }
 
   /**
    * How long the limit stays closed by a 429 (docs/interface.md): as `Retry-After` says, else until the next minute starts by the
-   * platform's own clock (its limit is one of minutes).
+   * `Date` of the 429 itself (the limit is one per minute).
    */
   closedMs(answer: Pick<PlatformAnswer, 'header'>): number {
-    this.observe(answer);
     const asked = this.#askedMs(answer);
     if (asked !== undefined) return Math.min(Math.max(asked, MIN_REST_MS), MAX_REST_MS);
-    const nowMs = this.nowMs();
+    const nowMs = this.#timeOf(answer);
     return nowMs === undefined ? MINUTE_MS : MINUTE_MS - (nowMs % MINUTE_MS);
   }
 
@@ -60,6 +113,37 @@ export class PlatformClock {
   }
 
   #askedMs(answer: Pick<PlatformAnswer, 'header'>): number | undefined {
-    return retryAfterMs(answer.header('retry-after'), this.nowMs() ?? this.#clock.wallMs());
+    return retryAfterMs(answer.header('retry-after'), this.#timeOf(answer) ?? this.#clock.wallMs());
   }
+
+  #timeOf(answer: Pick<PlatformAnswer, 'header'>): number | undefined {
+    return dateOf(answer) ?? this.nowMs();
+  }
+}
+
+function agree(earlier: Reading, reading: Reading): boolean {
+  return (
+    Math.abs(deviationMs(earlier, reading)) <= Math.min(READING_ERROR_MS + driftMs(earlier, reading), TOLERANCE_MS)
+  );
+}
+
+/** Moves the clock towards a reading, by no more than the drift since the previous correction. */
+function corrected(known: Reading, reading: Reading): Reading {
+  const limitMs = driftMs(known, reading);
+  const deviation = deviationMs(known, reading);
+  const correctionMs = Math.min(Math.max(deviation, -limitMs), limitMs);
+  return { ...reading, platformMs: reading.platformMs - deviation + correctionMs };
+}
+
+/** Difference between a reading and the time extrapolated from an earlier one, in milliseconds. */
+function deviationMs(earlier: Reading, reading: Reading): number {
+  return reading.platformMs - earlier.platformMs - (reading.atMonotonicMs - earlier.atMonotonicMs);
+}
+
+function driftMs(earlier: Reading, reading: Reading): number {
+  return MAX_DRIFT * (reading.atMonotonicMs - earlier.atMonotonicMs);
+}
+
+function dateOf(answer: Pick<PlatformAnswer, 'header'>): number | undefined {
+  return httpDateMs(answer.header('date') ?? '');
 }

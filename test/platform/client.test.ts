@@ -4,6 +4,7 @@ import { CallRefusal, meaningOf } from '../../src/platform/call-refusal.ts';
 import { PlatformClient, type PlatformClientOptions } from '../../src/platform/client.ts';
 import { allEntries, listEntries } from '../../src/platform/pages.ts';
 import type { RequestAllowance } from '../../src/platform/request-allowance.ts';
+import type { ResponseRecord } from '../../src/platform/response-record.ts';
 import { SessionBench, until } from './session-bench.ts';
 import { json, type SeenRequest } from './token-server.ts';
 import { untilValid } from './until-valid.ts';
@@ -93,11 +94,11 @@ describe('a call', () => {
     const refused = { code: 'platform.connection_refused' };
     await expect(client.request(list)).rejects.toMatchObject(refused);
     await expect(client.request({ ...list, kind: 'paid' })).rejects.toMatchObject(refused);
-    expect(budget.givenBack).toBe(1);
+    expect(budget.givenBack).toBe(2);
     await bench.server.start();
     answering((response) => void response.destroy());
     await expect(client.request(list)).rejects.toMatchObject({ code: 'platform.connection_reset' });
-    expect(budget.givenBack).toBe(1);
+    expect(budget.givenBack).toBe(2);
   });
 
   it('pays for the repeat after a 401', async () => {
@@ -116,17 +117,18 @@ describe('a call', () => {
     expect(calls()).toHaveLength(2);
   });
 
-  it('rests by the same rule for who has paid for the call: once, by the time of an earlier answer where this one has none', async () => {
+  it('rests by the same rule for who has paid for the call: once, by the time of earlier answers where this one has none', async () => {
     const budget = new CountingBudget();
     const client = clientOf({ budget });
     const date = 'Sat, 21 Nov 2026 10:00:45 GMT';
     bench.server.faults.push((seen, response) => {
       response.sendDate = false;
       if (seen.path.startsWith('/oauth/')) return false;
-      if (calls().length === 1) json(response, 200, {}, { date });
+      if (calls().length <= 2) json(response, 200, {}, { date });
       else json(response, 429, {});
       return true;
     });
+    await client.request({ ...list, kind: 'paid' });
     await client.request({ ...list, kind: 'paid' });
     await bench.clock.advance(5_000);
     expect((await client.request({ ...list, kind: 'paid' })).status).toBe(429);
@@ -206,6 +208,7 @@ describe('errors of calls', () => {
 });
 
 describe('a list', () => {
+  const readThing = (entry: ResponseRecord) => ({ id: entry.integer('id') });
   const pages = (count: number, pagination: boolean) =>
     answering((response, seen) => {
       const page = calls().length;
@@ -214,7 +217,7 @@ describe('a list', () => {
       expect(seen.path).toBe('/v1/things');
     });
   const ids = async () =>
-    (await allEntries(listEntries<{ id: number }>(clientOf(), '/v1/things', ['things']))).map((one) => one.id);
+    (await allEntries(listEntries(clientOf(), '/v1/things', ['things'], readThing))).map((one) => one.id);
 
   it('is followed page by page to its page_count', async () => {
     pages(3, true);
@@ -229,7 +232,7 @@ describe('a list', () => {
 
   it('asks for no more pages than the caller takes', async () => {
     pages(100, true);
-    for await (const thing of listEntries<{ id: number }>(clientOf(), '/v1/things', ['things'])) {
+    for await (const thing of listEntries(clientOf(), '/v1/things', ['things'], readThing)) {
       if (thing.id === 3) break;
     }
     expect(calls()).toHaveLength(2);
@@ -247,6 +250,44 @@ describe('a list', () => {
   });
 });
 
+describe('a response', () => {
+  const call = { method: 'GET', path: '/v1/things/7', kind: 'other' } as const;
+  const record = async (body: unknown) => {
+    bench.server.faults.length = 0;
+    answering((response) => json(response, 200, body));
+    return await clientOf().record(call, 'thing');
+  };
+
+  it('is a record by itself or in a member of its name', async () => {
+    for (const body of [{ id: 7 }, { id: '7' }, { thing: { id: 7 } }]) {
+      expect((await record(body)).integer('id')).toBe(7);
+    }
+  });
+
+  it('fails with call and member if it has another form', async () => {
+    const unreadable = (member: string) => ({
+      code: 'platform.unreadable',
+      message: expect.stringMatching(new RegExp(`GET /v1/things/7: ${member} must be`)),
+    });
+    for (const body of [[], 'text', 5]) {
+      expect(await thrownBy(record(body))).toMatchObject(unreadable('the body'));
+    }
+    expect(await thrownBy(record({ thing: 5 }))).toMatchObject(unreadable('thing'));
+    const found = await record({ thing: { id: 1.5, name: 5, names: ['a', 1], is_on: 'yes', other: null } });
+    const reads = {
+      id: () => found.integer('id'),
+      name: () => found.string('name'),
+      names: () => found.strings('names'),
+      is_on: () => found.boolean('is_on'),
+      other: () => found.record('other'),
+    };
+    for (const [member, read] of Object.entries(reads)) {
+      expect(await thrownBy(new Promise((resolve) => resolve(read())))).toMatchObject(unreadable(`thing\\.${member}`));
+    }
+    expect(found.optional('other', found.string)).toBeUndefined();
+  });
+});
+
 describe('deprecated calls', () => {
   const v1 = { method: 'PATCH', path: '/v1/assets/5/display_labels', body: {}, kind: 'other' } as const;
 
@@ -259,16 +300,27 @@ describe('deprecated calls', () => {
     expect(warnings[0]).toMatchObject({ area: 'display-labels', sunset: '2027-03-01' });
   });
 
-  it('are not made any more after their sunset, and name the v2 form', async () => {
-    const client = clientOf();
-    bench.clock.jumpWall(Date.UTC(2027, 2, 2) - 1 - bench.clock.wallMs());
-    await client.request(v1);
+  it('end when the sunset date begins in UTC, and name the v2 form', async () => {
+    bench.clock.jumpWall(Date.UTC(2027, 2, 1) - 1 - bench.clock.wallMs());
+    await clientOf().request(v1);
     bench.clock.jumpWall(1);
+    const client = clientOf();
     const error = await thrownBy(client.request(v1));
     expect(error).toMatchObject({ code: 'platform.sunset', retryable: false });
     expect(error.hint).toContain('/v2/');
     await client.request({ ...v1, path: '/v2/assets/5/display_labels' });
     // Values are v1 and not deprecated.
     await client.request({ ...v1, path: '/v1/assets/5/values' });
+  });
+
+  it('are not sent while neither the gateway nor the platform has a trusted clock', async () => {
+    const client = clientOf();
+    bench.clock.jumpWall(-bench.clock.wallMs());
+    expect(await thrownBy(client.request(v1))).toMatchObject({ code: 'platform.sunset_unknown', retryable: false });
+    client.platformClock.witness({ header: () => 'Sun, 28 Feb 2027 23:59:50 GMT' });
+    await client.request(v1);
+    const late = clientOf();
+    late.platformClock.witness({ header: () => 'Mon, 01 Mar 2027 00:00:00 GMT' });
+    expect(await thrownBy(late.request(v1))).toMatchObject({ code: 'platform.sunset' });
   });
 });

@@ -4,9 +4,9 @@ import { join } from 'node:path';
 import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/base/clock.ts';
+import { Redactor } from '../../src/base/redactor.ts';
 import { PlatformClient } from '../../src/platform/client.ts';
 import { createDispatcher } from '../../src/platform/dispatcher.ts';
-import type { FormRequest } from '../../src/platform/grants/form-request.ts';
 import { GrantError } from '../../src/platform/grants/grant-error.ts';
 import {
   beginSignIn,
@@ -28,6 +28,7 @@ import {
   revokeRequest,
 } from '../../src/platform/grants/technical-user.ts';
 import type { Tokens } from '../../src/platform/grants/token-answer.ts';
+import type { HttpRequest } from '../../src/platform/http-boundary.ts';
 import { HttpBoundary } from '../../src/platform/http-boundary.ts';
 import { Session } from '../../src/platform/session/session.ts';
 import { SessionFile } from '../../src/platform/session/session-file.ts';
@@ -62,6 +63,7 @@ beforeEach(async () => {
   closing = [];
   await useProvider({});
   boundary = new HttpBoundary({
+    redactor: new Redactor(),
     sockets: createDispatcher({ connections: 4 }),
     clock: systemClock,
     userAgent: 'tagferry/test',
@@ -73,7 +75,7 @@ afterEach(async () => {
   await provider.stop();
 });
 
-const send = (asked: FormRequest) => boundary.send(asked.request);
+const send = (asked: HttpRequest) => boundary.send(asked);
 
 async function signIn(client: PersonClient, redirectUri: string): Promise<{ code: string; begun: SignIn }> {
   const begun = beginSignIn(provider.url, client, redirectUri);
@@ -82,7 +84,7 @@ async function signIn(client: PersonClient, redirectUri: string): Promise<{ code
 
 async function exchange(client: PersonClient, begun: SignIn, code: string): Promise<Tokens> {
   const asked = codeGrantRequest(provider.url, client, begun, code);
-  return processPersonAnswer(await send(asked), asked, systemClock.wallMs());
+  return processPersonAnswer(await send(asked), systemClock.wallMs());
 }
 
 async function tokensOf(client: PersonClient, redirectUri: string): Promise<Tokens> {
@@ -92,12 +94,12 @@ async function tokensOf(client: PersonClient, redirectUri: string): Promise<Toke
 
 async function refresh(client: PersonClient, refreshToken: string): Promise<Tokens> {
   const asked = personRefreshRequest(provider.url, client, refreshToken);
-  return processPersonAnswer(await send(asked), asked, systemClock.wallMs(), refreshToken);
+  return processPersonAnswer(await send(asked), systemClock.wallMs(), refreshToken);
 }
 
 async function revoke(client: PersonClient, accessToken: string): Promise<void> {
   const asked = personRevokeRequest(provider.url, client, accessToken);
-  processPersonRevocation(await send(asked), asked, systemClock.wallMs());
+  processPersonRevocation(await send(asked), systemClock.wallMs());
 }
 
 async function callWith(accessToken: string): Promise<number> {
@@ -128,13 +130,13 @@ describe("a person's sign-in, served by oidc-provider,", () => {
   it("exchanges a code with PKCE and no secret for tokens that work, from an answer unlike the platform's", async () => {
     const { code, begun } = await signIn(PERSON, NATIVE_REDIRECT);
     const asked = codeGrantRequest(provider.url, PERSON, begun, code);
-    expect(asked.request.headers).not.toHaveProperty('authorization');
-    expect(String(asked.request.body)).not.toContain('client_secret');
+    expect(asked.headers).not.toHaveProperty('authorization');
+    expect(String(asked.body)).not.toContain('client_secret');
     const answer = await send(asked);
     const fields = Object.keys(JSON.parse(answer.text));
     expect(fields).not.toContain('created_at');
     expect(fields).toEqual(expect.arrayContaining(['id_token', 'scope']));
-    const tokens = processPersonAnswer(answer, asked, systemClock.wallMs());
+    const tokens = processPersonAnswer(answer, systemClock.wallMs());
     expect(tokens).toMatchObject({ refreshToken: expect.any(String), expiresInMs: 660_000 });
     expect(await callWith(tokens.accessToken)).toBe(200);
   });
@@ -259,30 +261,30 @@ describe("the technical user's grants, served by oidc-provider,", () => {
   const { clientId, clientSecret } = MACHINE_CLIENT;
 
   it.each([
-    ['in a Basic header, form-encoded each for itself', 'basic'],
+    ['in a Basic header, form-encoded each for itself', 'basic-encoded'],
     ['in the form', 'body'],
   ] as const)('log in, refresh and revoke with key and secret %s', async (_where, clientAuth) => {
     const client = { clientId, clientSecret, clientAuth };
     const wallMs = systemClock.wallMs();
     const login = passwordGrantRequest(provider.baseUrl, client, TECHNICAL_USER);
-    const first = processPasswordAnswer(await send(login), login, wallMs);
+    const first = processPasswordAnswer(await send(login), wallMs);
     expect(await callWith(first.accessToken)).toBe(200);
 
     const again = refreshGrantRequest(provider.baseUrl, client, first.refreshToken!);
-    const second = processRefreshAnswer(await send(again), again, first.refreshToken!, wallMs);
+    const second = processRefreshAnswer(await send(again), first.refreshToken!, wallMs);
     expect(second.refreshToken).not.toBe(first.refreshToken);
     expect(await callWith(second.accessToken)).toBe(200);
 
     const end = revokeRequest(provider.baseUrl, client, second.accessToken);
-    processRevocation(await send(end), end, wallMs);
+    processRevocation(await send(end), wallMs);
     expect(await callWith(second.accessToken)).toBe(401);
     // RFC 7009 section 2.2: a token that is dead already is revoked all the same.
-    processRevocation(await send(end), end, wallMs);
+    processRevocation(await send(end), wallMs);
   });
 
   it('are refused with a hint at what is wrong: the password, or key and secret', async () => {
-    const client = { clientId, clientSecret, clientAuth: 'basic' as const };
-    const attempt = async (asked: FormRequest) => processPasswordAnswer(await send(asked), asked, systemClock.wallMs());
+    const client = { clientId, clientSecret, clientAuth: 'basic-encoded' as const };
+    const attempt = async (asked: HttpRequest) => processPasswordAnswer(await send(asked), systemClock.wallMs());
     const user = { ...TECHNICAL_USER, password: 'wrong' };
     const password = await refusalOf(attempt(passwordGrantRequest(provider.baseUrl, client, user)));
     expect(password).toMatchObject({ status: 400, oauthError: 'invalid_grant', retryable: false });
@@ -304,9 +306,10 @@ describe('a session, served by oidc-provider,', () => {
     const log = pino({ level: 'trace' }, { write: (line: string) => void logged.push(JSON.parse(line)) });
     const { baseUrl } = provider;
     const session = new Session({
+      redactor: new Redactor(),
       boundary,
       baseUrl,
-      credentials: () => ({ client: { ...MACHINE_CLIENT, clientAuth: 'basic' }, user: TECHNICAL_USER }),
+      credentials: () => ({ client: { ...MACHINE_CLIENT, clientAuth: 'basic-encoded' }, user: TECHNICAL_USER }),
       file: new SessionFile(folder),
       clock: systemClock,
       log,

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { errors, Provider } from 'oidc-provider';
 import { vi } from 'vitest';
 import { IDENTITY_REVOKE_PATH, IDENTITY_TOKEN_PATH, SIGN_IN_PATH } from '../../src/contract/tokens.ts';
-import { basicCredentials } from '../../src/platform/grants/client-credentials.ts';
+import { basicCredentials, formEncode } from '../../src/platform/grants/client-credentials.ts';
 
 /** Where a phone's or a terminal's application is sent back to: a native client may name any port (RFC 8252 section 7.3). */
 export const NATIVE_REDIRECT = 'http://127.0.0.1:41234/callback';
@@ -96,7 +96,8 @@ export class ForeignProvider {
   async #authenticateOwner(headers: IncomingMessage['headers'], bearer: string): Promise<void> {
     const token = await this.#provider.AccessToken.find(bearer);
     const client = token && (await this.#provider.Client.find(token.clientId));
-    if (client?.clientSecret) headers.authorization = basicCredentials(client.clientId, client.clientSecret);
+    if (client?.clientSecret)
+      headers.authorization = basicCredentials(formEncode(client.clientId), formEncode(client.clientSecret));
     else delete headers.authorization;
   }
 

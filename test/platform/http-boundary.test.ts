@@ -11,6 +11,7 @@ import {
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/base/clock.ts';
+import { Redactor } from '../../src/base/redactor.ts';
 import { createDispatcher, type DispatcherOptions } from '../../src/platform/dispatcher.ts';
 import { HttpBoundary, type HttpBoundaryOptions } from '../../src/platform/http-boundary.ts';
 import { goesDirect, parseNoProxy } from '../../src/platform/no-proxy.ts';
@@ -45,7 +46,13 @@ function boundaryOf(
   options: Partial<HttpBoundaryOptions> = {},
 ): HttpBoundary {
   const sockets = createDispatcher({ connections: 2, ...dispatcher });
-  const boundary = new HttpBoundary({ sockets, clock: systemClock, userAgent: 'tagferry/test', ...options });
+  const boundary = new HttpBoundary({
+    redactor: new Redactor(),
+    sockets,
+    clock: systemClock,
+    userAgent: 'tagferry/test',
+    ...options,
+  });
   toClose.push(() => boundary.close());
   return boundary;
 }

@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { DEPRECATIONS, deprecationOf, isSunset } from '../../src/contract/deprecations.ts';
+import { DEPRECATIONS, deprecationOf, sunsetMs } from '../../src/contract/deprecations.ts';
 import { allEntries } from '../../src/platform/pages.ts';
+import { listApiSubscriptions } from '../../src/platform/resources/api-subscriptions.ts';
 import { ClientApplications } from '../../src/platform/resources/client-applications.ts';
 import { readDeliveries } from '../../src/platform/resources/deliveries.ts';
 import { DisplayLabels } from '../../src/platform/resources/display-labels.ts';
@@ -23,7 +24,7 @@ beforeEach(async () => {
   bench.server.faults.push((seen, response) => {
     if (seen.path.startsWith('/oauth/')) return false;
     const [status, body, headers] = answers.shift() ?? [204];
-    if (body === undefined) response.writeHead(status, headers ?? {}).end();
+    if (body === undefined || typeof body === 'string') response.writeHead(status, headers ?? {}).end(body);
     else json(response, status, body, headers);
     return true;
   });
@@ -43,7 +44,7 @@ describe('every row of platform 4.2', () => {
   it('permissions v2', async () => {
     const permissions = new PermissionsV2(bench.client);
     const record = { id: 7, permission_types: ['can_read'] };
-    answers = [[201, record], [200, { permissions: [record] }], [200, record], [200, record], [204]];
+    answers = [[201, record], [200, { permissions: [record] }], [200, { permission: record }], [200, record], [204]];
     const body = { permission_types: ['can_read' as const], assignable: ANNA, permitable: ASSET };
     expect(await permissions.create(body)).toEqual(record);
     expect(await allEntries(permissions.list(ASSET))).toEqual([record]);
@@ -61,7 +62,7 @@ describe('every row of platform 4.2', () => {
 
   it('permissions v1, with ids that carry the offset of their type', async () => {
     const permissions = new PermissionsV1(bench.client);
-    answers = [[201, {}], [200, { permissions: [] }], [200, {}], [204], [204]];
+    answers = [[201, {}], [200, { permissions: [] }], [200, { id: '101', permission_type: 'can_read' }], [204], [204]];
     const body = {
       permission_type: ['can_read' as const],
       assignable: { id: 6, type: 'User' as const },
@@ -160,15 +161,42 @@ describe('every row of platform 4.5', () => {
     ]);
   });
 
+  it.each([404, 405])('the only client application where /current responds %i', async (status) => {
+    const applications = new ClientApplications(bench.client);
+    answers = [[status], [200, { client_applications: [{ id: 4, name: 'line 1' }] }]];
+    expect((await applications.find(undefined)).id).toBe(4);
+    expect(wire().map(([, target]) => target.split('?')[0])).toEqual([
+      '/v1/client_applications/current',
+      '/v1/client_applications',
+    ]);
+  });
+
+  it('fails with the names if /current responds 404 and there are several client applications', async () => {
+    const listed = ['line 1', 'line 2'].map((name, i) => ({ id: i, name }));
+    answers = [[404], [200, { client_applications: listed }]];
+    await expect(new ClientApplications(bench.client).find('')).rejects.toMatchObject({
+      code: 'platform.no_client_application',
+      message: expect.stringMatching(/"line 1", "line 2"/),
+      hint: expect.stringContaining('CLIENT_APPLICATION'),
+    });
+    answers = [[404], [200, { client_applications: [] }]];
+    await expect(new ClientApplications(bench.client).find('')).rejects.toMatchObject({
+      code: 'platform.no_client_application',
+    });
+    answers = [[503]];
+    await expect(new ClientApplications(bench.client).find('')).rejects.toMatchObject({ status: 503 });
+  });
+
   it('webhooks: the id comes from Location or from the body, the secret from creation and reset', async () => {
     const webhooks = new Webhooks(bench.client, 3);
     const body = { url: 'https://gw.example/hook', event_types: ['asset_appeared'] };
+    const listed = { ...body, id: 12, disabled: false };
     answers = [
       [201, { secret: 's1' }, { location: 'https://api.example/v1/client_applications/3/webhooks/12' }],
       [201, { id: 13, secret: 's2' }],
-      [201, { id: 14 }],
-      [200, { webhooks: [{ id: 12 }], pagination: { page_count: 1 } }],
-      [200, { id: 12 }],
+      [201, { webhook: { id: 14 } }],
+      [200, { webhooks: [listed], pagination: { page_count: 1 } }],
+      [200, { webhook: listed }],
       [204],
       [200, { secret: 's3' }],
       [204],
@@ -177,8 +205,8 @@ describe('every row of platform 4.5', () => {
     expect(await webhooks.create(body)).toEqual({ id: 12, secret: 's1' });
     expect(await webhooks.create(body)).toEqual({ id: 13, secret: 's2' });
     expect(await webhooks.create(body)).toEqual({ id: 14, secret: undefined });
-    expect(await allEntries(webhooks.list())).toEqual([{ id: 12 }]);
-    expect(await webhooks.read(12)).toEqual({ id: 12 });
+    expect(await allEntries(webhooks.list())).toEqual([listed]);
+    expect(await webhooks.read(12)).toEqual(listed);
     await webhooks.setDisabled(12, true);
     expect(await webhooks.resetSecret(12)).toBe('s3');
     await webhooks.resend(12, [1, 2]);
@@ -209,6 +237,23 @@ describe('every row of platform 4.5', () => {
   });
 });
 
+describe('API subscriptions', () => {
+  it('report calls, and payload under any of its names', async () => {
+    const calls = { api_call_quota: 100, api_calls_used: 7, start_date: '2026-11-01' };
+    const report = { calls: { quota: 100, used: 7 }, since: '2026-11-01' };
+    const payload = { quota: 5000, used: 60 };
+    for (const [members, expected] of [
+      [{}, undefined],
+      [{ payload_quota: 5000, payload_used: 60 }, payload],
+      [{ byte_quota: 5000, bytes_used: 60 }, payload],
+      [{ payload_quota: 5000 }, undefined],
+    ] as const) {
+      answers = [[200, { api_subscriptions: [{ ...calls, ...members }] }]];
+      expect(await allEntries(listApiSubscriptions(bench.client))).toEqual([{ ...report, payload: expected }]);
+    }
+  });
+});
+
 describe('the table of deprecations', () => {
   it('names each area of platform 9 with its sunset, and no call of v2 nor of values', () => {
     const sunset = (path: string) => deprecationOf(path)?.sunset;
@@ -223,9 +268,47 @@ describe('the table of deprecations', () => {
     }
   });
 
-  it('lets v1 live through the day of its sunset', () => {
-    const labels = DEPRECATIONS[0]!;
-    expect(isSunset(labels, Date.UTC(2027, 2, 1, 23, 59))).toBe(false);
-    expect(isSunset(labels, Date.UTC(2027, 2, 2))).toBe(true);
+  it('ends v1 when the sunset date begins in UTC', () => {
+    expect(sunsetMs(DEPRECATIONS[0]!)).toBe(Date.UTC(2027, 2, 1));
+  });
+});
+
+describe('responses that the document does not show', () => {
+  const webhooks = () => new Webhooks(bench.client, 3);
+  const page: [number, unknown, Record<string, string>] = [
+    200,
+    '<html>Sign in</html>',
+    { 'content-type': 'text/html' },
+  ];
+
+  it.each([
+    ['PATCH of a webhook', () => webhooks().change(7, { disabled: true })],
+    ['DELETE of a webhook', () => webhooks().delete(7)],
+    ['resend', () => webhooks().resend(7, [1])],
+    ['DELETE of a permission', () => new PermissionsV2(bench.client).delete(7)],
+    ['PATCH of a permission', () => new PermissionsV2(bench.client).change(7, ['can_read'])],
+    ['change of members', () => new Members(bench.client).change('add', 'tenant-admins', 50, ['a@x.y'])],
+    ['change of an owner', () => new Owners(bench.client).add({ assignable: ANNA, permitable: ASSET })],
+    ['DELETE of a v1 permission', () => new PermissionsV1(bench.client).delete('101')],
+  ])('mean that a %s is done for every 2xx with JSON or no body, and not for a page', async (_call, act) => {
+    answers = [[200, { id: 7 }], [200, []], [202, {}], [204]];
+    for (let left = answers.length; left > 0; left--) await act();
+    answers = [page];
+    await expect(act()).rejects.toMatchObject({ code: 'platform.unreadable' });
+  });
+
+  it('are a whole list where paging is rejected, and a bare array of deliveries', async () => {
+    answers = [
+      [400, { errors: [{ type: 'x', message: 'unknown parameter page' }] }],
+      [200, { webhooks: [{ id: 1 }] }],
+    ];
+    expect(await allEntries(webhooks().list())).toMatchObject([{ id: 1 }]);
+    answers = [[200, [{ id: 1, status: 'failed' }]]];
+    const pages = await allEntries(readDeliveries(bench.client, 3, 7));
+    expect(pages.flatMap(({ records }) => records)).toEqual([{ id: 1, status: 'failed' }]);
+    expect(wire().slice(0, 2)).toEqual([
+      ['GET', '/v1/client_applications/3/webhooks?page=1&per_page=100', undefined],
+      ['GET', '/v1/client_applications/3/webhooks', undefined],
+    ]);
   });
 });

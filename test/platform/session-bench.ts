@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pino } from 'pino';
 import type { Logger } from '../../src/base/logger.ts';
+import { Redactor } from '../../src/base/redactor.ts';
 import { PlatformClient } from '../../src/platform/client.ts';
 import { createDispatcher } from '../../src/platform/dispatcher.ts';
 import { HttpBoundary } from '../../src/platform/http-boundary.ts';
@@ -31,6 +32,7 @@ export class SessionBench {
     { write: (line: string) => void this.lines.push(JSON.parse(line) as Record<string, unknown>) },
   );
   readonly boundary = new HttpBoundary({
+    redactor: new Redactor(),
     sockets: createDispatcher({ connections: 8 }),
     clock: this.clock,
     userAgent: 'tagferry/test',
@@ -58,6 +60,7 @@ export class SessionBench {
   #makeSession(): Session {
     const { clock, boundary, log } = this;
     return new Session({
+      redactor: new Redactor(),
       boundary,
       baseUrl: this.server.url,
       credentials: () => this.credentials,

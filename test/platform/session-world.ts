@@ -1,4 +1,5 @@
 import { afterEach } from 'vitest';
+import { Redactor } from '../../src/base/redactor.ts';
 import type { HttpRequest, PlatformAnswer } from '../../src/platform/http-boundary.ts';
 import type { SessionGrant } from '../../src/platform/session/issued-token.ts';
 import { Session } from '../../src/platform/session/session.ts';
@@ -48,6 +49,7 @@ export class SessionWorld {
     const line = (level: string) => (fields: Record<string, unknown>, text: string) =>
       void this.#story.lines.push([level, fields, text]);
     this.session = new Session({
+      redactor: new Redactor(),
       boundary: { send: (request) => this.#send(request) },
       baseUrl: 'http://platform.test/',
       credentials: () => ({
@@ -103,7 +105,7 @@ export class SessionWorld {
     await ending;
   }
 
-  async #send({ url, body, headers, method, signal, ...bounds }: HttpRequest): Promise<PlatformAnswer> {
+  async #send({ url, body, headers, method, signal, secrets: _, ...bounds }: HttpRequest): Promise<PlatformAnswer> {
     const form = Object.fromEntries(new URLSearchParams(String(body)));
     const what = form.grant_type ?? url.pathname.split('/').at(-1)!;
     this.#asked.push(what);
@@ -113,7 +115,7 @@ export class SessionWorld {
     signal!.addEventListener('abort', () => aborted.reject(signal!.reason), { once: true });
     const told = await Promise.race([this.answer(what, form), aborted.promise]);
     const answer = told ?? (what === 'revoke' ? { status: 200, text: '{}' } : this.#tokens());
-    return { ...answer, header: (name) => answer.headers?.[name] };
+    return { ...answer, redact: String, header: (name) => answer.headers?.[name] };
   }
 
   #tokens(): Answer {

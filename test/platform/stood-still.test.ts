@@ -1,8 +1,10 @@
 /** A process that stood still (stopped, suspended, starved) finds its deadlines past and the answers there: those count. */
+
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { afterEach, expect, it } from 'vitest';
 import { type Clock, systemClock } from '../../src/base/clock.ts';
+import { Redactor } from '../../src/base/redactor.ts';
 import { createDispatcher } from '../../src/platform/dispatcher.ts';
 import { HttpBoundary } from '../../src/platform/http-boundary.ts';
 
@@ -38,11 +40,17 @@ it('takes an answer that came before the deadline was looked at', { timeout: 60_
   const clock: Clock = {
     ...systemClock,
     after(delayMs, call) {
-      if (delayMs === DEADLINE_MS) pass = call;
+      if (delayMs !== DEADLINE_MS) return systemClock.after(delayMs, call);
+      pass = call;
       return () => {};
     },
   };
-  boundary = new HttpBoundary({ sockets: createDispatcher({ connections: 1 }), clock, userAgent: 'tagferry/test' });
+  boundary = new HttpBoundary({
+    redactor: new Redactor(),
+    sockets: createDispatcher({ connections: 1 }),
+    clock,
+    userAgent: 'tagferry/test',
+  });
   const url = new URL(`http://127.0.0.1:${port}/v1/assets/881/values`);
   const answered = boundary
     .send({ method: 'POST', url, body: '{}', statusSuffices: true, deadlineMs: DEADLINE_MS })

@@ -1,6 +1,6 @@
 /** What a token endpoint answers: the tokens in it, or what is wrong, whole. */
 import { describe, expect, it } from 'vitest';
-import type { FormRequest } from '../../src/platform/grants/form-request.ts';
+import { Redactor } from '../../src/base/redactor.ts';
 import { GrantError } from '../../src/platform/grants/grant-error.ts';
 import { processPersonAnswer, processPersonRevocation } from '../../src/platform/grants/person.ts';
 import {
@@ -10,22 +10,24 @@ import {
 } from '../../src/platform/grants/technical-user.ts';
 
 const NOW_MS = Date.UTC(2026, 10, 23);
-const SENT = { sent: ['the-password', 'hunter2', ''] } as unknown as FormRequest;
+const redactor = new Redactor();
+redactor.configure(['the-password', 'hunter2', '']);
 const answerOf = (status: number, body: unknown, headers: Record<string, string> = {}) => ({
   status,
   text: typeof body === 'string' ? body : JSON.stringify(body),
   header: (name: string) => headers[name],
+  redact: (text: string) => redactor.redact(text),
 });
 type Answer = ReturnType<typeof answerOf>;
 
 /** All six ways to ask. */
 const WAYS = {
-  login: (answer: Answer) => processPasswordAnswer(answer, SENT, NOW_MS),
-  refresh: (answer: Answer) => processRefreshAnswer(answer, SENT, 'r0', NOW_MS),
-  revocation: (answer: Answer) => processRevocation(answer, SENT, NOW_MS),
-  code: (answer: Answer) => processPersonAnswer(answer, SENT, NOW_MS),
-  'refresh of a person': (answer: Answer) => processPersonAnswer(answer, SENT, NOW_MS, 'r0'),
-  'revocation of a person': (answer: Answer) => processPersonRevocation(answer, SENT, NOW_MS),
+  login: (answer: Answer) => processPasswordAnswer(answer, NOW_MS),
+  refresh: (answer: Answer) => processRefreshAnswer(answer, 'r0', NOW_MS),
+  revocation: (answer: Answer) => processRevocation(answer, NOW_MS),
+  code: (answer: Answer) => processPersonAnswer(answer, NOW_MS),
+  'refresh of a person': (answer: Answer) => processPersonAnswer(answer, NOW_MS, 'r0'),
+  'revocation of a person': (answer: Answer) => processPersonRevocation(answer, NOW_MS),
 };
 type Way = keyof typeof WAYS;
 const GRANTS: Record<Way, string> = {
@@ -54,7 +56,7 @@ const PLACE = 'Check that PLATFORM_URL and IDENTITY_URL are the addresses of the
 const ACCOUNT = 'Check CLIENT_ID, CLIENT_SECRET, TECHNICAL_USERNAME and TECHNICAL_PASSWORD.';
 const PERSON = 'Check CLIENT_ID, and sign in again: tagferry login';
 const CLIENT =
-  'Check CLIENT_ID and CLIENT_SECRET, and whether the platform wants CLIENT_AUTH=body; see that the connect subscription is active.';
+  'Check CLIENT_ID and CLIENT_SECRET, and that the connect subscription is active. Some servers require CLIENT_AUTH=body.';
 const PERSON_CLIENT =
   'Check CLIENT_ID, and CLIENT_SECRET where the sign-in uses it; see that the connect subscription is active.';
 const mayNot = (grant: string) =>
@@ -106,7 +108,7 @@ describe('a failure at a token endpoint', () => {
       [answerOf(401, ''), { ...REFUSED, message: said(401, ''), status: 401, hint: otherHint }],
       [
         answerOf(400, { errors: [{ type: 'x', message: 'wrong: hunter2' }, { type: 'second' }] }),
-        { ...REFUSED, message: said(400, 'wrong: […]; second'), status: 400, hint: otherHint },
+        { ...REFUSED, message: said(400, 'wrong: ***; second'), status: 400, hint: otherHint },
       ],
       [
         answerOf(400, {
@@ -116,7 +118,7 @@ describe('a failure at a token endpoint', () => {
         }),
         {
           ...REFUSED,
-          message: said(400, 'invalid_grant: wrong: […]'),
+          message: said(400, 'invalid_grant: wrong: ***'),
           status: 400,
           oauthError: 'invalid_grant',
           hint: ofGrant,
@@ -190,7 +192,7 @@ describe('a failure at a token endpoint', () => {
     const cases: [unknown, string, Record<string, string>?][] = [
       ['<html>', 'not in JSON (text/html)', { 'content-type': 'text/html; charset=utf-8' }],
       ['', 'not in JSON (no content type)'],
-      ['[]', 'not in JSON (a […] type)', { 'content-type': 'a hunter2 type' }],
+      ['[]', 'not in JSON (a *** type)', { 'content-type': 'a hunter2 type' }],
       [{ access_token: 'a', error: 'none' }, 'with an error (no content type)'],
       [{ access_token: 'a', errors: [] }, 'with an error (no content type)'],
       [{}, 'without a usable access token (no content type)'],
@@ -237,24 +239,37 @@ describe('what a token endpoint answers', () => {
     }
   });
 
-  it('is that a token is revoked where it says so without a word or with an empty object', () => {
+  it('is that a token is revoked for every 2xx without an error or a page', () => {
     const length = (bytes: number) => ({ 'content-length': String(bytes) });
     const cases: [Answer, string | undefined][] = [
       [answerOf(200, '', length(0)), undefined],
       [answerOf(204, ''), undefined],
       [answerOf(200, '{}'), undefined],
       [answerOf(204, '{}'), undefined],
-      [answerOf(200, ''), 'unreadable'],
-      [answerOf(200, { revoked: true }), 'unreadable'],
-      [answerOf(200, 'ok'), 'unreadable'],
-      [answerOf(202, '{}'), 'unreadable'],
-      [answerOf(201, '', length(0)), 'unreadable'],
+      [answerOf(200, ''), undefined],
+      [answerOf(200, { revoked: true }), undefined],
+      [answerOf(200, 'null'), undefined],
+      [answerOf(200, 'ok'), undefined],
+      [answerOf(202, '{}'), undefined],
+      [answerOf(201, '', length(0)), undefined],
+      [answerOf(200, '<html>'), 'unreadable'],
+      [answerOf(200, { error: 'x' }), 'unreadable'],
       [answerOf(400, '{}'), 'refused'],
       [answerOf(503, '{}'), 'unavailable'],
     ];
     for (const way of ['revocation', 'revocation of a person'] as const) {
       expect(cases.map(([answer]) => errorOf(way, answer)?.failure)).toEqual(cases.map(([, failure]) => failure));
     }
+  });
+
+  it.each([
+    ['"user_id":5', 5],
+    ['"resource_owner_id":5', 5],
+    ['"user":{"id":5}', 5],
+    ['"user_id":"5","user":null', undefined],
+    ['"user_id":-1,"user":{"id":7}', 7],
+  ])('reads the user from %s', (members, userId) => {
+    expect(WAYS.login(answerOf(200, `{"access_token":"a",${members}}`)).userId).toBe(userId);
   });
 
   it('is a token of up to 8,192 characters, and of no more', () => {

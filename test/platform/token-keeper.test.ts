@@ -1,6 +1,8 @@
 /** Which tokens are alive, and how each ends: every state of the session file, whole. */
+
 import { describe, expect, it } from 'vitest';
 import { PlatformError } from '../../src/base/errors.ts';
+import { Redactor } from '../../src/base/redactor.ts';
 import { issueToken } from '../../src/platform/session/issued-token.ts';
 import type { StoredToken } from '../../src/platform/session/session-file.ts';
 import { TokenKeeper } from '../../src/platform/session/token-keeper.ts';
@@ -28,6 +30,7 @@ function world(left: StoredToken[] | Error | Promise<StoredToken[]> = []) {
   };
   const platform = { revoke: async (text: string, _signal: AbortSignal): Promise<void> => void revoked.push(text) };
   const keeper = new TokenKeeper({
+    redactor: new Redactor(),
     file: file as never,
     clock,
     log,

@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/base/clock.ts';
+import { Redactor } from '../../src/base/redactor.ts';
 import { createDispatcher } from '../../src/platform/dispatcher.ts';
 import { HttpBoundary, type PlatformAnswer } from '../../src/platform/http-boundary.ts';
 
@@ -36,7 +37,12 @@ describe('an answer that nobody asked for', () => {
     server.listen(0, '127.0.0.1');
     await once(server, 'listening');
     const clock = systemClock;
-    boundary = new HttpBoundary({ sockets: createDispatcher({ connections: 1 }), clock, userAgent: 'test' });
+    boundary = new HttpBoundary({
+      redactor: new Redactor(),
+      sockets: createDispatcher({ connections: 1 }),
+      clock,
+      userAgent: 'test',
+    });
   });
 
   afterEach(async () => {

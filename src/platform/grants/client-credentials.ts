@@ -2,33 +2,36 @@
 export interface ClientCredentials {
   clientId: string;
   clientSecret?: string | undefined;
-  /** How they travel: in a Basic header (recommended, platform 5.2) or in the form. */
-  clientAuth: 'basic' | 'body';
+  /** How they are sent (platform 5.2): Basic header with both as they are, with both encoded (RFC 6749 2.3.1), or form fields. */
+  clientAuth: 'basic' | 'basic-encoded' | 'body';
 }
 
-/** Puts the client's credentials onto a token request: a header or fields of the form. */
+/** Adds the client credentials to a token request: a header or fields of the form. */
 export function authenticateClient(
-  client: ClientCredentials,
+  { clientId, clientSecret, clientAuth }: ClientCredentials,
   form: URLSearchParams,
   headers: Record<string, string>,
 ): void {
-  if (client.clientSecret !== undefined && client.clientAuth === 'basic') {
-    headers.authorization = basicCredentials(client.clientId, client.clientSecret);
+  if (clientSecret !== undefined && clientAuth !== 'body') {
+    const encode = clientAuth === 'basic' ? (text: string) => text : formEncode;
+    headers.authorization = basicCredentials(encode(clientId), encode(clientSecret));
     return;
   }
-  form.set('client_id', client.clientId);
-  if (client.clientSecret !== undefined) form.set('client_secret', client.clientSecret);
+  form.set('client_id', clientId);
+  if (clientSecret !== undefined) form.set('client_secret', clientSecret);
 }
 
-/**
- * RFC 6749 section 2.3.1: key and secret are form-encoded, each for itself, before they are joined by a colon. For keys
- * of letters, digits, `-`, `.`, `_` that changes nothing, so servers that forget to decode are served as well.
- */
+/** Whether the literal and the encoded Basic header differ for these credentials. */
+export function hasTwoBasicForms({ clientId, clientSecret = '' }: ClientCredentials): boolean {
+  return formEncode(clientId) !== clientId || formEncode(clientSecret) !== clientSecret;
+}
+
+/** Base64 of key, colon and secret as they are (platform 5.2). */
 export function basicCredentials(clientId: string, clientSecret: string): string {
-  const text = `${formEncode(clientId)}:${formEncode(clientSecret)}`;
-  return `Basic ${Buffer.from(text, 'utf8').toString('base64')}`;
+  return `Basic ${Buffer.from(`${clientId}:${clientSecret}`, 'utf8').toString('base64')}`;
 }
 
-function formEncode(text: string): string {
+/** RFC 6749 appendix B. */
+export function formEncode(text: string): string {
   return new URLSearchParams([['', text]]).toString().slice(1);
 }

@@ -5,30 +5,25 @@ const TOKEN_DEADLINE_MS = 20_000;
 /** A token response has a few hundred bytes; a portal's page may have megabytes. */
 const MAX_TOKEN_ANSWER_BYTES = 64 * 1024;
 
-/** A form for a token endpoint (platform 4), with the secrets in it, so that they can be kept out of messages. */
-export interface FormRequest {
-  request: HttpRequest;
-  sent: readonly string[];
-}
-
 const SECRET_FIELDS = ['password', 'refresh_token', 'client_secret', 'code', 'code_verifier', 'token'];
 
-export function formRequest(url: URL, form: URLSearchParams, headers: Record<string, string>): FormRequest {
-  const fields = SECRET_FIELDS.map((field) => form.get(field) ?? '');
+/** A form for a token endpoint (platform 4). `secrets`: secrets that the headers contain in encoded form. */
+export function formRequest(
+  url: URL,
+  form: URLSearchParams,
+  headers: Record<string, string>,
+  secrets: readonly string[] = [],
+): HttpRequest {
   const credentials = headers.authorization?.split(' ')[1] ?? '';
-  const basic = headers.authorization?.startsWith('Basic ')
-    ? decodeURIComponent(Buffer.from(credentials, 'base64').toString().split(':')[1]?.replaceAll('+', ' ') ?? '')
-    : '';
+  const fields = SECRET_FIELDS.map((field) => form.get(field) ?? '');
   return {
-    request: {
-      method: 'POST',
-      url,
-      headers: { 'content-type': 'application/x-www-form-urlencoded', ...headers },
-      body: form.toString(),
-      deadlineMs: TOKEN_DEADLINE_MS,
-      maxAnswerBytes: MAX_TOKEN_ANSWER_BYTES,
-    },
-    sent: [...fields, credentials, basic].filter((secret) => secret !== ''),
+    method: 'POST',
+    url,
+    headers: { 'content-type': 'application/x-www-form-urlencoded', ...headers },
+    body: form.toString(),
+    secrets: [...new Set([...fields, credentials, ...secrets])].filter(Boolean),
+    deadlineMs: TOKEN_DEADLINE_MS,
+    maxAnswerBytes: MAX_TOKEN_ANSWER_BYTES,
   };
 }
 

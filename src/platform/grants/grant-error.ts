@@ -48,11 +48,13 @@ export function codeOfGrantFailure(failure: GrantFailure): string {
 export interface GrantAsked {
   grant: string;
   person?: boolean;
+  /** Another value of CLIENT_AUTH, if it sends these credentials in another Basic header. */
+  otherBasicForm?: 'basic' | 'basic-encoded' | undefined;
 }
 
 /** What to do about an OAuth error code, by the grant that met it. */
 export function hintOf(asked: GrantAsked, oauthError: string | undefined, status: number): string {
-  const known = asked.person ? personHint(asked.grant, oauthError) : technicalHint(asked.grant, oauthError);
+  const known = asked.person ? personHint(asked.grant, oauthError) : technicalHint(asked, oauthError);
   if (known !== undefined) return known;
   if (status !== 401 && status !== 400) {
     return 'Check that PLATFORM_URL and IDENTITY_URL are the addresses of the platform, and what stands between.';
@@ -62,10 +64,12 @@ export function hintOf(asked: GrantAsked, oauthError: string | undefined, status
     : 'Check CLIENT_ID, CLIENT_SECRET, TECHNICAL_USERNAME and TECHNICAL_PASSWORD.';
 }
 
-function technicalHint(grant: string, oauthError: string | undefined): string | undefined {
+function technicalHint({ grant, otherBasicForm }: GrantAsked, oauthError: string | undefined): string | undefined {
   switch (oauthError) {
     case 'invalid_client':
-      return 'Check CLIENT_ID and CLIENT_SECRET, and whether the platform wants CLIENT_AUTH=body; see that the connect subscription is active.';
+      return otherBasicForm === undefined
+        ? 'Check CLIENT_ID and CLIENT_SECRET, and that the connect subscription is active. Some servers require CLIENT_AUTH=body.'
+        : `Check CLIENT_ID and CLIENT_SECRET. They contain characters that servers read in two ways: try CLIENT_AUTH=${otherBasicForm}.`;
     case 'invalid_grant':
       return grant === 'password'
         ? 'Check TECHNICAL_USERNAME and TECHNICAL_PASSWORD: the technical user of the connect subscription, not a person.'

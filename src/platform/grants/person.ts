@@ -2,8 +2,8 @@ import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { PlatformError } from '../../base/errors.ts';
 import { IDENTITY_REVOKE_PATH, IDENTITY_TOKEN_PATH, SIGN_IN_PATH } from '../../contract/tokens.ts';
 import { foreignWords } from '../answer-words.ts';
-import type { PlatformAnswer } from '../http-boundary.ts';
-import { addressOf, type FormRequest, formRequest } from './form-request.ts';
+import type { HttpRequest, PlatformAnswer } from '../http-boundary.ts';
+import { addressOf, formRequest } from './form-request.ts';
 import { processRevokeAnswer, processTokenAnswer, type Tokens } from './token-answer.ts';
 
 /**
@@ -14,6 +14,8 @@ export interface PersonClient {
   clientId: string;
   /** Absent: PKCE. */
   clientSecret?: string | undefined;
+  /** PKCE only. The document says "base64" (platform 5.4), RFC 7636 base64url without padding, which is the default. */
+  challengeEncoding?: 'base64url' | 'base64' | undefined;
 }
 
 /** What a sign-in needs to remember between the redirect out and the redirect back. */
@@ -30,7 +32,7 @@ export interface SignIn {
 const VERIFIER_BYTES = 64;
 const STATE_BYTES = 32;
 
-/** Begins a sign-in: a fresh state, and with PKCE a fresh verifier with its S256 challenge (base64url, no padding). */
+/** Begins a sign-in: a fresh state, and with PKCE a fresh verifier with its S256 challenge. */
 export function beginSignIn(webUrl: string, client: PersonClient, redirectUri: string): SignIn {
   const state = randomBytes(STATE_BYTES).toString('base64url');
   const codeVerifier =
@@ -41,15 +43,15 @@ export function beginSignIn(webUrl: string, client: PersonClient, redirectUri: s
   address.searchParams.set('redirect_uri', redirectUri);
   address.searchParams.set('state', state);
   if (codeVerifier !== undefined) {
-    address.searchParams.set('code_challenge', challengeOf(codeVerifier));
+    address.searchParams.set('code_challenge', challengeOf(codeVerifier, client.challengeEncoding));
     address.searchParams.set('code_challenge_method', 'S256');
   }
   return { address, state, redirectUri, codeVerifier };
 }
 
 /** RFC 7636 section 4.2. */
-export function challengeOf(codeVerifier: string): string {
-  return createHash('sha256').update(codeVerifier, 'ascii').digest('base64url');
+export function challengeOf(codeVerifier: string, encoding: 'base64url' | 'base64' = 'base64url'): string {
+  return createHash('sha256').update(codeVerifier, 'ascii').digest(encoding);
 }
 
 /** Whether a redirect answers this sign-in: its state compared in constant time (platform 5.3). */
@@ -84,7 +86,7 @@ export function codeOfRedirect(redirect: URL, signIn: SignIn): string {
   return code;
 }
 
-export function codeGrantRequest(webUrl: string, client: PersonClient, signIn: SignIn, code: string): FormRequest {
+export function codeGrantRequest(webUrl: string, client: PersonClient, signIn: SignIn, code: string): HttpRequest {
   return identityRequest(webUrl, client, {
     grant_type: 'authorization_code',
     code,
@@ -93,34 +95,29 @@ export function codeGrantRequest(webUrl: string, client: PersonClient, signIn: S
   });
 }
 
-export function personRefreshRequest(webUrl: string, client: PersonClient, refreshToken: string): FormRequest {
+export function personRefreshRequest(webUrl: string, client: PersonClient, refreshToken: string): HttpRequest {
   return identityRequest(webUrl, client, { grant_type: 'refresh_token', refresh_token: refreshToken });
 }
 
 /** For both grants of people. A refresh that answers without a refresh token leaves the old one in force. */
-export function processPersonAnswer(
-  answer: PlatformAnswer,
-  asked: FormRequest,
-  wallMs: number,
-  refreshToken?: string,
-): Tokens {
+export function processPersonAnswer(answer: PlatformAnswer, wallMs: number, refreshToken?: string): Tokens {
   const grant = refreshToken === undefined ? 'authorization_code' : 'refresh_token';
-  const tokens = processTokenAnswer(answer, { grant, person: true, sent: asked.sent, wallMs });
+  const tokens = processTokenAnswer(answer, { grant, person: true, wallMs });
   return { ...tokens, refreshToken: tokens.refreshToken ?? refreshToken };
 }
 
 /** Platform 4.1: the bearer form; PKCE also names the client. */
-export function personRevokeRequest(webUrl: string, client: PersonClient, accessToken: string): FormRequest {
+export function personRevokeRequest(webUrl: string, client: PersonClient, accessToken: string): HttpRequest {
   const form = new URLSearchParams({ token: accessToken });
   if (client.clientSecret === undefined) form.set('client_id', client.clientId);
   return formRequest(addressOf(webUrl, IDENTITY_REVOKE_PATH), form, { authorization: `Bearer ${accessToken}` });
 }
 
-export function processPersonRevocation(answer: PlatformAnswer, asked: FormRequest, wallMs: number): void {
-  processRevokeAnswer(answer, { person: true, sent: asked.sent, wallMs });
+export function processPersonRevocation(answer: PlatformAnswer, wallMs: number): void {
+  processRevokeAnswer(answer, { person: true, wallMs });
 }
 
-function identityRequest(webUrl: string, client: PersonClient, fields: Record<string, string>): FormRequest {
+function identityRequest(webUrl: string, client: PersonClient, fields: Record<string, string>): HttpRequest {
   const form = new URLSearchParams({ ...fields, client_id: client.clientId });
   if (client.clientSecret !== undefined) form.set('client_secret', client.clientSecret);
   return formRequest(addressOf(webUrl, IDENTITY_TOKEN_PATH), form, {});

@@ -1,7 +1,7 @@
 import { REVOKE_PATH, TOKEN_PATH } from '../../contract/tokens.ts';
-import type { PlatformAnswer } from '../http-boundary.ts';
-import { authenticateClient, type ClientCredentials } from './client-credentials.ts';
-import { addressOf, type FormRequest, formRequest } from './form-request.ts';
+import type { HttpRequest, PlatformAnswer } from '../http-boundary.ts';
+import { authenticateClient, type ClientCredentials, hasTwoBasicForms } from './client-credentials.ts';
+import { addressOf, formRequest } from './form-request.ts';
 import { processRevokeAnswer, processTokenAnswer, type Tokens } from './token-answer.ts';
 
 /**
@@ -13,7 +13,7 @@ export interface TechnicalUser {
   password: string;
 }
 
-export function passwordGrantRequest(baseUrl: string, client: ClientCredentials, user: TechnicalUser): FormRequest {
+export function passwordGrantRequest(baseUrl: string, client: ClientCredentials, user: TechnicalUser): HttpRequest {
   return tokenRequest(baseUrl, TOKEN_PATH, client, {
     grant_type: 'password',
     username: user.username,
@@ -21,32 +21,34 @@ export function passwordGrantRequest(baseUrl: string, client: ClientCredentials,
   });
 }
 
-export function processPasswordAnswer(answer: PlatformAnswer, asked: FormRequest, wallMs: number): Tokens {
-  return processTokenAnswer(answer, { grant: 'password', sent: asked.sent, wallMs });
+/** `client`: what was sent, so that a rejection can name another value of CLIENT_AUTH. */
+export function processPasswordAnswer(answer: PlatformAnswer, wallMs: number, client?: ClientCredentials): Tokens {
+  return processTokenAnswer(answer, { grant: 'password', otherBasicForm: client && otherBasicFormOf(client), wallMs });
 }
 
-export function refreshGrantRequest(baseUrl: string, client: ClientCredentials, refreshToken: string): FormRequest {
+/** The value of CLIENT_AUTH that sends another Basic header, if there is one. */
+function otherBasicFormOf(client: ClientCredentials): 'basic' | 'basic-encoded' | undefined {
+  if (client.clientAuth === 'body' || !hasTwoBasicForms(client)) return undefined;
+  return client.clientAuth === 'basic' ? 'basic-encoded' : 'basic';
+}
+
+export function refreshGrantRequest(baseUrl: string, client: ClientCredentials, refreshToken: string): HttpRequest {
   return tokenRequest(baseUrl, TOKEN_PATH, client, { grant_type: 'refresh_token', refresh_token: refreshToken });
 }
 
 /** An answer without a refresh token means that the old one goes on (RFC 6749 section 6). */
-export function processRefreshAnswer(
-  answer: PlatformAnswer,
-  asked: FormRequest,
-  refreshToken: string,
-  wallMs: number,
-): Tokens {
-  const tokens = processTokenAnswer(answer, { grant: 'refresh_token', sent: asked.sent, wallMs });
+export function processRefreshAnswer(answer: PlatformAnswer, refreshToken: string, wallMs: number): Tokens {
+  const tokens = processTokenAnswer(answer, { grant: 'refresh_token', wallMs });
   return { ...tokens, refreshToken: tokens.refreshToken ?? refreshToken };
 }
 
 /** Platform 4.1: the access token in `token`; its refresh token ends with it. */
-export function revokeRequest(baseUrl: string, client: ClientCredentials, token: string): FormRequest {
+export function revokeRequest(baseUrl: string, client: ClientCredentials, token: string): HttpRequest {
   return tokenRequest(baseUrl, REVOKE_PATH, client, { token });
 }
 
-export function processRevocation(answer: PlatformAnswer, asked: FormRequest, wallMs: number): void {
-  processRevokeAnswer(answer, { sent: asked.sent, wallMs });
+export function processRevocation(answer: PlatformAnswer, wallMs: number): void {
+  processRevokeAnswer(answer, { wallMs });
 }
 
 function tokenRequest(
@@ -54,9 +56,9 @@ function tokenRequest(
   path: string,
   client: ClientCredentials,
   fields: Record<string, string>,
-): FormRequest {
+): HttpRequest {
   const form = new URLSearchParams(fields);
   const headers: Record<string, string> = {};
   authenticateClient(client, form, headers);
-  return formRequest(addressOf(baseUrl, path), form, headers);
+  return formRequest(addressOf(baseUrl, path), form, headers, [client.clientSecret ?? '']);
 }

@@ -1,7 +1,7 @@
 import { retryAfterMs } from '../../base/retry.ts';
 import { ACCESS_TOKEN_LIFE_S } from '../../contract/tokens.ts';
-import { hasNoBody, isPage, jsonObjectOf } from '../answer-body.ts';
-import { foreignWords, problemsOf } from '../answer-words.ts';
+import { isPage, isSuccess, jsonObjectOf } from '../answer-body.ts';
+import { problemsOf, quoted } from '../answer-words.ts';
 import type { PlatformAnswer } from '../http-boundary.ts';
 import { codeOfGrantFailure, type GrantAsked, GrantError, type GrantFailure, hintOf } from './grant-error.ts';
 
@@ -12,6 +12,8 @@ export interface Tokens {
   refreshToken: string | undefined;
   /** Life of the access token from the moment of the answer. */
   expiresInMs: number;
+  /** The user the token belongs to, where the server reports it. The document shows no such member (2.1). */
+  userId?: number;
 }
 
 /** What stands in a header as it is; longer ones no server takes. */
@@ -38,13 +40,12 @@ const MAX_WORDS = 200;
 
 /**
  * Reads what a token endpoint answered; throws `GrantError` for everything that is no token response.
- * `sent` are the secrets of the request: should the platform repeat one in its words, it is taken out.
  */
 export function processTokenAnswer(answer: PlatformAnswer, context: Context): Tokens {
   const body = jsonObjectOf(answer);
   if (answer.status !== 200 && answer.status !== 201) throw refusalOf(answer, body, context);
   const unreadable = (what: string) => {
-    const type = cleaned(answer.header('content-type')?.split(';')[0] ?? 'no content type', context.sent);
+    const type = quoted(answer, answer.header('content-type')?.split(';')[0] ?? 'no content type', MAX_WORDS);
     return failure(
       'unreadable',
       `the token endpoint answered ${answer.status}, but ${what} (${type})`,
@@ -63,18 +64,26 @@ export function processTokenAnswer(answer: PlatformAnswer, context: Context): To
     accessToken: access,
     refreshToken: typeof refresh === 'string' && BEARER_TEXT.test(refresh) ? refresh : undefined,
     expiresInMs: lifeMs(life),
+    ...userOf(body),
   };
 }
 
 /**
- * Reads what a revocation endpoint answered: whether the token is now known to be dead. Its body is not specified: none, or
- * an empty JSON object, as common token servers give. Anything else was not said by one.
+ * Reads the response of a revocation endpoint. Its body is unspecified (platform 4.1), so every 2xx means that the token is revoked,
+ * except a page for people, which a portal sends, and JSON that contains an error. Throws `GrantError` otherwise.
  */
 export function processRevokeAnswer(answer: PlatformAnswer, context: Omit<Context, 'grant'>): void {
   const body = jsonObjectOf(answer);
-  const isDone = hasNoBody(answer) || (body !== undefined && Object.keys(body).length === 0);
-  if ((answer.status === 200 || answer.status === 204) && isDone) return;
+  const isError = body?.error !== undefined || body?.errors !== undefined;
+  if (isSuccess(answer.status) && !isPage(answer) && !isError) return;
   throw refusalOf(answer, body, { ...context, grant: 'revoke' });
+}
+
+/** Members by which token servers commonly report the user: `user_id`, `resource_owner_id`, `user: {id}`. */
+function userOf({ user_id, resource_owner_id, user }: Record<string, unknown>): { userId?: number } {
+  const nested = (user as { id?: unknown } | null | undefined)?.id;
+  const userId = [user_id, resource_owner_id, nested].find((id) => Number.isSafeInteger(id) && (id as number) > 0);
+  return userId === undefined ? {} : { userId: userId as number };
 }
 
 function lifeMs(life: unknown): number {
@@ -84,16 +93,16 @@ function lifeMs(life: unknown): number {
 }
 
 interface Context extends GrantAsked {
-  sent: readonly string[];
   wallMs: number;
 }
 
 function refusalOf(answer: PlatformAnswer, body: Record<string, unknown> | undefined, context: Context): GrantError {
   const { status } = answer;
-  const oauthError = typeof body?.error === 'string' ? oauthErrorOf(body.error, context.sent) : undefined;
-  const words = typeof body?.error_description === 'string' ? cleaned(body.error_description, context.sent) : undefined;
-  // The API's own error body instead of OAuth's: its words are cleaned of secrets too.
-  const api = problemsOf(answer).map((problem) => cleaned(problem.message, context.sent));
+  const oauthError = typeof body?.error === 'string' ? oauthErrorOf(answer, body.error) : undefined;
+  const words =
+    typeof body?.error_description === 'string' ? quoted(answer, body.error_description, MAX_WORDS) : undefined;
+  // The API's own error body instead of OAuth's.
+  const api = problemsOf(answer).map(({ message }) => message);
   const said = [oauthError, words].filter((part) => part !== undefined).join(': ') || api.join('; ');
   const message = `the token endpoint answered ${status}${said ? ` (${said})` : ''} to the ${context.grant} grant`;
   const kind = isPage(answer) && status < 429 ? 'unreadable' : failureOf(status, body, oauthError);
@@ -131,13 +140,6 @@ function failure(
   });
 }
 
-function oauthErrorOf(code: string, sent: readonly string[]): string {
-  return OAUTH_ERRORS.has(code) ? code : cleaned(code, sent);
-}
-
-/** The platform's words, without anything that was sent as a secret. */
-function cleaned(words: string, sent: readonly string[]): string {
-  let text = words;
-  for (const secret of sent) if (secret !== '') text = text.replaceAll(secret, '[…]');
-  return foreignWords(text, MAX_WORDS);
+function oauthErrorOf(answer: PlatformAnswer, code: string): string {
+  return OAUTH_ERRORS.has(code) ? code : quoted(answer, code, MAX_WORDS);
 }

@@ -1,16 +1,44 @@
-import type { PlatformClient } from '../client.ts';
+import type { ApiCalls } from '../client.ts';
 import { listEntries } from '../pages.ts';
+import type { ResponseRecord } from '../response-record.ts';
+
+/** An amount that a connect subscription may use in its period. */
+interface QuotaAmount {
+  quota: number;
+  used: number;
+}
 
 /** What a connect subscription may use (platform 10.3). */
 export interface ApiSubscription {
-  id?: number;
-  status?: string;
-  start_date?: string;
-  api_call_quota?: number;
-  api_calls_used?: number;
+  calls: QuotaAmount | undefined;
+  /** Payload in bytes, if the platform reports it. */
+  payload: QuotaAmount | undefined;
+  /** Start of the period, as the platform writes it. */
+  since: string | undefined;
 }
 
-/** `GET /v1/api_subscriptions`: the quota and how much of it is used, for `doctor` and `status`. */
-export function listApiSubscriptions(client: PlatformClient, signal?: AbortSignal): AsyncIterable<ApiSubscription> {
-  return listEntries(client, '/v1/api_subscriptions', ['api_subscriptions'], { signal });
+/**
+ * Payload counts towards the quota (platform 6.1), but no document names the members: a pair such as `payload_quota` and
+ * `payload_used`, or `byte_quota` and `bytes_used`.
+ */
+const PAYLOAD = /payload|byte/;
+
+/** `GET /v1/api_subscriptions`: quota and usage, for `status` and metrics. */
+export function listApiSubscriptions(client: ApiCalls, signal?: AbortSignal): AsyncIterable<ApiSubscription> {
+  return listEntries(client, '/v1/api_subscriptions', ['api_subscriptions'], readSubscription, { signal });
+}
+
+function readSubscription(entry: ResponseRecord): ApiSubscription {
+  const payload = (suffix: string) => entry.names.find((name) => PAYLOAD.test(name) && name.endsWith(suffix));
+  return {
+    calls: amount(entry, 'api_call_quota', 'api_calls_used'),
+    payload: amount(entry, payload('_quota'), payload('_used')),
+    since: entry.optional('start_date', entry.string),
+  };
+}
+
+function amount(entry: ResponseRecord, quotaName = '', usedName = ''): QuotaAmount | undefined {
+  const quota = entry.optional(quotaName, entry.integer);
+  const used = entry.optional(usedName, entry.integer);
+  return quota === undefined || used === undefined || quota <= 0 ? undefined : { quota, used };
 }

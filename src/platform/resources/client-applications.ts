@@ -1,7 +1,16 @@
 import { PlatformError } from '../../base/errors.ts';
+import { plain } from '../../base/foreign-text.ts';
 import type { ClientApplication } from '../../contract/webhooks.ts';
+import { CallRefusal } from '../call-refusal.ts';
 import type { ApiCalls } from '../client.ts';
 import { listEntries } from '../pages.ts';
+import type { ResponseRecord } from '../response-record.ts';
+
+/** `/current` is not documented (platform 10.4): responses of a platform that does not offer it. */
+const NOT_OFFERED: ReadonlySet<number> = new Set([404, 405]);
+/** Names in one error. */
+const MAX_NAMED = 20;
+const MAX_NAME = 100;
 
 /** Client applications: one for each connect subscription (platform 2.3, 4.5). */
 export class ClientApplications {
@@ -13,25 +22,53 @@ export class ClientApplications {
 
   /** `GET /v1/client_applications?name=`; without a name all that can be seen. */
   list(name?: string, signal?: AbortSignal): AsyncIterable<ClientApplication> {
-    return listEntries(this.#client, '/v1/client_applications', ['client_applications'], { query: { name }, signal });
+    const query = { name };
+    return listEntries(this.#client, '/v1/client_applications', ['client_applications'], readApplication, {
+      query,
+      signal,
+    });
   }
 
-  /** `GET /v1/client_applications/current` (platform 10.3): the one whose API key is used. */
+  /** `GET /v1/client_applications/current` (platform 10.4): the one whose API key is used. */
   async current(signal?: AbortSignal): Promise<ClientApplication> {
     const path = '/v1/client_applications/current';
-    type Body = ClientApplication & { client_application?: ClientApplication };
-    const body = await this.#client.call<Body>({ method: 'GET', path, kind: 'other', signal });
-    const found = body?.client_application ?? body;
-    if (typeof found?.id !== 'number') throw notFound('the platform does not say which client application this is');
-    return found;
+    return readApplication(
+      await this.#client.record({ method: 'GET', path, kind: 'other', signal }, 'client_application'),
+    );
   }
 
-  /** The one of that exact name (CLIENT_APPLICATION), or the current one where no name is given. */
+  /**
+   * The application with exactly that name (CLIENT_APPLICATION). Without a name the current one, or the only one if the platform
+   * does not offer `/current`.
+   */
   async find(name: string | undefined, signal?: AbortSignal): Promise<ClientApplication> {
-    if (name === undefined || name === '') return this.current(signal);
+    if (name === undefined || name === '') {
+      return await this.current(signal).catch((error: unknown) => {
+        if (!(error instanceof CallRefusal) || !NOT_OFFERED.has(error.status)) throw error;
+        return this.#only(signal);
+      });
+    }
     for await (const found of this.list(name, signal)) if (found.name === name) return found;
     throw notFound(`there is no client application named ${JSON.stringify(name)} that this user can see`);
   }
+
+  async #only(signal?: AbortSignal): Promise<ClientApplication> {
+    const names: string[] = [];
+    let only: ClientApplication | undefined;
+    for await (const found of this.list(undefined, signal)) {
+      only ??= found;
+      names.push(JSON.stringify(plain(found.name).slice(0, MAX_NAME)));
+      if (names.length > MAX_NAMED) break;
+    }
+    if (only === undefined) throw notFound('this user can see no client application');
+    if (names.length === 1) return only;
+    const shown = names.slice(0, MAX_NAMED).join(', ');
+    throw notFound(`several client applications are visible: ${shown}${names.length > MAX_NAMED ? ', …' : ''}`);
+  }
+}
+
+function readApplication(record: ResponseRecord): ClientApplication {
+  return { id: record.integer('id'), name: record.optional('name', record.string) ?? '' };
 }
 
 function notFound(message: string): PlatformError {

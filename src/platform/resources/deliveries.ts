@@ -13,7 +13,7 @@ export interface DeliveryFilter {
 
 export interface DeliveryPage {
   records: DeliveryRecord[];
-  /** The platform's clock when it answered. */
+  /** Platform time of the response, by the platform clock. */
   platformMs: number | undefined;
 }
 
@@ -64,9 +64,9 @@ export async function* readDeliveries(
       page = Math.floor(((page - 1) * perPage) / PAGE_SIZES[++size]!) + 1;
       continue;
     }
-    const records = body.events ?? body.webhook_events;
+    const records = Array.isArray(body) ? (body as DeliveryRecord[]) : (body.events ?? body.webhook_events);
     if (!Array.isArray(records)) throw unreadable(call, 'no list named events or webhook_events');
-    yield { records, platformMs: platformTime(answer) };
+    yield { records, platformMs: client.platformClock.nowMs() };
     const pageCount = pageCountOf(body);
     // Without a readable `pagination` a page that is not full is the last.
     if (pageCount === undefined ? records.length < perPage : page >= pageCount) return;
@@ -83,9 +83,4 @@ function parsed(answer: PlatformAnswer, parse: (text: string) => unknown): Deliv
   } catch {
     return undefined;
   }
-}
-
-function platformTime(answer: PlatformAnswer): number | undefined {
-  const platformMs = Date.parse(answer.header('date') ?? '');
-  return Number.isNaN(platformMs) ? undefined : platformMs;
 }

@@ -14,7 +14,7 @@ export class DisplayLabels {
     this.#client = client;
   }
 
-  /** v2: key to label. Gives what the platform answered, which carries the labels too where it follows the spec. */
+  /** v2: key to label. Returns the labels in the response, if it contains any: the document does not show its body. */
   async change(
     collection: LabelledCollection,
     id: number,
@@ -22,7 +22,8 @@ export class DisplayLabels {
     signal?: AbortSignal,
   ): Promise<DisplayLabelsV2 | undefined> {
     const path = displayLabelsPath(2, collection, id);
-    return this.#client.call({ method: 'PATCH', path, body: labels, kind: 'other', signal });
+    const body = await this.#client.act({ method: 'PATCH', path, body: labels, kind: 'other', signal });
+    return body && Object.values(body).every(isLabel) ? (body as DisplayLabelsV2) : undefined;
   }
 
   /** v1 (deprecated): key to name. */
@@ -33,6 +34,10 @@ export class DisplayLabels {
     signal?: AbortSignal,
   ): Promise<void> {
     const path = displayLabelsPath(1, collection, id);
-    await this.#client.call({ method: 'PATCH', path, body: labels, kind: 'other', signal });
+    await this.#client.act({ method: 'PATCH', path, body: labels, kind: 'other', signal });
   }
+}
+
+function isLabel(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

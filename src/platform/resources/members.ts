@@ -24,7 +24,7 @@ export class Members {
     signal?: AbortSignal,
   ): Promise<void> {
     const path = membershipPath(2, kind, objectId);
-    await this.#client.call({ method: METHODS[how], path, body: membersBodyV2(emails), kind: 'other', signal });
+    await this.#client.act({ method: METHODS[how], path, body: membersBodyV2(emails), kind: 'other', signal });
   }
 
   /** v1 (deprecated): users by id. */
@@ -36,7 +36,7 @@ export class Members {
     signal?: AbortSignal,
   ): Promise<void> {
     const path = membershipPath(1, kind, objectId);
-    await this.#client.call({
+    await this.#client.act({
       method: METHODS[how],
       path,
       body: membersBodyV1(kind, userIds),

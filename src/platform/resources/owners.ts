@@ -10,18 +10,18 @@ export class Owners {
   }
 
   async add(body: OwnerV2, signal?: AbortSignal): Promise<void> {
-    await this.#client.call({ method: 'POST', path: '/v2/owners', body, kind: 'other', signal });
+    await this.#client.act({ method: 'POST', path: '/v2/owners', body, kind: 'other', signal });
   }
 
   async remove(body: OwnerV2, signal?: AbortSignal): Promise<void> {
-    await this.#client.call({ method: 'DELETE', path: '/v2/owners', body, kind: 'other', signal });
+    await this.#client.act({ method: 'DELETE', path: '/v2/owners', body, kind: 'other', signal });
   }
 
   async addV1(body: OwnerV1, signal?: AbortSignal): Promise<void> {
-    await this.#client.call({ method: 'POST', path: '/v1/owners', body, kind: 'other', signal });
+    await this.#client.act({ method: 'POST', path: '/v1/owners', body, kind: 'other', signal });
   }
 
   async removeV1(body: OwnerV1, signal?: AbortSignal): Promise<void> {
-    await this.#client.call({ method: 'DELETE', path: '/v1/owners', body, kind: 'other', signal });
+    await this.#client.act({ method: 'DELETE', path: '/v1/owners', body, kind: 'other', signal });
   }
 }

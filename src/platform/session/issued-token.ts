@@ -10,6 +10,8 @@ export interface IssuedToken {
   /** `undefined` as soon as it is known or suspected to be dead. */
   refreshToken: string | undefined;
   readonly grant: SessionGrant;
+  /** Where the token response reported it. */
+  readonly userId: number | undefined;
   readonly issuedAtMs: number;
   readonly lifeMs: number;
   readonly expiresAtMs: number;
@@ -36,6 +38,7 @@ export function issueToken(
     accessToken: tokens.accessToken,
     refreshToken: tokens.refreshToken,
     grant,
+    userId: tokens.userId ?? predecessor?.userId,
     issuedAtMs: askedAtMs,
     lifeMs: tokens.expiresInMs,
     expiresAtMs: askedAtMs + tokens.expiresInMs,

@@ -1,6 +1,7 @@
 import type { Clock } from '../../base/clock.ts';
 import { codeOf, messageOf, PlatformError, TagferryError } from '../../base/errors.ts';
 import type { Logger } from '../../base/logger.ts';
+import type { Redactor } from '../../base/redactor.ts';
 import { GrantError } from '../grants/grant-error.ts';
 import type { Tokens } from '../grants/token-answer.ts';
 import type { HttpBoundary } from '../http-boundary.ts';
@@ -47,6 +48,8 @@ export interface SessionOptions {
   file: SessionFile;
   clock: Clock;
   log: Logger;
+  /** Learns every token before anyone uses it. */
+  redactor: Redactor;
   /** Counts renewals: `tagferry_session_renewals_total{grant}`. */
   onRenewal?: (grant: SessionGrant) => void;
 }
@@ -77,10 +80,11 @@ export class Session implements TokenSource {
 
   constructor(options: SessionOptions) {
     this.#options = options;
-    const { boundary, baseUrl, credentials, file, clock, log } = options;
+    const { boundary, baseUrl, credentials, file, clock, log, redactor } = options;
     this.#requests = new TokenRequests(boundary, baseUrl, credentials, clock);
     this.#failureLog = new SignInFailureLog(clock, log);
-    this.#keeper = new TokenKeeper({ file, clock, log, revoke: (text, signal) => this.#requests.revoke(text, signal) });
+    const revoke = (text: string, signal: AbortSignal) => this.#requests.revoke(text, signal);
+    this.#keeper = new TokenKeeper({ file, clock, log, redactor, revoke });
   }
 
   /** Takes up what a crash left and begins the first login; does not wait for it. When the signal fires, no more is asked. */
@@ -155,6 +159,11 @@ export class Session implements TokenSource {
   /** Whether there is a token that the platform takes. */
   get isUsable(): boolean {
     return this.#usable() !== undefined;
+  }
+
+  /** The user of the token in use, where the token response reported it. */
+  get userId(): number | undefined {
+    return this.#keeper.current?.userId;
   }
 
   snapshot(): SessionSnapshot {

@@ -1,6 +1,7 @@
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
 import type { Logger } from '../../base/logger.ts';
+import type { Redactor } from '../../base/redactor.ts';
 import { ACCESS_TOKEN_LIFE_S, REFRESH_TOKEN_LIFE_S } from '../../contract/tokens.ts';
 import type { IssuedToken } from './issued-token.ts';
 import { type RetiredToken, RetiredTokens } from './retired-tokens.ts';
@@ -10,6 +11,7 @@ export interface TokenKeeperOptions {
   file: SessionFile;
   clock: Clock;
   log: Logger;
+  redactor: Redactor;
   revoke(text: string, signal: AbortSignal): Promise<void>;
 }
 
@@ -44,6 +46,7 @@ export class TokenKeeper {
   /** Stores a token, puts it in its predecessor's place, and sends that one on its way. */
   async adopt(next: IssuedToken): Promise<void> {
     const previous = this.#current;
+    this.#options.redactor.learn(next.accessToken, next.refreshToken);
     this.#retired.keep(next.accessToken);
     this.#next = next;
     await this.#store();
@@ -83,7 +86,7 @@ export class TokenKeeper {
 
   /** Sends the tokens of an earlier run on their way to revocation. */
   async takeUpLeftovers(): Promise<void> {
-    const { file, clock, log } = this.#options;
+    const { file, clock, log, redactor } = this.#options;
     let left: StoredToken[] = [];
     this.#isReading = true;
     try {
@@ -95,7 +98,10 @@ export class TokenKeeper {
     this.#isReading = false;
     if (left.length === 0) return;
     log.info({ event: 'session.leftovers', tokens: left.length }, 'revoking the tokens of the last run');
-    for (const token of left) this.#retired.add(leftover(token, clock));
+    for (const token of left) {
+      redactor.learn(token.accessToken, token.refreshToken);
+      this.#retired.add(leftover(token, clock));
+    }
   }
 
   #retire(token: IssuedToken): void {

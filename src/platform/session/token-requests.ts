@@ -1,7 +1,6 @@
 import type { Clock } from '../../base/clock.ts';
 import { codeOf } from '../../base/errors.ts';
 import type { ClientCredentials } from '../grants/client-credentials.ts';
-import type { FormRequest } from '../grants/form-request.ts';
 import { GrantError } from '../grants/grant-error.ts';
 import {
   passwordGrantRequest,
@@ -13,7 +12,7 @@ import {
   type TechnicalUser,
 } from '../grants/technical-user.ts';
 import type { Tokens } from '../grants/token-answer.ts';
-import type { HttpBoundary, PlatformAnswer } from '../http-boundary.ts';
+import type { HttpBoundary, HttpRequest, PlatformAnswer } from '../http-boundary.ts';
 
 /** What the technical user signs in with. Read anew at each request, so that a reload takes effect. */
 export interface SessionCredentials {
@@ -43,22 +42,22 @@ export class TokenRequests {
   async login(signal: AbortSignal): Promise<Tokens> {
     const { client, user } = this.#credentials();
     const asked = passwordGrantRequest(this.#baseUrl, client, user);
-    return processPasswordAnswer(await this.#send(asked, signal), asked, this.#clock.wallMs());
+    return processPasswordAnswer(await this.#send(asked, signal), this.#clock.wallMs(), client);
   }
 
   async refresh(refreshToken: string, signal: AbortSignal): Promise<Tokens> {
     const asked = refreshGrantRequest(this.#baseUrl, this.#credentials().client, refreshToken);
     const answer = await this.#send(asked, signal);
-    return processRefreshAnswer(answer, asked, refreshToken, this.#clock.wallMs());
+    return processRefreshAnswer(answer, refreshToken, this.#clock.wallMs());
   }
 
   async revoke(token: string, signal: AbortSignal): Promise<void> {
     const asked = revokeRequest(this.#baseUrl, this.#credentials().client, token);
-    processRevocation(await this.#send(asked, signal), asked, this.#clock.wallMs());
+    processRevocation(await this.#send(asked, signal), this.#clock.wallMs());
   }
 
-  #send(asked: FormRequest, signal: AbortSignal): Promise<PlatformAnswer> {
-    return this.#boundary.send({ ...asked.request, signal });
+  #send(asked: HttpRequest, signal: AbortSignal): Promise<PlatformAnswer> {
+    return this.#boundary.send({ ...asked, signal });
   }
 }
 

@@ -1,0 +1,162 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import type { Socket } from 'node:net';
+import type { Dispatcher } from 'undici';
+import type { Clock } from '../base/clock.ts';
+import { codeOf } from '../base/errors.ts';
+
+const CHANNEL = 'undici:client:sendHeaders';
+const RESETS = new Set(['ECONNRESET', 'EPIPE']);
+/**
+ * How long a connection must outlive a success. A server that closes a connection with unread bytes resets it at once: the
+ * reset follows the response within the same burst of packets.
+ */
+const HANG_UP_MS = 10;
+/** Delay of the last byte. A proxy near the gateway that responds to the beginning of a post responds within this time. */
+const WITHHOLD_MS = 25;
+
+/**
+ * Finds the connection that a request is sent on. undici passes it to its diagnostics channel only, right after
+ * `onRequestStart` and in the same call, so the next message belongs to the request that has just started.
+ */
+export class RequestConnections {
+  #found: ((socket: Socket) => void) | undefined;
+
+  constructor() {
+    subscribe(CHANNEL, this.#onHeaders);
+  }
+
+  /** Called in `onRequestStart`: `found` receives the connection before the first byte is written. */
+  next(found: (socket: Socket) => void): void {
+    this.#found = found;
+  }
+
+  close(): void {
+    unsubscribe(CHANNEL, this.#onHeaders);
+  }
+
+  readonly #onHeaders = (message: unknown): void => {
+    const found = this.#found;
+    this.#found = undefined;
+    found?.((message as { socket: Socket }).socket);
+  };
+}
+
+/**
+ * Detects a server that reports success without having read the whole body of a request. The last byte of the body is sent
+ * WITHHOLD_MS after the other bytes. A response is early if any byte of it arrives before the last byte is sent, or while
+ * bytes of the body are still in this process. A success is also unread if the server resets the connection within
+ * HANG_UP_MS. Two kinds of proxies cannot be distinguished from the platform: a proxy that reads the body to its end and
+ * discards it, and a proxy whose response arrives later than WITHHOLD_MS without such a reset.
+ */
+export class BodyReceipt {
+  readonly #clock: Clock;
+  readonly #connections: RequestConnections;
+  readonly #bytes: Uint8Array;
+  #socket: Socket | undefined;
+  /** Bytes received on the connection before this request. */
+  #bytesReadBefore = 0;
+  #isSent = false;
+  #isEarly = false;
+  #isHungUp = false;
+  #hasEnded = false;
+  /** Set while the last byte is withheld. */
+  #release: (() => void) | undefined;
+  /** Set while a success waits for HANG_UP_MS. */
+  #resume: (() => void) | undefined;
+  #cancel = () => {};
+
+  constructor(connections: RequestConnections, clock: Clock, body: Uint8Array | string) {
+    this.#connections = connections;
+    this.#clock = clock;
+    this.#bytes = typeof body === 'string' ? Buffer.from(body) : body;
+  }
+
+  /** Whether the server cannot have read the whole body; final when the response has ended. */
+  get isUnread(): boolean {
+    return this.#isEarly || this.#isHungUp;
+  }
+
+  /** Size of the body, in bytes. Without a `content-length` header undici would use chunked encoding. */
+  get length(): number {
+    return this.#bytes.length;
+  }
+
+  /** The body for undici, which requests the next chunk after the kernel has accepted the previous one. */
+  async *body(): AsyncGenerator<Uint8Array> {
+    if (this.#bytes.length > 1) {
+      yield this.#bytes.subarray(0, -1);
+      await this.#withhold();
+      if (this.#hasEnded) throw new Error('the response ended before the request was sent');
+    }
+    this.#isSent = true;
+    this.#isEarly ||= (this.#socket?.bytesRead ?? 0) > this.#bytesReadBefore;
+    yield this.#bytes.subarray(-1);
+  }
+
+  requestStarts(): void {
+    this.#connections.next((socket) => {
+      this.#socket = socket;
+      this.#bytesReadBefore = socket.bytesRead;
+    });
+  }
+
+  /** Delays the end of a success by HANG_UP_MS. A refusal counts as it is: nginx sends 413 before it has read the body. */
+  responseStarts(controller: Dispatcher.DispatchController, status: number): void {
+    const socket = this.#socket;
+    if (!socket) return;
+    this.#isEarly ||= !this.#isSent || socket.writableLength > 0;
+    if (this.#isEarly || status < 200 || status >= 300) return;
+    const onEnd = () => this.endWait();
+    // Before undici's own listener, which treats a response that is still paused as incomplete.
+    socket.prependOnceListener('end', onEnd);
+    const cancelTimer = this.#afterPoll(HANG_UP_MS, onEnd);
+    this.#cancel = () => {
+      cancelTimer();
+      socket.off('end', onEnd);
+    };
+    this.#resume = () => controller.resume();
+    controller.pause();
+  }
+
+  /** The success ends now unless its connection is closed: nothing more is waited for. */
+  endWait(): void {
+    const resume = this.#resume;
+    this.#resume = undefined;
+    this.#cancel();
+    resume?.();
+  }
+
+  /** `error` is undefined if the response is complete, or if undici ignores a reset after an announced end. */
+  responseEnds(error?: Error): void {
+    this.#hasEnded = true;
+    this.#release?.();
+    if (this.#resume)
+      this.#isHungUp = RESETS.has(codeOf(error) ?? '') || RESETS.has(codeOf(this.#socket?.errored) ?? '');
+    this.#resume = undefined;
+    this.#cancel();
+    // The rest of the body is of no use, and the next request cannot be sent before it.
+    if (this.#isEarly) this.#socket?.destroy();
+  }
+
+  async #withhold(): Promise<void> {
+    if (this.#hasEnded) return;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const cancel = this.#afterPoll(WITHHOLD_MS, resolve);
+    this.#release = resolve;
+    await promise;
+    this.#release = undefined;
+    cancel();
+  }
+
+  /** After a stall, timers run before sockets are read: bytes that arrived during the delay are processed first. */
+  #afterPoll(delayMs: number, call: () => void): () => void {
+    let immediate: NodeJS.Immediate | undefined;
+    const cancelTimer = this.#clock.after(delayMs, () => {
+      immediate = setImmediate(call);
+    });
+    return () => {
+      cancelTimer();
+      clearImmediate(immediate);
+    };
+  }
+}

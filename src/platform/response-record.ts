@@ -1,0 +1,93 @@
+import { PlatformError } from '../base/errors.ts';
+import { foreignWords } from './answer-words.ts';
+
+interface CallName {
+  method: string;
+  path: string;
+}
+
+/**
+ * A JSON object of a response: the only way to its members. Each reader checks one member and throws `platform.unreadable` with the
+ * call and the member's place. Ids may be numbers or decimal strings.
+ */
+export class ResponseRecord {
+  readonly #call: CallName;
+  readonly #place: string;
+  readonly #members: Record<string, unknown>;
+
+  /** `place` names the value in errors; it is empty for the body itself. */
+  constructor(call: CallName, value: unknown, place = '') {
+    this.#call = call;
+    this.#place = place;
+    if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+      throw this.#unexpected(place === '' ? 'the body' : place, 'an object');
+    }
+    this.#members = value as Record<string, unknown>;
+  }
+
+  /** A single record as the body, or as its member `wrapper`: the document shows neither form. */
+  static single(call: CallName, body: unknown, wrapper: string): ResponseRecord {
+    const record = new ResponseRecord(call, body);
+    return record.has(wrapper) ? record.record(wrapper) : record;
+  }
+
+  /** Whether the member is present and not null. */
+  has(member: string): boolean {
+    return Object.hasOwn(this.#members, member) && (this.#members[member] ?? null) !== null;
+  }
+
+  integer(member: string): number {
+    const value = this.#members[member];
+    if (typeof value === 'number' && Number.isSafeInteger(value)) return value;
+    if (typeof value === 'string' && /^\d{1,15}$/.test(value)) return Number(value);
+    throw this.#unexpected(this.#at(member), 'an integer');
+  }
+
+  string(member: string): string {
+    const value = this.#members[member];
+    if (typeof value !== 'string') throw this.#unexpected(this.#at(member), 'a string');
+    return value;
+  }
+
+  /** An absent member is false. */
+  boolean(member: string): boolean {
+    if (!this.has(member)) return false;
+    const value = this.#members[member];
+    if (typeof value !== 'boolean') throw this.#unexpected(this.#at(member), 'a boolean');
+    return value;
+  }
+
+  strings(member: string): string[] {
+    const value = this.#members[member];
+    if (!Array.isArray(value) || !value.every((one) => typeof one === 'string')) {
+      throw this.#unexpected(this.#at(member), 'an array of strings');
+    }
+    return value;
+  }
+
+  record(member: string): ResponseRecord {
+    return new ResponseRecord(this.#call, this.#members[member], this.#at(member));
+  }
+
+  /** The result of `read` if the member is present. */
+  optional<Value>(member: string, read: (member: string) => Value): Value | undefined {
+    return this.has(member) ? read.call(this, member) : undefined;
+  }
+
+  get names(): string[] {
+    return Object.keys(this.#members);
+  }
+
+  #at(member: string): string {
+    return this.#place === '' ? member : `${this.#place}.${member}`;
+  }
+
+  #unexpected(place: string, expected: string): PlatformError {
+    const { method, path } = this.#call;
+    return new PlatformError(`unexpected response to ${method} ${path}: ${foreignWords(place)} must be ${expected}`, {
+      code: 'platform.unreadable',
+      retryable: true,
+      hint: 'Check that PLATFORM_URL is the address of the API. If it is, report the call and the member.',
+    });
+  }
+}

@@ -1,0 +1,115 @@
+import { beforeEach, describe, expect, it } from 'vitest';
+import { PlatformClock } from '../../src/platform/platform-clock.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+
+const NOW = Date.UTC(2026, 10, 21);
+const YEARS = 10 * 365 * 86_400_000;
+const DAY = 86_400_000;
+
+let clock: ManualClock;
+let platform: PlatformClock;
+
+const dated = (ms: number) => ({
+  header: (name: string) => (name === 'date' ? new Date(ms).toUTCString() : undefined),
+});
+const witness = (...times: number[]) => {
+  for (const ms of times) platform.witness(dated(ms));
+  return platform.nowMs();
+};
+
+beforeEach(() => {
+  clock = new ManualClock(NOW);
+  platform = new PlatformClock(clock);
+});
+
+describe('platform clock', () => {
+  it('believes a response that agrees with the gateway clock', () => {
+    expect(witness(NOW + 5_000)).toBe(NOW + 5_000);
+    expect(platform.isDisputed).toBe(false);
+  });
+
+  it('believes no single response that contradicts the gateway clock, and the second that confirms it', () => {
+    expect(witness(NOW - DAY)).toBeUndefined();
+    expect(platform.isDisputed).toBe(true);
+    expect(witness(NOW - DAY + 1_000)).toBe(NOW - DAY + 1_000);
+    expect(platform.isDisputed).toBe(false);
+  });
+
+  it('keeps its time when one response is dated elsewhere', () => {
+    witness(NOW);
+    expect(witness(NOW + YEARS)).toBe(NOW);
+    expect(witness(NOW - DAY)).toBe(NOW);
+    expect(witness(NOW + 1_000)).toBe(NOW);
+    expect(witness(NOW + YEARS)).toBe(NOW);
+  });
+
+  it.each([25_000, -25_000])('is not moved by 44 responses that each shift their date by %i ms', async (stepMs) => {
+    witness(NOW);
+    for (let response = 1; response <= 44; response++) {
+      await clock.advance(100);
+      witness(clock.wallMs() + response * stepMs);
+      expect(platform.offsetMs()).toBe(0);
+    }
+  });
+
+  it('moves by no more than 500 ppm while dates within the reading error lead it', async () => {
+    witness(NOW);
+    for (let response = 1; response <= 600; response++) {
+      await clock.advance(1_000);
+      witness(platform.nowMs()! + 1_900);
+    }
+    expect(platform.offsetMs()).toBeLessThanOrEqual(300.001);
+  });
+
+  it('limits the step of a single response after a month without responses', async () => {
+    witness(NOW);
+    await clock.advance(30 * DAY);
+    witness(clock.wallMs() + 1_000_000);
+    expect(platform.offsetMs()).toBe(0);
+  });
+
+  it.each([100e-6, -100e-6])('accepts single honest dates for a month of %f drift', async (drift) => {
+    const intervalMs = 10 * 60_000;
+    witness(NOW);
+    for (let elapsedMs = intervalMs; elapsedMs <= 30 * DAY; elapsedMs += intervalMs) {
+      await clock.advance(intervalMs);
+      const trueMs = NOW + elapsedMs * (1 + drift);
+      witness(trueMs - clock.random() * 900);
+      expect(Math.abs(platform.nowMs()! - trueMs)).toBeLessThan(2_500);
+      // Replaces any claim, so that honest dates cannot confirm each other.
+      witness(trueMs + YEARS + elapsedMs);
+    }
+  });
+
+  it('judges later responses by a confirmed jump', async () => {
+    witness(NOW);
+    expect(witness(NOW + DAY, NOW + DAY + 1_000)).toBe(NOW + DAY + 1_000);
+    await clock.advance(60_000);
+    expect(witness(NOW + DAY + 86_000)).toBe(NOW + DAY + 61_000);
+    expect(witness(NOW + 3 * DAY)).toBe(NOW + DAY + 61_000);
+  });
+
+  it('follows the gateway clock and one response that agrees with it', async () => {
+    witness(NOW + 20_000);
+    expect(witness(NOW + 1_000)).toBe(NOW + 1_000);
+  });
+
+  it('is not disputed any more after a minute without a second response', async () => {
+    witness(NOW + YEARS);
+    await clock.advance(61_000);
+    expect(platform.isDisputed).toBe(false);
+    expect(platform.nowMs()).toBeUndefined();
+  });
+
+  it('believes the first response where the gateway clock was never set', () => {
+    clock = new ManualClock(1_000);
+    platform = new PlatformClock(clock);
+    expect(witness(NOW)).toBe(NOW);
+  });
+
+  it.each(['-5', '2026-11-21', 'soon', ''])('reads no date from “%s”', (text) => {
+    platform.witness({ header: () => text });
+    expect(platform.nowMs()).toBeUndefined();
+    expect(platform.isDisputed).toBe(false);
+  });
+});
