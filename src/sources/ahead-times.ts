@@ -1,4 +1,4 @@
-import { EARLIEST_TRUSTED_MS } from '../buffer/recovery/stamp-correction.ts';
+import { EARLIEST_TRUSTED_MS } from '../base/clock.ts';
 
 const DAY_MS = 86_400_000;
 

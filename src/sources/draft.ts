@@ -158,12 +158,9 @@ export class Draft {
     return 'series' in found ? found : undefined;
   }
 
-  /** Takes values out again, from place `first` of `taken` on, and counts each as a problem. */
-  refuseFrom(first: number, field: string, problem: string): void {
-    const { length } = this.#columns;
-    for (let index = this.#index - (length - first); index < this.#index; index++) {
-      this.problems.add(index, field, problem);
-    }
+  /** Removes values again, from place `first` of `taken` on. Their numbers in the request are problems. */
+  refuseFrom(first: number, indices: readonly number[], field: string, problem: string): void {
+    for (const index of indices) this.problems.add(index, field, problem);
     while ((this.#unopened.at(-1)?.at ?? -1) >= first) this.#unopened.pop();
     this.#columns.length = first;
   }

@@ -12,7 +12,7 @@
  * waits, none of which was confirmed.
  */
 import type { Clock } from '../base/clock.ts';
-import { codeOf, messageOf, SourceStopped } from '../base/errors.ts';
+import { codeOf, messageOf, SourceStopped, TagferryError } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import type { Note } from '../buffer/client/notes.ts';
 import { type Columns, STAMPED_HERE, STATUS_FLAGS, STATUS_MASK, ValueColumns } from '../buffer/format/value-columns.ts';
@@ -103,6 +103,12 @@ export class Gate {
   /** So many wait for the disk that nothing more should be read. */
   get isFull(): boolean {
     return this.#waiting >= (this.#options.maxWaiting ?? MAX_WAITING);
+  }
+
+  /** Throws `source.busy` while the gate is full. */
+  demandRoom(): void {
+    if (!this.isFull) return;
+    throw new TagferryError('too many values wait for the disk', { code: 'source.busy', retryable: true });
   }
 
   /** Values that wait for the disk. */
@@ -223,7 +229,7 @@ export class Gate {
   #batch(): Batch {
     if (this.#open) return this.#open;
     const { clock } = this.#options;
-    const batch = new Batch(clock.monotonicMs(), clock.wallMs(), this.#room);
+    const batch = new Batch(clock.monotonicMs(), this.#options.stamps.nowMs(clock), this.#room);
     this.#open = batch;
     this.#batches.add(batch);
     batch.done.catch(() => {});

@@ -71,7 +71,7 @@ export class Intake {
 
   /** Begins a request; values without a time get this moment. */
   draft(options?: DraftOptions): Draft {
-    return new Draft(this.#book, this.#stamps, Math.max(0, Math.round(this.#clock.wallMs())), options);
+    return new Draft(this.#book, this.#stamps, this.#stamps.nowMs(this.#clock), options);
   }
 
   /** The series of a value that a source of tags.yaml reads: opened at the source's start. */

@@ -115,6 +115,8 @@ export interface RunningSource {
   start(): void;
   /** Nothing is taken any more; what was is the gate's, which alone waits for the disk. `gone`: tags.yaml no longer names it. */
   stop(gone?: boolean): Promise<void>;
+  /** Ends what `stop` kept for a successor, such as subscriptions. Called in the turn of the event loop in which the successor started. */
+  leave?(): void;
   state(): SourceState;
   /** Reads every configured value once over what is connected already; `waitMs` is for what comes by itself. Left out: that is listened to. */
   test?(signal: AbortSignal, waitMs: number): Promise<TestedValue[]>;

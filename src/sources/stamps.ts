@@ -6,9 +6,16 @@
  * the clock was wrong then and has been put right: the clock is followed, because values stamped for years with a time that was
  * once dialled wrong would be worth nothing, and times that far ahead were given to nobody else.
  *
+ * A wall clock that cannot be trusted (before 2026) is read once, when the store opens: until it can be trusted, stamps are that
+ * reading plus the monotonic time since. So all doubtful stamps of a run come from one clock, and one offset corrects them
+ * (`StampCorrection`), although the wall clock may be set several times.
+ *
  * So over a restart: each commit carries the latest stamp that was given, and a clock that was set back meanwhile goes on behind
  * it, for every series, because keeping the last stamp of each would cost a write a series and commit.
  */
+import type { Clock } from '../base/clock.ts';
+import { isTrusted } from './ahead-times.ts';
+
 const MAX_STEP_BACK_MS = 24 * 3_600_000;
 /** Of series ahead of the clock, so many are remembered beyond the process. */
 const MAX_AHEAD = 10_000;
@@ -32,14 +39,27 @@ export class Stamps {
   /** Series whose last stamp lay ahead of the clock when it was given. */
   readonly #ahead = new Set<number>();
 
-  /** `kept`: what an earlier process gave, as far as the disk tells. */
-  constructor({ latestMs = 0, ahead = [] }: Partial<KeptStamps> = {}) {
+  readonly #clockOffsetMs: number | undefined;
+
+  /**
+   * `kept`: stamps of an earlier process, as far as they are on disk. `clockOffsetMs`: wall clock minus monotonic clock of this
+   * run, as the store has it; without it, every wall clock is believed.
+   */
+  constructor({ latestMs = 0, ahead = [] }: Partial<KeptStamps> = {}, clockOffsetMs?: number) {
+    this.#clockOffsetMs = clockOffsetMs;
     this.#floor = latestMs;
     this.#latest = latestMs;
     for (const [series, lastMs] of ahead) {
       this.#set(series, lastMs);
       this.#ahead.add(series);
     }
+  }
+
+  /** The time of arrival of values that arrive now. */
+  nowMs(clock: Pick<Clock, 'wallMs' | 'monotonicMs'>): number {
+    const wallMs = clock.wallMs();
+    const isBelieved = isTrusted(wallMs) || this.#clockOffsetMs === undefined;
+    return Math.max(0, Math.round(isBelieved ? wallMs : this.#clockOffsetMs + clock.monotonicMs()));
   }
 
   /** What a restart must not give again, whatever the clock says then. */

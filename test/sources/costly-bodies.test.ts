@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -94,6 +95,22 @@ describe('a body within the 8 MiB that are taken', () => {
     },
   );
 
+  it('is collected in little memory when it arrives in a million chunks of one byte', async () => {
+    const chunks = Buffer.from(`1\r\n \r\n`.repeat(MiB / 16));
+    const socket = connect(port, '127.0.0.1');
+    const answered = once(socket, 'data');
+    const grown = await growth(async () => {
+      socket.write('POST /v1/values HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n');
+      socket.write('Transfer-Encoding: chunked\r\n\r\n');
+      for (let part = 0; part < 16; part++) if (!socket.write(chunks)) await once(socket, 'drain');
+      socket.write('0\r\n\r\n');
+      await answered;
+    });
+    socket.destroy();
+    expect(String((await answered)[0])).toMatch(/^HTTP\/1\.1 400 /);
+    expect(grown).toBeLessThan(8 * FULL);
+  });
+
   it('is refused where too many are under way, and none of them ends the listener', async () => {
     const bomb = gzipSync(body('{}', 2_700_000));
     const gzip = { 'Content-Type': 'application/json', 'Content-Encoding': 'gzip' };
@@ -107,5 +124,37 @@ describe('a body within the 8 MiB that are taken', () => {
     expect(grown).toBeLessThan(90 * MiB);
     expect(bounds.kills).toBe(0);
     expect(await send(body('{"tag":"FT-101","key":"flow","value":1}', 10))).toBe(204);
+  });
+});
+
+describe('a crowd of streams', () => {
+  it('shares the memory for requests while each sends a line that does not end', async () => {
+    const streams = Array.from({ length: 120 }, () =>
+      request({
+        host: '127.0.0.1',
+        port,
+        path: '/v1/values?partial=true',
+        method: 'POST',
+        headers: lines,
+        agent: false,
+      }),
+    );
+    const statuses: (number | undefined)[] = [];
+    const begun = Buffer.alloc(MiB - 1, ' ');
+    const grown = await growth(async () => {
+      await Promise.all(
+        streams.map((stream) => {
+          stream.on('response', (response) => statuses.push(response.resume().statusCode));
+          stream.on('error', () => {});
+          return new Promise((resolve) => stream.once('response', resolve).write(begun, resolve));
+        }),
+      );
+      expect(await send(body('{"tag":"FT-101","key":"flow","value":1}', 10))).toBe(204);
+    });
+    for (const stream of streams) stream.destroy();
+    expect(statuses.length).toBeGreaterThan(0);
+    expect(new Set(statuses)).toEqual(new Set([503]));
+    expect(grown).toBeLessThan(90 * MiB);
+    expect(bounds.kills).toBe(0);
   });
 });

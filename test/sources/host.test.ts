@@ -29,7 +29,7 @@ function readerOf(
   const source = new HostSource(context as unknown as SourceContext<HostSpec, HostValue>, root);
   const values = async () => {
     const before = bench.sink.stored.length;
-    await source.read(points);
+    await source.read(points, new AbortController().signal);
     await gate.settled();
     const found: Record<string, number> = {};
     for (const { address, value } of bench.sink.stored.slice(before)) {

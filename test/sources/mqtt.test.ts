@@ -1,8 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { Payload } from '../../src/sources/mqtt/payload.ts';
 
-const read = (text: string, members: Record<string, string> = {}) =>
-  new Payload(Buffer.from(text)).read({ topic: 't', template: 't', ...members });
+const NOW_MS = 1_795_219_200_000;
+const read = (text: string, members: Record<string, string> = {}, arrivalMs = NOW_MS) =>
+  new Payload(Buffer.from(text), arrivalMs).read({ topic: 't', template: 't', ...members });
 
 describe('what a message says', () => {
   it.each([
@@ -48,8 +49,20 @@ describe('what a message says', () => {
   });
 
   it.each(['"yesterday"', 'null', '-1', '{}', '1e300'])('has no time that could be taken: %s', (time) => {
-    expect(() => read(`{"v":1,"t":${time}}`, { at: '/v', time: '/t' })).toThrow('no time at /t');
+    expect(() => read(`{"v":1,"t":${time}}`, { at: '/v', time: '/t' })).toThrow('time at /t');
   });
+
+  it.each(['1795219200', '"1795219200"', '1795219200.5'])(
+    'is rejected if its time is in seconds and time_unit is not set: %s',
+    (time) => {
+      const members = { at: '/v', time: '/t' };
+      const text = `{"v":1,"t":${time}}`;
+      expect(() => read(text, members)).toThrow(/time_unit/);
+      // An explicit unit is obeyed, and a gateway whose clock is not set cannot tell.
+      expect(read(text, { ...members, timeUnit: 'ms' }).timeMs).toBe(Math.round(Number(time.replaceAll('"', ''))));
+      expect(read(text, members, 60_000).timeMs).toBeDefined();
+    },
+  );
 
   it('has a status that the platform knows, or none', () => {
     const of = (status: string) => read(`{"v":1,"q":${status}}`, { at: '/v', status: '/q' }).quality;

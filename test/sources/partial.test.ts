@@ -5,7 +5,7 @@ import { gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/base/logger.ts';
 import { HttpPush, type HttpPushOptions, type PushRules } from '../../src/sources/push/http-push.ts';
-import { type IntakeBench, makeIntakeBench, storeFault, until } from './sink-double.ts';
+import { type IntakeBench, makeIntakeBench, storeFault, tagOf, until } from './sink-double.ts';
 
 const NDJSON = 'application/x-ndjson';
 let bench: IntakeBench;
@@ -137,6 +137,79 @@ describe('the tag of line protocol', () => {
     push.setRules({ token: undefined });
     expect((await send(path, 'FT-101,device=GW-01 flow=4')).status).toBe(204);
     expect(bench.sink.stored.at(-1)!.address).toBe('881/process/flow/#12');
+  });
+});
+
+describe('line protocol series that differ only in an Influx tag', () => {
+  const CPUS = ['cpu0', 'cpu1', 'cpu-total'];
+  const keys = ['usage', ...CPUS.map((cpu) => `usage_${cpu}`), 'usage__var_log'];
+  const lines = (timeMs: number) =>
+    ['cpu,cpu=cpu0 usage=1', 'cpu,cpu=cpu1 usage=2', 'cpu,cpu=cpu-total usage=1.5']
+      .map((text) => `${text} ${timeMs}\n`)
+      .join('');
+  const path = '/api/v2/write?precision=ms';
+  const addresses = () => bench.sink.stored.map(({ address, value }) => `${address} ${value}`);
+
+  beforeEach(() => {
+    bench = makeIntakeBench(
+      new Map([
+        [
+          'cpu',
+          tagOf(
+            'cpu',
+            7,
+            keys.map((key) => ({ key })),
+          ),
+        ],
+      ]),
+    );
+  });
+
+  it.each([['in one request'], ['in each further request']])('are a problem for each line %s', async (when) => {
+    await listen();
+    if (when === 'in each further request') await send(path, lines(1_795_219_100_000));
+    const answer = await send(path, lines(1_795_219_200_000));
+    expect([answer.status, bench.sink.stored]).toEqual([422, []]);
+    expect(answer.body.problems!.map(({ index }) => index)).toEqual([1, 2]);
+    expect(answer.body.problems![0]!.problem).toContain('"cpu"');
+    expect(answer.body.problems![0]!.problem).toContain('INGEST_KEY_FROM');
+  });
+
+  it('are a problem without a time, and if the lines are not written plainly', async () => {
+    await listen();
+    expect((await send(path, 'cpu,cpu=cpu0 usage=1\ncpu,cpu=cpu1 usage=2')).status).toBe(422);
+    expect((await send(path, 'cpu,cpu=cpu\\,0 usage=1e0 5\ncpu,cpu=cpu\\,1 usage=2 5')).status).toBe(422);
+    expect((await send(path, 'cpu,a=1,b=2 usage=1e0 1795219200000\ncpu,b=2,a=1 usage=2 1795219200000')).status).toBe(
+      204,
+    );
+  });
+
+  it('are listed with partial, and the first of them is stored', async () => {
+    await listen();
+    const answer = await send(`${path}&partial=true`, lines(1_795_219_200_000));
+    expect([answer.status, answer.body.accepted, answer.body.refused]).toEqual([200, 1, 2]);
+    expect(addresses()).toEqual(['7//usage/ 1']);
+  });
+
+  it('are accepted at different times', async () => {
+    await listen();
+    const text = 'cpu,state=ok usage=1 1795219200000\ncpu,state=alarm usage=2 1795219200001';
+    expect((await send(path, text)).status).toBe(204);
+    expect(stored()).toEqual([1, 2]);
+  });
+
+  it('have keys of their own with INGEST_KEY_FROM', async () => {
+    await listen({ lines: { keyFrom: '{field}_{cpu}' } });
+    const expected = ['7//usage_cpu0/ 1', '7//usage_cpu1/ 2', '7//usage_cpu-total/ 1.5'];
+    for (const text of [lines(1_795_219_200_000), lines(1_795_219_200_001).replace('usage=1.5', 'usage=15e-1')]) {
+      bench.sink.stored.length = 0;
+      expect((await send(path, text)).status).toBe(204);
+      expect(addresses()).toEqual(expected);
+    }
+    expect((await send(path, 'cpu usage=3')).status).toBe(204);
+    push.setRules({ token: undefined, lines: { keyFrom: '{field}_{path}' } });
+    expect((await send(path, 'cpu,path=/var/log usage=4\ncpu usage=5')).status).toBe(204);
+    expect(addresses().slice(-3)).toEqual(['7//usage/ 3', '7//usage__var_log/ 4', '7//usage/ 5']);
   });
 });
 

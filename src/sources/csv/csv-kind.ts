@@ -21,6 +21,7 @@ const BY_NUMBER = 'columns are named by number, from 1, where there is no header
 /** Files of a data logger or a share: `drop: { csv: /srv/tagferry/in, separator: ";", decimal: "," }`. */
 export const CSV: SourceKind<CsvSpec, CsvValue> = {
   kind: 'csv',
+  inOrder: true,
   example: 'csv: /srv/tagferry/in',
   sourceMembers: {
     csv: {
@@ -163,13 +164,13 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
     const { CsvSource } = await import('./csv-source.ts');
     return new CsvSource(context);
   },
-  async test({ source, points }) {
+  async test({ source, points, signal }) {
     const { testCsv } = await import('./csv-look.ts');
-    return await testCsv(source.spec, points);
+    return await testCsv(source.spec, points, signal);
   },
-  async *scan({ source }) {
+  async *scan({ source, signal }) {
     const { scanCsv } = await import('./csv-look.ts');
-    yield* scanCsv(source.spec);
+    yield* scanCsv(source.spec, signal);
   },
 };
 

@@ -1,5 +1,5 @@
-/** A look at the newest file of a folder, for `sources test` and `sources scan`: nothing is taken, nothing is moved. */
-import { join } from 'node:path';
+/** Reads the newest file of a folder for `sources test` and `sources scan`, without storing or moving anything. */
+import { systemClock } from '../../base/clock.ts';
 import { codeOf, TagferryError } from '../../base/errors.ts';
 import type { Point } from '../points.ts';
 import { UnreadableValues } from '../problem-list.ts';
@@ -8,57 +8,63 @@ import type { ScanStep, TestedValue } from '../source-kind.ts';
 import { separatorOf, splitRecord } from './csv.ts';
 import type { CsvSpec, CsvValue } from './csv-spec.ts';
 import { FileColumns, headerOf } from './file-columns.ts';
-import { headOf } from './file-head.ts';
+import { headOf } from './file-reading.ts';
 import { fileRecords } from './file-records.ts';
-import { filesOf, openFile, patternOf } from './folder-files.ts';
-import { folderProblem } from './folder-problem.ts';
+import { FolderClient, folderProblem } from './folder-client.ts';
+import type { Where } from './folder-protocol.ts';
 
 const ROWS = 50;
 
 interface Look {
-  name: string;
   first: string;
   rows: { text: string; line: number }[];
 }
 
-/** The newest file, or the newest that was read. */
-async function newest(spec: CsvSpec): Promise<{ folder: string; name: string; size: number } | undefined> {
-  for (const folder of [spec.folder, join(spec.folder, 'done')]) {
-    const files = await filesOf(folder, patternOf(spec.pattern)).catch((error: unknown) => {
-      if (codeOf(error) === 'ENOENT' && folder !== spec.folder) return [];
+/** The first rows of the newest file, or of the newest finished file. Throws `UnreadableValues` or `FolderFailure`. */
+async function look(spec: CsvSpec, signal: AbortSignal): Promise<Look> {
+  const folder = new FolderClient(spec.folder, systemClock);
+  const end = () => folder.end();
+  signal.addEventListener('abort', end, { once: true });
+  try {
+    const found = await newest(folder, spec);
+    if (!found) throw new UnreadableValues(`no file in ${spec.folder} matches ${spec.pattern}`);
+    const file = await folder.open(found.where, found.name);
+    const head = await headOf(file, spec, file.size, true);
+    if (!head) throw new UnreadableValues(`${found.name} is empty`);
+    const rows: Look['rows'] = [];
+    for await (const { text, line } of fileRecords(file, head.rows, file.size, spec.encoding, true)) {
+      if (text.trim() !== '') rows.push({ text, line });
+      if (rows.length >= ROWS) break;
+    }
+    return { first: head.first, rows };
+  } finally {
+    signal.removeEventListener('abort', end);
+    folder.end();
+  }
+}
+
+async function newest(folder: FolderClient, spec: CsvSpec): Promise<{ where: Where; name: string } | undefined> {
+  for (const where of ['', 'done'] as const) {
+    const { files } = await folder.list(where, spec.pattern).catch((error: unknown) => {
+      if (codeOf(error) === 'ENOENT' && where === 'done') return { files: [] };
       throw error;
     });
     const last = files.at(-1);
-    if (last) return { folder, ...last };
+    if (last) return { where, name: last.name };
   }
   return undefined;
 }
 
-/** Throws `UnreadableValues`, or what the file system says, with the words for a person. */
-async function look(spec: CsvSpec): Promise<Look> {
-  const found = await newest(spec);
-  if (!found) throw new UnreadableValues(`no file in ${spec.folder} fits ${spec.pattern}`);
-  const file = await openFile(join(found.folder, found.name));
-  try {
-    const head = await headOf(file, spec, found.size, true);
-    if (!head) throw new UnreadableValues(`${found.name} is empty`);
-    const rows: Look['rows'] = [];
-    for await (const { text, line } of fileRecords(file, head.rows, found.size, spec.encoding, true)) {
-      if (text.trim() !== '') rows.push({ text, line });
-      if (rows.length >= ROWS) break;
-    }
-    return { name: found.name, first: head.first, rows };
-  } finally {
-    await file.close();
-  }
-}
-
 /** Each value as the first row that has it tells it. */
-export async function testCsv(spec: CsvSpec, points: readonly Point<CsvValue>[]): Promise<TestedValue[]> {
+export async function testCsv(
+  spec: CsvSpec,
+  points: readonly Point<CsvValue>[],
+  signal: AbortSignal,
+): Promise<TestedValue[]> {
   const found = new Map<Point<CsvValue>, TestedValue>();
   let problem = 'no row of the newest file has it';
   try {
-    const { first, rows } = await look(spec);
+    const { first, rows } = await look(spec, signal);
     const columns = new FileColumns(spec, points, first);
     let afterMs: number | undefined;
     for (const { text, line } of rows) {
@@ -73,19 +79,19 @@ export async function testCsv(spec: CsvSpec, points: readonly Point<CsvValue>[])
     }
   } catch (error) {
     if (error instanceof UnreadableValues) problem = error.message;
-    else problem = folderProblem(spec.folder, error).problem;
+    else problem = folderProblem(spec.folder, codeOf(error)).problem;
   }
   return points.map((point) => found.get(point) ?? { point, problem });
 }
 
 /** The columns of the newest file. */
-export async function* scanCsv(spec: CsvSpec): AsyncGenerator<ScanStep> {
+export async function* scanCsv(spec: CsvSpec, signal: AbortSignal): AsyncGenerator<ScanStep> {
   let found: Look;
   try {
-    found = await look(spec);
+    found = await look(spec, signal);
   } catch (error) {
     if (error instanceof TagferryError) throw error;
-    const { problem, hint } = folderProblem(spec.folder, error);
+    const { problem, hint } = folderProblem(spec.folder, codeOf(error));
     throw new TagferryError(problem, { code: 'source.scan', ...(hint ? { hint } : {}) });
   }
   const separator = spec.separator ?? separatorOf(found.first);

@@ -1,6 +1,6 @@
 /** How far a file was read: written in the commit that carries its values, so that a crash neither doubles nor loses a row. */
 import { counted } from '../../base/amounts.ts';
-import type { FolderFile } from './folder-files.ts';
+import type { FolderFile } from './folder-protocol.ts';
 
 export interface FileProgress {
   identity: string;
@@ -29,7 +29,7 @@ export interface FileProgress {
 
 const MAX_PROBLEMS = 50;
 
-export function freshProgress({ identity, size, mtimeMs }: FolderFile): FileProgress {
+export function freshProgress({ identity, size, mtimeMs }: Omit<FolderFile, 'name'>): FileProgress {
   return { identity, size, mtimeMs, position: 0, line: 1, rows: 0, values: 0, refused: 0, problems: [] };
 }
 

@@ -1,6 +1,6 @@
-/** The records of a file from a place on, each with the place behind it: whoever goes on there misses none and doubles none. */
-import type { FileHandle } from 'node:fs/promises';
+/** The records of a file from a given position, each with the position behind it, where reading can continue. */
 import { UnreadableValues } from '../problem-list.ts';
+import type { OpenFile } from './folder-client.ts';
 
 export interface FileRecord {
   text: string;
@@ -30,7 +30,7 @@ const BEFORE_FIELD = new Set([FEED, 44, 59, 9, 124]);
  * `UnreadableValues` for bytes that are not of the encoding, and for a record without an end.
  */
 export async function* fileRecords(
-  file: FileHandle,
+  file: Pick<OpenFile, 'read'>,
   from: Place,
   end: number,
   encoding: string,
@@ -49,11 +49,10 @@ export async function* fileRecords(
     }
   };
   for (let read = position; read < end; ) {
-    const chunk = Buffer.allocUnsafe(Math.min(CHUNK_BYTES, end - read));
-    const { bytesRead } = await file.read(chunk, 0, chunk.length, read);
-    if (bytesRead === 0) break;
-    read += bytesRead;
-    const bytes = Buffer.concat([rest, chunk.subarray(0, bytesRead)]);
+    const chunk = await file.read(read, Math.min(CHUNK_BYTES, end - read));
+    if (chunk.length === 0) break;
+    read += chunk.length;
+    const bytes = Buffer.concat([rest, chunk]);
     let start = 0;
     let feeds = 0;
     let isQuoted = false;

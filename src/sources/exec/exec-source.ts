@@ -21,8 +21,8 @@ import { TroubleLog } from '../trouble-log.ts';
 import type { ExecSpec, ExecValue } from './exec-spec.ts';
 import { SaidLines } from './said-lines.ts';
 
-/** Of values that were printed and are not on disk; one line of 1 MiB fits. */
-const MAX_BYTES = 4 * 1024 * 1024;
+/** Printed values that are not on disk yet. The values of one line of 1 MiB (5.5 MB) fit the three quarters for large bodies. */
+const MAX_BYTES = 10 * 1024 * 1024;
 const QUALITIES: readonly (Quality | undefined)[] = [undefined, 'good', 'uncertain', 'bad'];
 const NANOSECONDS = { msOfUnit: 1e-6, isUnitGuessed: true, tagFrom: undefined };
 

@@ -1,5 +1,6 @@
-import { readdir, readFile, statfs } from 'node:fs/promises';
+import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { Space } from './file-systems.ts';
 
 /**
  * One look at the machine through /proc and /sys. Each file is read once a look, and only when a reading wants it; numbers are
@@ -7,14 +8,16 @@ import { join } from 'node:path';
  */
 export class HostLook {
   readonly #root: string;
+  readonly #space: (path: string) => Promise<Space>;
   readonly #seen = new Map<string, Promise<unknown>>();
   /** When it was taken, monotonic. */
   readonly atMs: number;
 
-  /** `root` is `/`, or a folder that a test has made. */
-  constructor(root: string, atMs: number) {
+  /** `root` is `/`, or the folder of a test. `space` reads the file system that contains a path. */
+  constructor(root: string, atMs: number, space: (path: string) => Promise<Space>) {
     this.#root = root;
     this.atMs = atMs;
+    this.#space = space;
   }
 
   /** Means over 1, 5 and 15 minutes. */
@@ -62,12 +65,8 @@ export class HostLook {
     });
   }
 
-  /** Bytes of the file system that holds `path`. */
-  disk(path: string): Promise<{ used: number; free: number }> {
-    return this.#once(`disk ${path}`, async () => {
-      const { bsize, blocks, bfree, bavail } = await statfs(path);
-      return { used: (blocks - bfree) * bsize, free: bavail * bsize };
-    });
+  disk(path: string): Promise<Space> {
+    return this.#once(`disk ${path}`, () => this.#space(path));
   }
 
   /** Degrees Celsius of each thermal zone that answers, by number. */

@@ -1,9 +1,11 @@
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
+import { parseHostReading } from '../../contract/host-readings.ts';
 import type { Point } from '../points.ts';
 import { Poller } from '../poller.ts';
 import type { RunningSource, SourceContext, SourceState, TestedValue } from '../source-kind.ts';
 import { TroubleLog } from '../trouble-log.ts';
+import { FileSystems } from './file-systems.ts';
 import { HostLook } from './host-files.ts';
 import { readOne } from './host-reading.ts';
 import type { HostSpec, HostValue } from './host-spec.ts';
@@ -16,10 +18,12 @@ export class HostSource implements RunningSource {
   readonly #context: SourceContext<HostSpec, HostValue>;
   readonly #trouble: TroubleLog;
   readonly #root: string;
-  readonly #poller: Poller<HostValue>;
+  readonly #fileSystems: FileSystems;
+  /** One per path of `disk` readings and one for all other readings: a share that does not respond delays nothing else. */
+  readonly #pollers: Poller<HostValue>[];
   readonly #startedMs: number;
-  /** By period: the rates of a value lie between its own looks. */
-  readonly #last = new Map<number, HostLook>();
+  /** The previous look of each point, for rates. */
+  readonly #last = new WeakMap<Point<HostValue>, HostLook>();
   #errors = 0;
 
   /** `root`: where the machine's files stand, for tests. */
@@ -29,42 +33,64 @@ export class HostSource implements RunningSource {
     this.#trouble = new TroubleLog(log, clock, 'values');
     this.#root = root;
     this.#startedMs = clock.monotonicMs();
-    const read = (due: readonly Point<HostValue>[]) => this.read(due);
-    this.#poller = new Poller({ source: source.name, points, gate, clock, log, read });
+    this.#fileSystems = new FileSystems(clock);
+    const read = (due: readonly Point<HostValue>[], signal: AbortSignal) => this.read(due, signal);
+    this.#pollers = [...Map.groupBy(points, pathOf).values()].map(
+      (group) => new Poller({ source: source.name, points: group, gate, clock, log, read }),
+    );
   }
 
   start(): void {
-    this.#poller.start();
+    for (const poller of this.#pollers) poller.start();
   }
 
   async stop(): Promise<void> {
-    await this.#poller.stop();
+    await Promise.all(this.#pollers.map((poller) => poller.stop()));
   }
 
   state(): SourceState {
-    const { late, failed } = this.#poller.stats;
-    return { connected: undefined, sinceMs: this.#startedMs, errors: this.#errors + failed, pollsLate: late };
+    let errors = this.#errors;
+    let pollsLate = 0;
+    for (const { stats } of this.#pollers) {
+      errors += stats.failed;
+      pollsLate += stats.late;
+    }
+    return { connected: undefined, sinceMs: this.#startedMs, errors, pollsLate };
   }
 
-  /** One value for each point that can be read now. What cannot is said once, and again when it can. */
-  async read(points: readonly Point<HostValue>[]): Promise<void> {
-    const { gate, clock } = this.#context;
-    const look = new HostLook(this.#root, clock.monotonicMs());
-    for (const point of points) {
-      const fields = { value: point.name, reading: point.spec.reading };
-      try {
-        const value = await readOne(point.spec.reading, look, this.#last.get(point.everyMs));
-        this.#trouble.over('host.unreadable', fields, 'a reading is back', point.name);
-        if (value !== undefined) gate.take(point, value);
-      } catch (error) {
-        this.#errors++;
-        gate.fail(point);
-        const trouble = { event: 'host.unreadable', ...fields, error: messageOf(error) };
-        this.#trouble.again(trouble, 'a reading of the machine is not to be had', point.name);
-      }
-    }
-    for (const everyMs of new Set(points.map((point) => point.everyMs))) this.#last.set(everyMs, look);
+  /** Reads all points at the same time. Each value is stored as soon as it has been read; failures are logged. */
+  async read(points: readonly Point<HostValue>[], signal: AbortSignal): Promise<void> {
+    const look = lookAt(this.#root, this.#context.clock, this.#fileSystems, signal);
+    await Promise.all(points.map((point) => this.#readPoint(point, look, signal)));
   }
+
+  async #readPoint(point: Point<HostValue>, look: HostLook, signal: AbortSignal): Promise<void> {
+    const { gate } = this.#context;
+    const fields = { value: point.name, reading: point.spec.reading };
+    const last = this.#last.get(point);
+    this.#last.set(point, look);
+    try {
+      const value = await readOne(point.spec.reading, look, last);
+      this.#trouble.over('host.unreadable', fields, 'reading restored', point.name);
+      if (value !== undefined) gate.take(point, value);
+    } catch (error) {
+      if (signal.aborted) return;
+      this.#errors++;
+      gate.fail(point);
+      const trouble = { event: 'host.unreadable', ...fields, error: messageOf(error) };
+      this.#trouble.again(trouble, 'failed to read a value of the machine', point.name);
+    }
+  }
+}
+
+/** The path of a `disk` reading; `undefined` for all other readings. */
+function pathOf({ spec }: Point<HostValue>): string | undefined {
+  const parsed = parseHostReading(spec.reading);
+  return parsed?.reading.argument?.what === 'path' ? (parsed.argument ?? '/') : undefined;
+}
+
+function lookAt(root: string, clock: Clock, fileSystems: FileSystems, signal: AbortSignal): HostLook {
+  return new HostLook(root, clock.monotonicMs(), (path) => fileSystems.space(path, signal));
 }
 
 /** Between two looks, for rates. */
@@ -78,16 +104,18 @@ export async function testHost(
   root = '/',
 ): Promise<TestedValue[]> {
   const tested = new Map<Point<HostValue>, TestedValue>();
+  const fileSystems = new FileSystems(clock);
   let last: HostLook | undefined;
   for (let round = 0; round < 2 && tested.size < points.length; round++) {
     if (round > 0) await clock.sleep(BETWEEN_LOOKS_MS, signal);
-    const look = new HostLook(root, clock.monotonicMs());
-    for (const point of points.filter((one) => !tested.has(one))) {
-      const read = readOne(point.spec.reading, look, last);
-      const outcome = await read.catch((error: unknown) => ({ problem: messageOf(error) }));
+    const look = lookAt(root, clock, fileSystems, signal);
+    const read = async (point: Point<HostValue>) => {
+      const reading = readOne(point.spec.reading, look, last);
+      const outcome = await reading.catch((error: unknown) => ({ problem: messageOf(error) }));
       if (typeof outcome === 'number') tested.set(point, { point, raw: outcome });
       else if (outcome !== undefined) tested.set(point, { point, ...outcome });
-    }
+    };
+    await Promise.all(points.filter((one) => !tested.has(one)).map(read));
     last = look;
   }
   return points.map((point) => tested.get(point) ?? { point, problem: 'it gave nothing in two looks' });

@@ -1,3 +1,4 @@
+import { MAX_TOPIC_BYTES } from '../../broker/discards.ts';
 import { printable } from '../../config/problem.ts';
 
 /** What of a topic to subscribe to can be matched with no message; why, and what to write instead. */
@@ -5,7 +6,7 @@ export function wrongFilter(topic: string): [reason: string, instead: string] | 
   const example = 'write one topic, for example site/ft101';
   if (topic === '') return ['is empty', example];
   if (topic.includes('\u0000')) return ['holds a zero byte', example];
-  if (Buffer.byteLength(topic) > 65_535) return ['is longer than MQTT can say', example];
+  if (Buffer.byteLength(topic) > MAX_TOPIC_BYTES) return [`is longer than ${MAX_TOPIC_BYTES} bytes`, example];
   if (/^\$(share|queue)\//.test(topic)) {
     const rest = topic.replace(/^\$(share\/[^/]*|queue)\//, '');
     return [

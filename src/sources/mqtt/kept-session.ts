@@ -1,19 +1,27 @@
-/** What is known of a broker's session beyond the process, as notes of the source: filters, unconfirmed messages, retained ones. */
+/**
+ * State of a broker's session that survives the process, as notes of the source: filters, unconfirmed messages, and the last message of
+ * each topic. Topics are stored by their hash and only the latest `MAX_TOPICS`, on disk as in memory, so neither the number nor the length
+ * of topics affects the size of the database or of a start. A topic beyond the bound costs one duplicate when its retained message arrives
+ * again.
+ */
+import { hash as digest } from 'node:crypto';
 import type { KeptSession } from '../../broker/broker.ts';
 import type { Filters } from '../../broker/subscriptions.ts';
 import type { Note } from '../../buffer/client/notes.ts';
 
 const FILTERS = 'filters';
 const UNCONFIRMED = 'unconfirmed/';
-const RETAINED = 'retained/';
+const TOPIC = 'topic/';
 
-/** Topics of which the last message is remembered. */
+/** Topics whose last message is stored. */
 const MAX_TOPICS = 20_000;
 
-/** Of a topic: hashes of the last message that was taken, and of the last one that came as retained. */
+/** Hashes of the last message of a topic and of its last message with the retain flag. */
 interface LastMessage {
   last: string;
   retained: string | undefined;
+  /** Text of the note on disk. */
+  saved: string | undefined;
 }
 
 /** Messages of one batch that are not confirmed yet. */
@@ -25,13 +33,13 @@ interface Group {
 export class KeptNotes {
   readonly #beginning: string;
   readonly #notes: ReadonlyMap<string, string>;
+  /** By the hash of the topic, the latest one last. */
   readonly #last = new Map<string, LastMessage>();
-  readonly #unsaved = new Set<string>();
   /** What an earlier process left. */
   readonly #restored: (readonly [messageId: number, hash: string])[] = [];
   readonly #groupOf = new Map<number, Group>();
   #turn: Group | undefined;
-  /** Notes whose messages all mean others by now. */
+  /** Names of notes to remove from disk. */
   #over: string[] = [];
   #nextGroup = 1;
 
@@ -40,8 +48,9 @@ export class KeptNotes {
     this.#beginning = `source/${source}/`;
     this.#notes = notes;
     for (const [name, text] of notes) {
+      if (!name.startsWith(TOPIC)) continue;
       const [last = '', retained = last] = text.split(' ');
-      if (name.startsWith(RETAINED)) this.#last.set(name.slice(RETAINED.length), { last, retained });
+      this.#last.set(name.slice(TOPIC.length), { last, retained, saved: text });
     }
     const groups = [...notes].filter(([name]) => name.startsWith(UNCONFIRMED));
     const inOrder = groups.map(([name, text]) => [Number(name.slice(UNCONFIRMED.length)), text] as const);
@@ -113,34 +122,47 @@ export class KeptNotes {
     return gone;
   }
 
-  /** Whether a retained message is one that was taken, by itself or as it was published. */
+  /** Whether a retained message is the last one of its topic, as retained or as published. */
   isKnown(topic: string, hash: string): boolean {
-    const known = this.#last.get(topic);
+    const known = this.#last.get(topicHash(topic));
     return known?.last === hash || known?.retained === hash;
   }
 
-  /** The last message of a topic. Gives the note for one that is retained; others are told at a stop. */
-  took(topic: string, hash: string, isRetained: boolean): Note[] {
-    const retained = isRetained ? hash : this.#last.get(topic)?.retained;
-    this.#last.delete(topic);
-    this.#last.set(topic, { last: hash, retained });
-    if (this.#last.size > MAX_TOPICS) this.#last.delete(this.#last.keys().next().value!);
-    if (isRetained) this.#unsaved.delete(topic);
-    else this.#unsaved.add(topic);
-    return isRetained ? [this.#note(`${RETAINED}${topic}`, hash)] : [];
+  /** Records the last message of a topic. A retained message whose values are stored has a note at once, others at a stop. */
+  took(topic: string, hash: string, isRetained: boolean, isStored: boolean): Note[] {
+    const key = topicHash(topic);
+    const before = this.#last.get(key);
+    const entry = { last: hash, retained: isRetained ? hash : before?.retained, saved: before?.saved };
+    this.#last.delete(key);
+    this.#last.set(key, entry);
+    if (this.#last.size > MAX_TOPICS) this.#evict();
+    return isRetained && isStored ? this.#save(key, entry) : [];
   }
 
-  /** What is not written yet, for a stop. */
+  #evict(): void {
+    const [key, { saved }] = this.#last.entries().next().value!;
+    this.#last.delete(key);
+    if (saved !== undefined) this.#over.push(`${this.#beginning}${TOPIC}${key}`);
+  }
+
+  #save(key: string, entry: LastMessage): Note[] {
+    const { last, retained = last } = entry;
+    const text = retained === last ? last : `${last} ${retained}`;
+    if (entry.saved === text) return [];
+    entry.saved = text;
+    return [this.#note(`${TOPIC}${key}`, text)];
+  }
+
+  /** Notes that are not on disk yet, for a stop. */
   rest(): Note[] {
-    return [...this.#unsaved].flatMap((topic) => {
-      const known = this.#last.get(topic);
-      if (known === undefined) return [];
-      const { last, retained = last } = known;
-      return [this.#note(`${RETAINED}${topic}`, retained === last ? last : `${last} ${retained}`)];
-    });
+    return [...this.#last].flatMap(([key, entry]) => this.#save(key, entry));
   }
 
   #note(name: string, text: string | undefined): Note {
     return { name: this.#beginning + name, text };
   }
+}
+
+function topicHash(topic: string): string {
+  return digest('sha256', topic, 'base64url').slice(0, 22);
 }

@@ -11,9 +11,10 @@ export const MAX_PAYLOAD_BYTES = 1024 * 1024;
 export function readMessage(
   gate: Gate,
   bytes: Uint8Array,
+  arrivalMs: number,
   points: readonly Point<MqttValue>[],
 ): { isTaken: boolean; problem: string | undefined } {
-  const payload = new Payload(bytes);
+  const payload = new Payload(bytes, arrivalMs);
   let problem: string | undefined;
   let hasRead = false;
   let isTaken = false;

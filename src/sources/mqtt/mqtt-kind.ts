@@ -27,7 +27,11 @@ export const MQTT: SourceKind<BrokerSpec, MqttValue> = {
       description: 'An MQTT broker, subscribed to.',
       examples: ['mqtt://127.0.0.1:1883', 'mqtts://broker.example:8883'],
     },
-    version: { enum: [5, 3], default: 5, description: 'MQTT: which version is spoken; 5 falls back to 3 (3.1.1).' },
+    version: {
+      enum: [5, 3],
+      default: 5,
+      description: 'MQTT version; 3 is 3.1.1. With 5, a broker that responds that it does not support 5 gets 3.1.1.',
+    },
     username: { type: 'string', minLength: 1, maxLength: 1024, title: 'a user name', examples: ['gw'] },
     password_file: { ...FILE, description: 'A file that holds the password.', examples: ['broker-password'] },
     ca: { ...FILE, description: 'PEM of the authority of the other side.', examples: ['site-ca.pem'] },
@@ -72,7 +76,7 @@ export const MQTT: SourceKind<BrokerSpec, MqttValue> = {
     time: { ...POINTER, description: 'MQTT: where the time of the value stands in a JSON message.', examples: ['/t'] },
     time_unit: {
       enum: ['s', 'ms', 'us', 'ns'],
-      description: 'MQTT: what a time that is a number counts; ms unless told. Texts are ISO 8601.',
+      description: 'Unit of a time that is a number. Default: ms; a number that looks like seconds is then rejected.',
     },
     status: {
       ...POINTER,

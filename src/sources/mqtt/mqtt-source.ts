@@ -72,20 +72,34 @@ export class MqttSource implements RunningSource {
   async stop(isGone = false): Promise<void> {
     this.#isStopped = true;
     const { gate } = this.#context;
-    if (isGone) for (const leave of this.#leave.splice(0)) leave();
+    if (isGone) this.leave();
     gate.note(...this.#forgotten(), ...this.#kept.rest());
     gate.hurry();
   }
 
+  leave(): void {
+    for (const leave of this.#leave.splice(0)) leave();
+  }
+
   state(): SourceState {
-    const { connected, sinceMs, problem, failures, dropped, window, redelivered, retaken, certificateEndsMs } =
-      this.#broker.state();
+    const {
+      connected,
+      sinceMs,
+      problem,
+      failures,
+      dropped,
+      discarded,
+      window,
+      redelivered,
+      retaken,
+      certificateEndsMs,
+    } = this.#broker.state();
     const leftMs = certificateEndsMs === undefined ? undefined : certificateEndsMs - this.#context.clock.wallMs();
     return {
       connected,
       sinceMs,
       ...(problem === undefined ? {} : { problem }),
-      errors: this.#errors + failures + dropped,
+      errors: this.#errors + failures + dropped + discarded,
       window,
       redelivered: { known: redelivered, taken: retaken },
       pollsLate: 0,
@@ -129,8 +143,7 @@ export class MqttSource implements RunningSource {
     if (this.#isStopped) throw new SourceStopped();
     const points = this.#router.pointsOf(topic);
     if (points.length === 0) return DONE;
-    if (gate.isFull)
-      throw new TagferryError('too many values wait for the disk', { code: 'source.busy', retryable: true });
+    gate.demandRoom();
     if (payload.length > MAX_PAYLOAD_BYTES) {
       this.#sayUnreadable(topic, 'it is larger than 1 MiB');
       return DONE;
@@ -138,7 +151,7 @@ export class MqttSource implements RunningSource {
     const hash = message.hash ?? hashOf(message);
     if (retained && this.#kept.isKnown(topic, hash)) return DONE;
     const isTaken = this.#read(topic, payload, points);
-    const last = this.#kept.took(topic, hash, retained);
+    const last = this.#kept.took(topic, hash, retained, isTaken);
     if (isTaken) {
       gate.note(...this.#forgotten());
       if (message.messageId !== undefined) gate.note(...this.#kept.record(message.messageId, hash));
@@ -149,7 +162,8 @@ export class MqttSource implements RunningSource {
 
   /** Gives whether any value goes to the disk. */
   #read(topic: string, payload: Uint8Array, points: readonly Point<MqttValue>[]): boolean {
-    const { isTaken, problem } = readMessage(this.#context.gate, payload, points);
+    const { gate, clock } = this.#context;
+    const { isTaken, problem } = readMessage(gate, payload, clock.wallMs(), points);
     if (problem !== undefined) this.#sayUnreadable(topic, problem);
     else this.#trouble.over('mqtt.unreadable', { topic }, 'messages of a topic can be read again', topic);
     return isTaken;

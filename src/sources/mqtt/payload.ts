@@ -1,7 +1,9 @@
 import { TagferryError } from '../../base/errors.ts';
+import { isTrusted } from '../ahead-times.ts';
 import { parseDecimal } from '../decimal-text.ts';
+import { isSeconds, isTimeTaken } from '../draft.ts';
 import type { Quality } from '../gate.ts';
-import { EARLIEST_MS, LATEST_MS, parseIsoTime } from '../iso-time.ts';
+import { parseIsoTime } from '../iso-time.ts';
 import type { MqttValue, TimeUnit } from './mqtt-value.ts';
 
 /** What a message says of one value. */
@@ -15,9 +17,12 @@ export interface PayloadReading {
 /** A message, parsed as JSON at most once however many values are read from it. */
 export class Payload {
   readonly #text: string;
+  readonly #arrivalMs: number;
   #json: { value: unknown } | undefined;
 
-  constructor(bytes: Uint8Array) {
+  /** `arrivalMs`: the wall clock now. A gateway whose clock is not set accepts times near 1970 too. */
+  constructor(bytes: Uint8Array, arrivalMs: number) {
+    this.#arrivalMs = arrivalMs;
     this.#text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8');
   }
 
@@ -25,7 +30,7 @@ export class Payload {
   read({ at, time, timeUnit, status }: MqttValue): PayloadReading {
     const value = numberOf(at === undefined ? this.#text : pointedAt(this.#parsed(), at), at);
     const reading: PayloadReading = { value };
-    if (time !== undefined) reading.timeMs = timeOf(pointedAt(this.#parsed(), time), time, timeUnit);
+    if (time !== undefined) reading.timeMs = timeOf(pointedAt(this.#parsed(), time), time, timeUnit, this.#arrivalMs);
     const quality = status === undefined ? undefined : qualityOf(pointedAt(this.#parsed(), status));
     if (quality !== undefined) reading.quality = quality;
     return reading;
@@ -55,14 +60,22 @@ function numberOf(found: unknown, at: string | undefined): number {
 /** How many of a unit make a millisecond. */
 const IN_A_MS: Readonly<Record<TimeUnit, number>> = { s: 1e-3, ms: 1, us: 1e3, ns: 1e6 };
 
-/** ISO 8601 (without an offset: UTC), or a number of `unit`, in quotes or not. */
-function timeOf(found: unknown, at: string, unit: TimeUnit = 'ms'): number {
+/** Reads ISO 8601 (UTC without an offset), or a number, quoted or not, of `unit`: milliseconds by default. */
+function timeOf(found: unknown, at: string, unit: TimeUnit | undefined, arrivalMs: number): number {
   const text = typeof found === 'string' ? found.trim() : undefined;
   const isCount = typeof found === 'number' || (text !== undefined && /^-?\d+(\.\d+)?$/.test(text));
-  const timeMs = isCount ? Math.round(Number(found) / IN_A_MS[unit]) : parseIsoTime(text ?? '');
-  if (Number.isInteger(timeMs) && timeMs >= EARLIEST_MS && timeMs <= LATEST_MS) return timeMs;
-  throw new TagferryError(`there is no time at ${at}`, { code: 'mqtt.no_time' });
+  const timeMs = isCount ? Math.round(Number(found) / IN_A_MS[unit ?? 'ms']) : parseIsoTime(text ?? '');
+  if (!isTimeTaken(timeMs)) {
+    const outside = `the time at ${at} must be between 1970 and 9999: check time_unit`;
+    throw wrongTime(isCount ? outside : `there is no time at ${at}`);
+  }
+  if (isCount && unit === undefined && isTrusted(arrivalMs) && isSeconds(timeMs)) {
+    throw wrongTime(`the time at ${at} looks like seconds: set time_unit: s`);
+  }
+  return timeMs;
 }
+
+const wrongTime = (reason: string) => new TagferryError(reason, { code: 'mqtt.no_time' });
 
 /** `undefined` where it says nothing that the platform knows: a value without a status. */
 function qualityOf(found: unknown): Quality | undefined {

@@ -12,6 +12,8 @@ import { Payload } from './payload.ts';
 const EVERYTHING = ['#'];
 const MAX_TOPICS = 5_000;
 const MAX_MESSAGE_BYTES = 64 * 1024;
+/** Of all messages that are kept; the scan may run in the agent. */
+const MAX_KEPT_BYTES = 8 * 1024 * 1024;
 const MAX_NUMBERS = 50;
 const MAX_DEPTH = 5;
 const MAX_SAMPLE = 60;
@@ -39,12 +41,18 @@ export async function* scanMqtt({ broker, what, waitMs, clock, signal }: MqttSca
   }
   const last = new Map<string, Uint8Array>();
   const refused = new Set<string>();
+  let keptBytes = 0;
   for (const filter of filters) {
     broker.subscribe(
       filter,
       async ({ topic, payload }) => {
-        if (payload.length <= MAX_MESSAGE_BYTES && (last.has(topic) || last.size < MAX_TOPICS))
-          last.set(topic, payload);
+        const before = last.get(topic);
+        if (payload.length > MAX_MESSAGE_BYTES || (before === undefined && last.size >= MAX_TOPICS)) return;
+        const more = before === undefined ? topic.length + payload.length : payload.length - before.length;
+        if (keptBytes + more > MAX_KEPT_BYTES) return;
+        keptBytes += more;
+        // A copy: a slice would keep the whole chunk of the socket.
+        last.set(topic, new Uint8Array(payload));
       },
       { qos: 0, refused: () => refused.add(filter) },
     );
@@ -84,7 +92,8 @@ function* valuesOf(topic: string, payload: Uint8Array, names: ScannedNames): Gen
 
 function readingOf(payload: Uint8Array, value: MqttValue): number | undefined {
   try {
-    return new Payload(payload).read(value).value;
+    // No time is read here.
+    return new Payload(payload, 0).read(value).value;
   } catch {
     return undefined;
   }

@@ -27,7 +27,7 @@ export async function listenOnce<Value extends MqttValue>(
   const tested = new Map<Point<MqttValue>, TestedValue>();
   for (const filter of planFilters(points)) {
     broker.subscribe(filter, async ({ topic, payload }) => {
-      const read = new Payload(payload);
+      const read = new Payload(payload, clock.wallMs());
       for (const point of router.pointsOf(topic)) if (!tested.has(point)) tested.set(point, readOne(read, point));
     });
   }

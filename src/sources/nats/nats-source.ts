@@ -6,6 +6,7 @@ import { asSubject, asTopic, subjectCovers } from '../../broker/nats/subject.ts'
 import { hashOf, UnconfirmedMessages } from '../../broker/unconfirmed.ts';
 import { KeptNotes } from '../mqtt/kept-session.ts';
 import { MAX_PAYLOAD_BYTES, readMessage } from '../mqtt/message-reading.ts';
+import type { MqttValue } from '../mqtt/mqtt-value.ts';
 import { planFilters, TopicRouter } from '../mqtt/topic-plan.ts';
 import type { Point } from '../points.ts';
 import type { RunningSource, ScanStep, SourceContext, SourceState } from '../source-kind.ts';
@@ -92,13 +93,13 @@ export class NatsSource implements RunningSource {
   }
 
   state(): SourceState {
-    const { connected, sinceMs, problem, failures, window, certificateEndsMs } = this.#broker.state();
+    const { connected, sinceMs, problem, failures, discarded, window, certificateEndsMs } = this.#broker.state();
     const leftMs = certificateEndsMs === undefined ? undefined : certificateEndsMs - this.#context.clock.wallMs();
     return {
       connected,
       sinceMs,
       ...(problem === undefined ? {} : { problem }),
-      errors: this.#errors + failures,
+      errors: this.#errors + failures + discarded,
       window,
       redelivered: { ...this.#redelivered },
       pollsLate: 0,
@@ -113,37 +114,39 @@ export class NatsSource implements RunningSource {
     yield* scanNats(beside, { what, waitMs, clock, signal });
   }
 
-  /** Rejects with what is to be tried again, here or elsewhere. */
-  async #take(message: StreamMessage): Promise<void> {
-    const { gate } = this.#context;
-    const { subject, payload, seq, storedNs, redelivered } = message;
+  /** Throws if the message must be retried. */
+  #take(message: StreamMessage): Promise<void> {
     if (this.#isStopped) throw new SourceStopped();
+    const { subject, payload, seq, storedNs } = message;
     const points = this.#router.pointsOf(asTopic(subject));
-    if (points.length === 0) return;
+    if (points.length === 0) return Promise.resolve();
     const hash = hashOf({ topic: `${subject} ${storedNs}`, payload });
-    // Nothing is awaited for one that is not known: it may come once more before it is.
     const before = this.#before(seq, hash);
-    if (
-      before &&
-      (await before.then(
-        () => true,
-        () => false,
-      ))
-    ) {
-      this.#redelivered.known++;
-      return;
+    if (before === undefined) return this.#store(message, points, hash);
+    return before.then(
+      () => {
+        this.#redelivered.known++;
+      },
+      () => this.#store(message, points, hash),
+    );
+  }
+
+  #store(message: StreamMessage, points: readonly Point<MqttValue>[], hash: string): Promise<void> {
+    const { gate, clock } = this.#context;
+    const { subject, payload, seq, redelivered } = message;
+    gate.demandRoom();
+    if (payload.length > MAX_PAYLOAD_BYTES) {
+      this.#sayUnreadable(subject, 'it is larger than 1 MiB');
+      return Promise.resolve();
     }
-    if (gate.isFull)
-      throw new TagferryError('too many values wait for the disk', { code: 'source.busy', retryable: true });
-    if (payload.length > MAX_PAYLOAD_BYTES) return this.#sayUnreadable(subject, 'it is larger than 1 MiB');
-    const { isTaken, problem } = readMessage(gate, payload, points);
+    const { isTaken, problem } = readMessage(gate, payload, clock.wallMs(), points);
     if (problem !== undefined) this.#sayUnreadable(subject, problem);
     else this.#trouble.over('mqtt.unreadable', { topic: subject }, 'messages of a topic can be read again', subject);
     if (redelivered && isTaken) this.#redelivered.taken++;
     if (isTaken) gate.note(...this.#kept.forget(this.#taken.takeForgotten()), ...this.#kept.record(seq, hash));
     const committed = gate.committed();
     if (isTaken) this.#remember(seq, hash, committed);
-    await committed;
+    return committed;
   }
 
   #remember(seq: number, hash: string, committed: Promise<void>): void {

@@ -32,6 +32,8 @@ type Context = SourceContext<OpcuaSpec, OpcuaValue>;
 
 const QUALITIES: readonly Quality[] = ['good', 'uncertain', 'bad'];
 const MS_OF_DAY = 86_400_000;
+/** A reader that has sent no line for so many seconds is restarted: six heartbeats. */
+const MAX_SILENT_S = 30;
 /** How long a server that nobody wants any more may take to be told so. */
 const LEAVE_MS = 2_000;
 const MAX_NAMED = 3;
@@ -58,6 +60,11 @@ export class OpcuaSource implements RunningSource {
   #unreadable = 0;
   #certificateEndsMs: number | undefined;
   #errors = 0;
+  /** Lines of the reader so far, heartbeats included. */
+  #lines = 0;
+  /** Whether the agent reads no further because the disk is behind. */
+  #isWaiting = false;
+  readonly #end = new AbortController();
 
   constructor(context: Context, notes: ReadonlyMap<string, string>) {
     const { source, clock, log, instance } = context;
@@ -82,11 +89,27 @@ export class OpcuaSource implements RunningSource {
   }
 
   start(): void {
-    if (this.#task.items.length > 0) this.#program?.start();
+    if (this.#task.items.length === 0 || this.#program === undefined) return;
+    this.#program.start();
+    this.#watch(this.#program).catch(() => {});
+  }
+
+  /** Restarts a reader that sends nothing, not even heartbeats. Counts seconds one by one, so that a sleep of the whole machine is one. */
+  async #watch(program: SupervisedProgram): Promise<never> {
+    const { clock } = this.#context;
+    for (let silentS = 0; ; ) {
+      const lines = this.#lines;
+      await clock.sleep(1_000, this.#end.signal);
+      silentS = this.#lines === lines && this.#input !== undefined && !this.#isWaiting ? silentS + 1 : 0;
+      if (silentS < MAX_SILENT_S) continue;
+      program.restart(`it has sent nothing for ${MAX_SILENT_S} s`);
+      silentS = 0;
+    }
   }
 
   async stop(isGone = false): Promise<void> {
     const { gate, source, clock } = this.#context;
+    this.#end.abort();
     if (isGone) {
       this.#tell({ leave: true });
       this.#input?.end();
@@ -156,9 +179,18 @@ export class OpcuaSource implements RunningSource {
     await eachReaderLine(output, (line) => this.#follow(line));
   }
 
-  #follow(line: ReaderLine): void {
-    if ('values' in line && 'ordinal' in line) this.#store(line);
-    else if ('answer' in line) this.#answers.take(line);
+  async #follow(line: ReaderLine): Promise<void> {
+    this.#lines++;
+    if ('ordinal' in line) this.#store(line);
+    else if ('values' in line && !('answer' in line)) await this.#storePart(line.values);
+    else if ('oversized' in line) {
+      this.#errors++;
+      const fields = { source: this.#context.source.name, max_bytes: line.oversized };
+      this.#trouble.again(
+        { event: 'opcua.oversized', ...fields },
+        'message discarded, the server ignores the maximum message size',
+      );
+    } else if ('answer' in line) this.#answers.take(line);
     else if ('connected' in line) this.#sayState(line);
     else if ('subscription' in line) this.#keep(line.subscription, line.isNew);
     else if ('refused' in line) this.#sayRefused(line.refused);
@@ -167,6 +199,16 @@ export class OpcuaSource implements RunningSource {
       const fields = { source: this.#context.source.name, messages: line.lost };
       this.#trouble.again({ event: 'opcua.lost', ...fields }, 'a server no longer has messages that were not taken');
     }
+  }
+
+  /** The next part follows when this one is on disk: a message of any size uses the memory of one part. */
+  async #storePart(values: readonly ReadValue[]): Promise<void> {
+    for (const value of values) this.#takeValue(value);
+    this.#isWaiting = true;
+    // A rejected commit ends with the message: without its last part the server is sent no acknowledgement.
+    this.#context.gate.hurry();
+    await this.#context.gate.settled().catch(() => {});
+    this.#isWaiting = false;
   }
 
   #store({ values, ordinal, subscription, sequence, overflows }: Extract<ReaderLine, { ordinal: number }>): void {
@@ -178,13 +220,15 @@ export class OpcuaSource implements RunningSource {
     }
     for (const value of values) this.#takeValue(value);
     gate.note({ name: noteOf(source.name, MESSAGE), text: `${subscription} ${sequence}` });
+    // Ordinals belong to one life of the reader.
+    const input = this.#input;
     gate.committed().then(
       () => {
         this.#remember(subscription, sequence);
-        this.#tell({ stored: ordinal });
+        tellReader(input, { stored: ordinal });
       },
-      // The source has stopped, or the store is done for: the server keeps it.
-      () => {},
+      // The source has stopped or the store has failed: the server keeps the message, and its values are not duplicates when it returns.
+      () => this.#last.clear(),
     );
   }
 

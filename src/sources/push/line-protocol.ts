@@ -7,6 +7,8 @@ import { UnreadableValues } from '../problem-list.ts';
  * knows nothing of tags.yaml: what it reads it tells a receiver, in the order of the text.
  */
 export interface LineReceiver {
+  /** Before the fields of a line: the place of its measurement and Influx tags in the text (`readHead`). */
+  head?(from: number, to: number): void;
   /** A field that is a number; booleans are 1 and 0. `name`: the measurement, or the tag that was asked for, where it is there. */
   number(name: string | undefined, key: string, value: number): void;
   /** A field that cannot be one. */
@@ -107,9 +109,11 @@ class LineParser {
   }
 
   #line(): void {
+    const start = this.#at;
     this.#readMeasurement();
     this.#name = this.#tagFrom === undefined ? this.#measurement : undefined;
     while (this.#text.charCodeAt(this.#at) === COMMA) this.#skipTag();
+    this.#receiver.head?.(start, this.#at);
     this.#skipBlanks();
     if (this.#isLineEnd()) throw this.#unreadable('fields are missing');
     for (;;) {
@@ -299,6 +303,30 @@ class LineParser {
       'Send lines of the InfluxDB line protocol: measurement field=1.5 1700000000000000000.',
     );
   }
+}
+
+/** The measurement and the Influx tags of a line, from its text up to the fields. */
+export interface InfluxHead {
+  measurement: string;
+  tags: ReadonlyMap<string, string>;
+}
+
+/** The head that begins at `from`. */
+export function headAt(text: string, from: number): InfluxHead {
+  let to = from;
+  while (to < text.length && text[to] !== ' ') to += text[to] === '\\' && ',= '.includes(text[to + 1] ?? 'x') ? 2 : 1;
+  return readHead(text.slice(from, to));
+}
+
+/** Reads a head that `parseLineProtocol` has found sound. */
+export function readHead(written: string): InfluxHead {
+  const [measurement = '', ...pairs] = written.match(/(?:\\[,= ]|[^,])+/g) ?? [];
+  const tags = new Map<string, string>();
+  for (const pair of pairs) {
+    const [key = '', value = ''] = pair.match(/(?:\\[,= ]|[^=])+/g) ?? [];
+    tags.set(unescaped(key, /\\([,= ])/g), unescaped(value, /\\([,= ])/g));
+  }
+  return { measurement: unescaped(measurement, /\\([, ])/g), tags };
 }
 
 /** Most names have no backslash, and looking for one is much cheaper than replacing none. */

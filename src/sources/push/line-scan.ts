@@ -1,6 +1,8 @@
 import type { Draft } from '../draft.ts';
-import type { LineField, LineHead, LineMemory } from '../line-memory.ts';
+import { type LineField, type LineHead, type LineMemory, MAX_REMEMBERED_BYTES } from '../line-memory.ts';
 import type { Slot } from '../slot.ts';
+import type { KeyTemplate } from './key-template.ts';
+import { readHead } from './line-protocol.ts';
 import { numberBetween } from './plain-json.ts';
 
 /**
@@ -13,6 +15,8 @@ export interface LineRules {
   msOfUnit: number;
   /** The Influx tag that names the tag; `undefined`: the measurement does. */
   tagFrom: string | undefined;
+  /** `undefined`: the field is the key. */
+  keyFrom?: KeyTemplate | undefined;
   /** Whether a time may stand behind a line. */
   takes(timeMs: number): boolean;
 }
@@ -58,11 +62,15 @@ class LineScan {
 
   run(): boolean {
     const text = this.#text;
+    const { tagFrom, keyFrom } = this.#rules;
+    this.#memory.begin(`${tagFrom ?? ''} ${keyFrom?.text ?? ''}`);
+    const { forgettings } = this.#memory;
     while (this.#at < text.length) {
       if (text[this.#at] === FEED) this.#at++;
       else if (!this.#line()) return false;
     }
-    return true;
+    // What was forgotten meanwhile may have been the head of another Influx series with the same keys.
+    return this.#memory.forgettings === forgettings;
   }
 
   #line(): boolean {
@@ -70,7 +78,7 @@ class LineScan {
     let field = this.#start();
     let count = 0;
     for (;;) {
-      if (field === undefined || !this.#value(field, count++)) return false;
+      if (field === undefined || field.isShared || !this.#value(field, count++)) return false;
       if (text[this.#at] !== COMMA) break;
       this.#at++;
       field = this.#field(field.head, field);
@@ -114,13 +122,14 @@ class LineScan {
       if (code === SPACE) break;
       if (code === undefined || code < SPACE || code === BACKSLASH || code === QUOTE) return undefined;
     }
-    if (at === from || text[from] === HASH || text[from] === COMMA) return undefined;
+    if (at === from || at - from > MAX_REMEMBERED_BYTES || text[from] === HASH || text[from] === COMMA)
+      return undefined;
     const written = text.toString('latin1', from, at);
-    let head = this.#memory.find(written, this.#rules.tagFrom);
+    let head = this.#memory.find(written);
     if (head === undefined) {
       const tag = tagOf(text.toString('utf8', from, at), this.#rules.tagFrom);
       if (tag === undefined) return undefined;
-      head = this.#memory.remember(written, Uint8Array.from(text.subarray(from, at + 1)), tag);
+      head = this.#memory.rememberHead(written, Uint8Array.from(text.subarray(from, at + 1)), tag);
     }
     this.#at = at + 1;
     return head;
@@ -141,20 +150,23 @@ class LineScan {
       if (code === undefined || code <= SPACE || code === COMMA || code === BACKSLASH || code === QUOTE)
         return undefined;
     }
-    if (at === from) return undefined;
+    if (at === from || at - from > MAX_REMEMBERED_BYTES) return undefined;
     const key = text.toString('utf8', from, at);
     let field = head.byKey.get(key);
     if (field === undefined) {
-      const slot = this.#draft.findSlot(head.tag, key);
+      const slot = this.#draft.findSlot(head.tag, this.#keyOf(key, head));
       if (slot === undefined) return undefined;
-      const bytes = Uint8Array.from(text.subarray(from, at + 1));
-      const start = Uint8Array.from([...head.bytes, ...bytes]);
-      field = { head, bytes, start, slot, next: undefined, nextLine: undefined };
-      head.byKey.set(key, field);
+      field = this.#memory.rememberField(head, key, Uint8Array.from(text.subarray(from, at + 1)), slot);
     }
     if (before !== undefined) before.next = field;
     this.#at = at + 1;
     return field;
+  }
+
+  #keyOf(field: string, { bytes }: LineHead): string {
+    const { keyFrom } = this.#rules;
+    if (keyFrom === undefined) return field;
+    return keyFrom.keyOf(field, readHead(Buffer.from(bytes).toString('utf8', 0, bytes.length - 1)).tags);
   }
 
   /** The number behind a field's key: it is value `place` of its line. */

@@ -1,5 +1,6 @@
 import type { Draft } from '../draft.ts';
 import { readJsonBody, readNdjsonBody } from './json-values.ts';
+import { KeyTemplate } from './key-template.ts';
 import { msOfPrecision, PRECISIONS } from './line-protocol.ts';
 import { readLineProtocol } from './line-values.ts';
 import { type ErrorForm, PushRefusal } from './push-refusal.ts';
@@ -22,6 +23,8 @@ export interface LineSettings {
   partial?: boolean;
   /** INGEST_TAG_FROM: `measurement`, or the name of an Influx tag. */
   tagFrom?: string;
+  /** INGEST_KEY_FROM. */
+  keyFrom?: string;
 }
 
 /** An address of the ingest listener. */
@@ -72,7 +75,9 @@ function linesReader(_contentType: string | undefined, query: URLSearchParams, s
   }
   const asked = asksForPart(query);
   const tagFrom = settings.tagFrom === 'measurement' ? undefined : settings.tagFrom;
-  const options = { msOfUnit, isUnitGuessed: precision === null || precision === '', tagFrom };
+  const isKeyComposed = settings.keyFrom !== undefined && settings.keyFrom !== '{field}';
+  const keyFrom = isKeyComposed ? new KeyTemplate(settings.keyFrom!) : undefined;
+  const options = { msOfUnit, isUnitGuessed: precision === null || precision === '', tagFrom, keyFrom };
   const partial = asked ? 'asked' : asked === undefined && settings.partial ? 'setting' : undefined;
   const read = (bytes: Buffer, draft: Draft) => readLineProtocol(bytes, options, draft);
   return partial === undefined ? { read } : { read, partial };

@@ -2,6 +2,7 @@ import type { Clock } from '../../base/clock.ts';
 import type { Broker } from '../../broker/broker.ts';
 import type { Listening } from '../../broker/listening.ts';
 import { EdgeNode } from './edge-node.ts';
+import { NamesBudget } from './names-budget.ts';
 import { decodePayload, numberOf, type SparkplugMetric } from './payload.ts';
 import { rebirthCommand } from './rebirth-command.ts';
 import type { SparkplugSpec } from './sparkplug-spec.ts';
@@ -29,7 +30,6 @@ export interface NodesBesideOptions {
 }
 
 const MAX_PAYLOAD_BYTES = 1024 * 1024;
-const MAX_NODES = 5_000;
 /** Their commands, and what counts their lives: no values of the plant. */
 const CONTROLS = /^(bdSeq$|Node Control\/|[^/]+\/Device Control\/)/;
 
@@ -40,6 +40,7 @@ const CONTROLS = /^(bdSeq$|Node Control\/|[^/]+\/Device Control\/)/;
 export class NodesBeside {
   readonly #options: NodesBesideOptions;
   readonly #nodes = new Map<string, EdgeNode>();
+  readonly #names = new NamesBudget();
 
   /** `names`: of the nodes that are wanted; all where none is named. Subscribes; whoever has the broker starts it. */
   constructor(options: NodesBesideOptions, names: readonly string[]) {
@@ -55,8 +56,8 @@ export class NodesBeside {
   #nodeOf(group: string, name: string): EdgeNode {
     const key = `${group}/${name}`;
     const known = this.#nodes.get(key);
-    if (known || this.#nodes.size >= MAX_NODES) return known ?? new EdgeNode();
-    const node = new EdgeNode();
+    if (known || !this.#names.reserveNode(key)) return known ?? new EdgeNode(this.#names);
+    const node = new EdgeNode(this.#names);
     this.#nodes.set(key, node);
     const { broker, spec, clock } = this.#options;
     // A broker that does not let it be asked may let it be heard.
@@ -72,7 +73,7 @@ export class NodesBeside {
     const node = this.#nodeOf(said.group, said.node);
     try {
       const read = decodePayload(payload);
-      for (const { path, metric, born } of node.take({ ...said, payload: read }).values) {
+      for (const { path, metric, born } of node.take({ ...said, payload: read, isKept: false }).values) {
         if (CONTROLS.test(path)) continue;
         const number = metric.isNull ? undefined : numberOf(metric, born);
         const timeMs = metric.timeMs ?? read.timeMs;

@@ -8,7 +8,9 @@ import type { Point } from '../points.ts';
 import type { RunningSource, ScanStep, SourceContext, SourceState, TestedValue } from '../source-kind.ts';
 import { listenTo } from '../source-test.ts';
 import { TroubleLog } from '../trouble-log.ts';
-import { EdgeNode, type NodeOutcome } from './edge-node.ts';
+import { EdgeNode, type NodeMessage, type NodeOutcome } from './edge-node.ts';
+import { HeldMessages } from './held-messages.ts';
+import { NamesBudget } from './names-budget.ts';
 import { decodePayload, numberOf } from './payload.ts';
 import { rebirthCommand } from './rebirth-command.ts';
 import { scanSparkplug } from './scan-sparkplug.ts';
@@ -18,8 +20,10 @@ import { commandTopic, filterOf, readTopic } from './topics.ts';
 type Context = SourceContext<SparkplugSpec, SparkplugValue>;
 
 const MAX_PAYLOAD_BYTES = 1024 * 1024;
-/** A node is asked for its birth certificate at most so often. */
+/** Minimum interval between two requests for a node's birth certificate. */
 const REBIRTH_MS = 60_000;
+/** The same while messages are held. */
+const HELD_REBIRTH_MS = 5_000;
 /** How often it is looked whether the connection is a new one. */
 const LOOK_MS = 500;
 const MS_OF_DAY = 86_400_000;
@@ -35,6 +39,7 @@ interface Known {
   group: string;
   name: string;
   node: EdgeNode;
+  held: HeldMessages;
   askedMs: number;
 }
 
@@ -49,6 +54,7 @@ export class SparkplugSource implements RunningSource {
   /** By `node/path`. */
   readonly #points: ReadonlyMap<string, readonly Point<SparkplugValue>[]>;
   readonly #nodes = new Map<string, Known>();
+  readonly #names = new NamesBudget();
   /** What each value is: nodes tell what changes, so the last word counts as long as none was missed. */
   readonly #reported = new Map<Point<SparkplugValue>, Reported>();
   #leave: (() => void)[] = [];
@@ -84,12 +90,18 @@ export class SparkplugSource implements RunningSource {
   async stop(isGone = false): Promise<void> {
     this.#isStopped = true;
     this.#cancelLook();
-    if (isGone) for (const leave of this.#leave.splice(0)) leave();
+    for (const { held } of this.#nodes.values()) held.reject(new SourceStopped());
+    if (isGone) this.leave();
     this.#context.gate.hurry();
   }
 
+  leave(): void {
+    for (const leave of this.#leave.splice(0)) leave();
+  }
+
   state(): SourceState {
-    const { connected, sinceMs, problem, failures, dropped, window, certificateEndsMs } = this.#broker.state();
+    const { connected, sinceMs, problem, failures, dropped, discarded, window, certificateEndsMs } =
+      this.#broker.state();
     const leftMs = certificateEndsMs === undefined ? undefined : certificateEndsMs - this.#context.clock.wallMs();
     const stale = [...this.#nodes.values()].filter(({ node }) => node.isStale).map(({ name }) => name);
     const waits =
@@ -99,7 +111,7 @@ export class SparkplugSource implements RunningSource {
       connected,
       sinceMs,
       ...(words === undefined ? {} : { problem: plain(words) }),
-      errors: this.#errors + failures + dropped,
+      errors: this.#errors + failures + dropped + discarded,
       window,
       pollsLate: 0,
       ...(leftMs === undefined ? {} : { certificateDaysLeft: Math.floor(leftMs / MS_OF_DAY) }),
@@ -125,7 +137,7 @@ export class SparkplugSource implements RunningSource {
     return scanSparkplug({ broker: brokers.beside(name, spec), spec, what, waitMs, clock, signal });
   }
 
-  /** What was said while nobody listened is unknown: with a new connection every node begins anew. */
+  /** Every node is asked for its birth certificate on a new connection: messages may have been missed. */
   #look(): void {
     this.#meet();
     this.#cancelLook = this.#context.clock.after(LOOK_MS, () => this.#look());
@@ -137,33 +149,50 @@ export class SparkplugSource implements RunningSource {
     if (!connected || sinceMs === this.#connectedSinceMs) return;
     this.#connectedSinceMs = sinceMs;
     for (const known of this.#nodes.values()) {
-      known.node.miss();
+      known.node.reconnected();
       known.askedMs = Number.NEGATIVE_INFINITY;
       this.#askForBirth(known, 'the connection is new');
     }
   }
 
-  #nodeOf(group: string, name: string): Known {
+  /** `undefined` if the bound of names is reached. */
+  #nodeOf(group: string, name: string): Known | undefined {
     const key = `${group}/${name}`;
-    const known = this.#nodes.get(key) ?? { group, name, node: new EdgeNode(), askedMs: Number.NEGATIVE_INFINITY };
-    this.#nodes.set(key, known);
-    return known;
+    const known = this.#nodes.get(key);
+    if (known) return known;
+    if (!this.#names.reserveNode(key)) return undefined;
+    const held = new HeldMessages({
+      clock: this.#context.clock,
+      onDiscarded: (messages) => {
+        this.#errors += messages;
+        this.#reportDiscarded(name, messages);
+      },
+    });
+    const made = { group, name, node: new EdgeNode(this.#names), held, askedMs: Number.NEGATIVE_INFINITY };
+    this.#nodes.set(key, made);
+    return made;
   }
 
   /** Throws what is to be tried again. */
-  #take({ topic, payload }: Message): Promise<void> {
+  #take({ topic, payload, qos }: Message): Promise<void> {
     const { gate } = this.#context;
     if (this.#isStopped) throw new SourceStopped();
-    if (gate.isFull)
-      throw new TagferryError('too many values wait for the disk', { code: 'source.busy', retryable: true });
+    gate.demandRoom();
     const said = readTopic(topic);
     if (said === undefined) return DONE;
     this.#meet();
     const known = this.#nodeOf(said.group, said.node);
+    if (known === undefined) {
+      this.#errors++;
+      this.#reportNames(said.node);
+      return DONE;
+    }
     try {
       if (payload.length > MAX_PAYLOAD_BYTES) throw new RangeError('it is larger than 1 MiB');
-      this.#carryOut(known, known.node.take({ ...said, payload: decodePayload(payload) }), payload);
+      const message = { ...said, payload: decodePayload(payload), isKept: qos > 0 };
       this.#trouble.over('sparkplug.unreadable', { topic }, 'messages of a topic can be read again', topic);
+      if (mustWait(known, message)) return this.#hold(known, message);
+      this.#read(known, message);
     } catch (error) {
       this.#errors++;
       known.node.miss();
@@ -174,9 +203,45 @@ export class SparkplugSource implements RunningSource {
     return gate.committed();
   }
 
-  #carryOut(known: Known, { values, died, rebirth, unknown }: NodeOutcome, payload: Uint8Array): void {
+  #hold(known: Known, message: NodeMessage): Promise<void> {
+    known.node.miss();
+    const stored = known.held.hold(message);
+    this.#askForBirth(known, 'messages wait for their aliases', HELD_REBIRTH_MS);
+    return stored;
+  }
+
+  #read(known: Known, message: NodeMessage): void {
+    const outcome = known.node.take(message);
+    if (outcome.isOtherLife || outcome.died === '') known.held.discard();
+    // Older values first: the latest ones remain the latest.
+    else if (message.type.endsWith('BIRTH')) known.held.release((earlier) => this.#readEarlier(known, earlier));
+    this.#carryOut(known, outcome, message.payload.timeMs);
+    if (outcome.unnamed !== undefined) {
+      this.#errors += outcome.unnamed;
+      this.#reportNames(known.name);
+    }
+    if (outcome.unknown > 0 && message.isKept) this.#reportDiscarded(known.name, 1);
+  }
+
+  #reportNames(node: string): void {
+    const fields = { event: 'sparkplug.names_limit', source: this.#context.source.name, node: plain(node) };
+    this.#trouble.again(fields, 'names of edge nodes and metrics discarded: bound reached');
+  }
+
+  #readEarlier(known: Known, message: NodeMessage): Promise<void> | undefined {
+    const outcome = known.node.takeEarlier(message);
+    if (outcome === undefined) return undefined;
+    this.#carryOut(known, outcome, message.payload.timeMs);
+    return this.#context.gate.committed();
+  }
+
+  #reportDiscarded(node: string, messages: number): void {
+    const fields = { event: 'sparkplug.discarded', source: this.#context.source.name, node: plain(node), messages };
+    this.#trouble.again(fields, 'messages discarded: no birth certificate names their aliases', node);
+  }
+
+  #carryOut(known: Known, { values, died, rebirth, unknown }: NodeOutcome, timeMs: number | undefined): void {
     const { gate } = this.#context;
-    const timeMs = values.some(({ metric }) => metric.timeMs === undefined) ? decodePayload(payload).timeMs : undefined;
     for (const { path, metric, born } of values) {
       for (const point of this.#points.get(`${known.name}/${path}`) ?? []) {
         const number = metric.isNull ? undefined : numberOf(metric, born);
@@ -205,11 +270,11 @@ export class SparkplugSource implements RunningSource {
     if (rebirth !== undefined) this.#askForBirth(known, rebirth);
   }
 
-  #askForBirth(known: Known, reason: string): void {
+  #askForBirth(known: Known, reason: string, intervalMs = REBIRTH_MS): void {
     const { clock, log, source } = this.#context;
     if (!source.spec.rebirth || this.#isStopped) return;
     const nowMs = clock.monotonicMs();
-    if (nowMs - known.askedMs < REBIRTH_MS) return;
+    if (nowMs - known.askedMs < intervalMs) return;
     known.askedMs = nowMs;
     const fields = { source: source.name, node: plain(known.name), reason };
     log.info({ event: 'sparkplug.rebirth', ...fields }, 'a node is asked for its birth certificate');
@@ -221,6 +286,12 @@ export class SparkplugSource implements RunningSource {
         log.debug({ event: 'sparkplug.rebirth_failed', ...fields, code: codeOf(error) }, 'a node could not be asked');
       });
   }
+}
+
+/** Whether a message waits for the next birth certificate, itself or behind others of its node. */
+function mustWait({ node, held }: Known, message: NodeMessage): boolean {
+  if (!message.isKept || !message.type.endsWith('DATA') || !held.isOpen) return false;
+  return (held.size > 0 && node.isStale) || !node.canResolve(message);
 }
 
 /** It may have died meanwhile. */

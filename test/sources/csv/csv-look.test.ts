@@ -12,7 +12,8 @@ async function scan(text: string, more: Partial<CsvSpec>): Promise<unknown[]> {
   writeFileSync(join(folder, 'a.csv'), text);
   const spec = { folder, pattern: '*.csv', encoding: 'utf-8', hasHeader: true, skipLines: 0, form: 'wide', ...more };
   const found: unknown[] = [];
-  for await (const step of scanCsv(spec as CsvSpec)) if ('found' in step) found.push(step.found);
+  for await (const step of scanCsv(spec as CsvSpec, new AbortController().signal))
+    if ('found' in step) found.push(step.found);
   return found;
 }
 

@@ -1,27 +1,12 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { open } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { type FileRecord, fileRecords, type Place } from '../../../src/sources/csv/file-records.ts';
 
-let folder: string;
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'tagferry-records-'));
-});
-afterEach(() => rmSync(folder, { recursive: true, force: true }));
-
 async function read(bytes: Buffer | string, options: { from?: Place; encoding?: string; rest?: boolean } = {}) {
-  const path = join(folder, 'file.csv');
-  writeFileSync(path, bytes);
-  const file = await open(path);
+  const content = Buffer.from(bytes as string);
+  const file = { read: async (position: number, length: number) => content.subarray(position, position + length) };
   const found: FileRecord[] = [];
-  try {
-    const { from = { position: 0, line: 1 }, encoding = 'utf-8', rest = true } = options;
-    for await (const one of fileRecords(file, from, (await file.stat()).size, encoding, rest)) found.push(one);
-  } finally {
-    await file.close();
-  }
+  const { from = { position: 0, line: 1 }, encoding = 'utf-8', rest = true } = options;
+  for await (const one of fileRecords(file, from, content.length, encoding, rest)) found.push(one);
   return found;
 }
 

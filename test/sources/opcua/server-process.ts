@@ -1,7 +1,8 @@
 /**
  * A server of OPC UA, by node-opcua: `server-process.ts FOLDER PORT`. Its certificate lies in the folder. On standard input a line of JSON
  * each: `{"set": {"Flow": 1.5}, "status": "Uncertain"}`, `{"zones": [1, 2]}`, `{"count": 20}` counts Count on so many times, `{"count": 0}`
- * stops; `{"trust": FILE}` lets in the user with this certificate, `{"expire": true}` ends every session as one that is not heard of any
+ * stops; `{"flood": 50000}` sends so many values of one node in the next message;
+ * `{"maxOperations": 2}` rejects larger requests; `{"trust": FILE}` lets in the user with this certificate, `{"expire": true}` ends every session as one that is not heard of any
  * more, `{"transfer": false}` has no TransferSubscriptions from then on.
  * Each number that Count had stands in `FOLDER/ledger` with its time before anybody can have read it, and in `FOLDER/acknowledged` once its
  * reader has acknowledged the message that brought it.
@@ -15,11 +16,14 @@ import {
   crypto_utils,
   DataChangeNotification,
   DataType,
+  DataValue,
+  MonitoredItemNotification,
   type NotificationMessage,
   ServiceFault,
   StatusCodes,
   VariantArrayType,
 } from 'node-opcua-client';
+import { MessageChunker } from 'node-opcua-secure-channel';
 import { OPCUAServer, Subscription } from 'node-opcua-server';
 
 const [folder, port] = process.argv.slice(2) as [string, string];
@@ -83,8 +87,12 @@ function expireSessions(): void {
   for (const session of Object.values(_sessions)) session.watchdogReset();
 }
 
+interface Channel {
+  send_response(...words: unknown[]): void;
+}
+
 interface Service {
-  _on_TransferSubscriptionsRequest?(message: object, channel: { send_response(...words: unknown[]): void }): void;
+  _on_TransferSubscriptionsRequest?(message: object, channel: Channel): void;
 }
 
 /** As servers answer what they do not have. */
@@ -99,7 +107,60 @@ function setTransfer(isThere: boolean): void {
   }
 }
 
+interface MessageSource {
+  _popNotificationToSend(): NotificationMessage;
+}
+
+/**
+ * The next message with values has so many of them, with times of one millisecond after the other, whatever its client asked for: neither
+ * MaxNotificationsPerPublish nor the message size of its Hello is respected.
+ */
+let flood = 0;
+const source = Subscription.prototype as unknown as MessageSource;
+const popNotification = source._popNotificationToSend;
+source._popNotificationToSend = function () {
+  const message = popNotification.call(this);
+  const [data] = message.notificationData ?? [];
+  const first = data instanceof DataChangeNotification ? data.monitoredItems?.[0] : undefined;
+  if (flood === 0 || first === undefined || !(data instanceof DataChangeNotification)) return message;
+  const startMs = Date.now() - 3_600_000;
+  data.monitoredItems = Array.from({ length: flood }, (_, i) => {
+    const value = new DataValue({
+      value: { dataType: DataType.Double, value: i },
+      sourceTimestamp: new Date(startMs + i),
+    });
+    return new MonitoredItemNotification({ clientHandle: first.clientHandle, value });
+  });
+  flood = 0;
+  return message;
+};
+const { chunkSecureMessage } = MessageChunker.prototype;
+MessageChunker.prototype.chunkSecureMessage = function (...words) {
+  this.maxMessageSize = 0;
+  this.maxChunkCount = 0;
+  return chunkSecureMessage.apply(this, words);
+};
+
+/** Rejects requests with more operations, as small controllers do. */
+let maxOperations = Number.POSITIVE_INFINITY;
+const dispatch = server as unknown as Record<string, (message: { request: object }, channel: Channel) => void>;
+for (const [service, member] of [
+  ['Read', 'nodesToRead'],
+  ['CreateMonitoredItems', 'itemsToCreate'],
+] as const) {
+  const name = `_on_${service}Request`;
+  const handle = dispatch[name]!;
+  dispatch[name] = function (message, channel) {
+    const operations = (message.request as Record<string, object[] | null>)[member] ?? [];
+    if (operations.length <= maxOperations) return handle.call(this, message, channel);
+    const responseHeader = { serviceResult: StatusCodes.BadTooManyOperations };
+    channel.send_response('MSG', new ServiceFault({ responseHeader } as never), message);
+  };
+}
+
 interface Told {
+  maxOperations?: number;
+  flood?: number;
   set?: Record<string, number>;
   status?: string;
   time?: number;
@@ -154,6 +215,8 @@ createInterface({ input: process.stdin })
       void users.trustCertificate(crypto_utils.convertPEMtoDER(readFileSync(told.trust, 'latin1')));
     if (told.expire) expireSessions();
     if (told.transfer !== undefined) setTransfer(told.transfer);
+    if (told.maxOperations !== undefined) maxOperations = told.maxOperations;
+    if (told.flood !== undefined) flood = told.flood;
     if (told.count !== undefined) left = told.count;
     const status = StatusCodes[(told.status ?? 'Good') as keyof typeof StatusCodes];
     for (const [name, value] of Object.entries(told.set ?? {})) {

@@ -1,6 +1,7 @@
 import { createRequire } from 'node:module';
 import { describe, expect, it } from 'vitest';
 import { EdgeNode } from '../../../src/sources/sparkplug/edge-node.ts';
+import { NamesBudget } from '../../../src/sources/sparkplug/names-budget.ts';
 import { decodePayload, numberOf } from '../../../src/sources/sparkplug/payload.ts';
 import { rebirthCommand } from '../../../src/sources/sparkplug/rebirth-command.ts';
 
@@ -96,12 +97,13 @@ describe('an edge node', () => {
   const message = (type: string, seq: number | undefined, metrics: object[], device?: string) => ({
     type,
     device,
+    isKept: true,
     payload: { timeMs: undefined, seq, metrics: metrics.map(metric) },
   });
   const paths = (outcome: { values: { path: string }[] }) => outcome.values.map(({ path }) => path);
 
   it('is known by aliases from its birth on, each device below its name', () => {
-    const node = new EdgeNode();
+    const node = new EdgeNode(new NamesBudget());
     expect(paths(node.take(message('NBIRTH', 0, [{ name: 'load', alias: 1 }])))).toEqual(['load']);
     expect(paths(node.take(message('DBIRTH', 1, [{ name: 'P', alias: 2 }], 'pump')))).toEqual(['pump/P']);
     expect(paths(node.take(message('DDATA', 2, [{ alias: 2 }, { alias: 1 }], 'pump')))).toEqual(['pump/P', 'load']);
@@ -110,7 +112,7 @@ describe('an edge node', () => {
   });
 
   it('makes nothing up where a message was missed: aliases may mean anything by then', () => {
-    const node = new EdgeNode();
+    const node = new EdgeNode(new NamesBudget());
     expect(node.take(message('NDATA', 5, [{ alias: 1 }]))).toMatchObject({ values: [], unknown: 1 });
     node.take(message('NBIRTH', 0, [{ name: 'a', alias: 1 }]));
     const missed = node.take(message('NDATA', 2, [{ alias: 1 }, { name: 'a' }]));
@@ -120,8 +122,20 @@ describe('an edge node', () => {
     expect(paths(node.take(message('NDATA', 1, [{ alias: 1 }])))).toEqual(['b']);
   });
 
+  it.each([
+    ['QoS 1 and the next sequence number', 1, true, ['a']],
+    ['QoS 1 and a gap', 2, true, []],
+    ['QoS 0', 1, false, []],
+  ])('resolves aliases after a new connection for a message with %s: %i', (_, seq, isKept, resolved) => {
+    const node = new EdgeNode(new NamesBudget());
+    node.take(message('NBIRTH', 0, [{ name: 'a', alias: 1 }]));
+    node.reconnected();
+    expect(paths(node.take({ ...message('NDATA', seq, [{ alias: 1 }]), isKept }))).toEqual(resolved);
+    expect(node.isStale).toBe(resolved.length === 0);
+  });
+
   it('dies by the death of this life, not of the one before', () => {
-    const node = new EdgeNode();
+    const node = new EdgeNode(new NamesBudget());
     const birth = (bdSeq: number) => message('NBIRTH', 0, [{ name: 'bdSeq', type: 'Int64', value: bdSeq }]);
     const death = (bdSeq: number) => message('NDEATH', undefined, [{ name: 'bdSeq', type: 'Int64', value: bdSeq }]);
     node.take(birth(3));
