@@ -3,7 +3,6 @@ import {
   AttributeIds,
   BrowseDirection,
   type BrowseResult,
-  type ClientSession,
   NodeClass,
   type ReferenceDescription,
   ResultMask,
@@ -12,6 +11,7 @@ import {
 import type { Clock } from '../base/clock.ts';
 import type { FoundNode } from './protocol.ts';
 import { readingOf } from './readings.ts';
+import type { Session } from './session.ts';
 
 type Step = { found: FoundNode } | { done: number; total: number };
 
@@ -32,11 +32,7 @@ const HIERARCHICAL = 'i=33';
 const SAMPLE_DIGITS = 9;
 
 /** `from`: node ids (`ns=2;s=Line1`) or paths below Objects (`Line1/Pump`); everything where none is named. */
-export async function* browseNodes(
-  session: ClientSession,
-  from: readonly string[],
-  clock: Clock,
-): AsyncGenerator<Step> {
+export async function* browseNodes(session: Session, from: readonly string[], clock: Clock): AsyncGenerator<Step> {
   const seen = new Set<string>();
   const waiting: Place[] = [];
   for (const one of from) waiting.push(await placeOf(session, one, clock));
@@ -59,7 +55,7 @@ export async function* browseNodes(
 }
 
 async function* variablesOf(
-  session: ClientSession,
+  session: Session,
   place: Place,
   below: readonly ReferenceDescription[],
   seen: ReadonlySet<string>,
@@ -70,7 +66,8 @@ async function* variablesOf(
   );
   if (variables.length === 0) return;
   await clock.sleep(PAUSE_MS);
-  const values = await session.read(variables.map(({ nodeId }) => ({ nodeId, attributeId: AttributeIds.Value })));
+  const nodes = variables.map(({ nodeId }) => ({ nodeId, attributeId: AttributeIds.Value }));
+  const values = (await session.inBatches(nodes, (some) => session.raw.read([...some]))).flat();
   for (const [at, value] of values.entries()) {
     const [raw] = readingOf(value);
     const child = variables[at]!;
@@ -85,7 +82,7 @@ function pathOf({ path }: Place, { browseName }: ReferenceDescription): string {
   return path === '' ? name : `${path}/${name}`;
 }
 
-async function childrenOf(session: ClientSession, node: string, clock: Clock): Promise<ReferenceDescription[]> {
+async function childrenOf({ raw: session }: Session, node: string, clock: Clock): Promise<ReferenceDescription[]> {
   const found: ReferenceDescription[] = [];
   let result: BrowseResult = await session.browse({
     nodeId: resolveNodeId(node),
@@ -108,7 +105,7 @@ async function childrenOf(session: ClientSession, node: string, clock: Clock): P
 }
 
 /** Names are followed from Objects down. */
-async function placeOf(session: ClientSession, text: string, clock: Clock): Promise<Place> {
+async function placeOf(session: Session, text: string, clock: Clock): Promise<Place> {
   if (/^(ns=\d+;)?[isgb]=/.test(text)) return { node: resolveNodeId(text).toString(), path: '', depth: 0 };
   const names = text.split('/').filter((name) => name !== '');
   let node = OBJECTS;

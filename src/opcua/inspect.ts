@@ -1,6 +1,7 @@
 import { MessageSecurityMode, OPCUAClient, UserTokenType } from 'node-opcua-client';
 import { ownCertificate } from './own-certificate.ts';
 import type { Inspected, Inspection } from './protocol.ts';
+import { BOUNDED_TRANSPORT } from './transport.ts';
 import { TrustFolder } from './trust-folder.ts';
 
 const ANSWER_MS = 15_000;
@@ -19,6 +20,7 @@ export async function inspect({ url, identity }: Inspection): Promise<Inspected>
       clientCertificateManager: new TrustFolder('').asStore(),
       endpointMustExist: false,
       connectionStrategy: { maxRetry: 0 },
+      ...BOUNDED_TRANSPORT,
       transportTimeout: ANSWER_MS,
       defaultTransactionTimeout: ANSWER_MS,
     });

@@ -1,12 +1,13 @@
 /** The program that reads one OPC UA server: what is said on its standard input and output stands in `protocol.ts`. */
 import { systemClock } from '../base/clock.ts';
-import type { DaemonLine, ReaderLine } from './protocol.ts';
+import { type DaemonLine, HEARTBEAT_MS, type ReaderLine } from './protocol.ts';
 
 // node-opcua talks to whoever develops with it, on the standard output, which here belongs to the daemon.
 for (const word of ['log', 'info', 'warn', 'error', 'debug'] as const) console[word] = () => {};
 
 const tell = (line: ReaderLine) => void process.stdout.write(`${JSON.stringify(line)}\n`);
 process.stdout.on('error', () => process.exit(1));
+setInterval(() => tell({ alive: true }), HEARTBEAT_MS);
 
 const { Reader } = await import('./reader.ts');
 const { inspect } = await import('./inspect.ts');

@@ -1,8 +1,11 @@
-import { X509Certificate } from 'node:crypto';
-import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { createPrivateKey, X509Certificate } from 'node:crypto';
+import { mkdirSync, renameSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { crypto_utils } from 'node-opcua-client';
+import { writeDurably } from '../base/durable-file.ts';
+import { codeOf } from '../base/errors.ts';
+import { readRegularFileSync } from '../base/regular-file.ts';
 import type { Endpoint, KeyPairFiles } from './protocol.ts';
 
 const KEY_BITS = 2048;
@@ -13,21 +16,52 @@ export interface OwnCertificate extends KeyPairFiles {
   applicationUri: string;
 }
 
-/** What this gateway shows to servers; made where nobody gave one and none is there yet. */
+/**
+ * The certificate that this gateway shows to servers. If the configuration names none, one is kept in a folder; it is created if it is
+ * missing or unusable. Throws if a configured one is unusable.
+ */
 export async function ownCertificate(identity: Endpoint['identity']): Promise<OwnCertificate> {
-  const files = 'folder' in identity ? await kept(identity.folder) : identity;
-  const { subjectAltName = '' } = new X509Certificate(readFileSync(files.certFile));
-  const applicationUri = /URI:([^,]+)/.exec(subjectAltName)?.[1];
-  if (applicationUri === undefined) {
-    throw new Error(`${files.certFile} names no application (a URI among its alternative names)`);
+  if (!('folder' in identity)) return { ...identity, applicationUri: applicationUriOf(identity) };
+  const { folder } = identity;
+  const files = { certFile: join(folder, 'own-certificate.pem'), keyFile: join(folder, 'own-key.pem') };
+  try {
+    return readPair(files);
+  } catch (error) {
+    if (codeOf(error) === 'EACCES' || codeOf(error) === 'EPERM') throw error;
+    setAside(files.certFile);
+    setAside(files.keyFile);
+    await createPair(folder, files);
+    return readPair(files);
   }
-  return { ...files, applicationUri };
 }
 
-/** The certificate is put there last: where it is, the key is. */
-async function kept(folder: string): Promise<KeyPairFiles> {
-  const files = { certFile: join(folder, 'own-certificate.pem'), keyFile: join(folder, 'own-key.pem') };
-  if (existsSync(files.certFile)) return files;
+/** Throws if the files are not a certificate with an application URI, and its key. */
+function readPair(files: KeyPairFiles): OwnCertificate {
+  const certificate = new X509Certificate(readRegularFileSync(files.certFile).bytes);
+  const key = createPrivateKey(readRegularFileSync(files.keyFile).bytes);
+  if (!certificate.checkPrivateKey(key)) throw new Error(`${files.keyFile} is not the key of ${files.certFile}`);
+  return { ...files, applicationUri: applicationUriOf(files) };
+}
+
+function applicationUriOf({ certFile, keyFile }: KeyPairFiles): string {
+  // The library opens both by name, and would wait for a FIFO.
+  readRegularFileSync(keyFile);
+  const { subjectAltName = '' } = new X509Certificate(readRegularFileSync(certFile).bytes);
+  const applicationUri = /URI:([^,]+)/.exec(subjectAltName)?.[1];
+  if (applicationUri === undefined) throw new Error(`${certFile} has no application URI among its alternative names`);
+  return applicationUri;
+}
+
+/** A file that somebody else put there is not lost. */
+function setAside(file: string): void {
+  try {
+    renameSync(file, `${file}.unusable`);
+  } catch (error) {
+    if (codeOf(error) !== 'ENOENT') throw error;
+  }
+}
+
+async function createPair(folder: string, { certFile, keyFile }: KeyPairFiles): Promise<void> {
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const { privateKey } = await crypto_utils.generateKeyPair(KEY_BITS);
   const { privPem } = await crypto_utils.privateKeyToPEM(privateKey);
@@ -40,13 +74,7 @@ async function kept(folder: string): Promise<KeyPairFiles> {
     validity: TWENTY_YEARS_DAYS,
     purpose: crypto_utils.CertificatePurpose.ForApplication,
   });
-  put(files.keyFile, privPem, 0o600);
-  put(files.certFile, cert, 0o644);
-  return files;
-}
-
-function put(file: string, text: string, mode: number): void {
-  const beside = `${file}.new`;
-  writeFileSync(beside, text, { mode });
-  renameSync(beside, file);
+  const ending = `.${process.pid}.tmp`;
+  await writeDurably(keyFile, privPem, ending);
+  await writeDurably(certFile, cert, ending, 0o644);
 }

@@ -10,6 +10,11 @@
  *     │──── stored: 1 ─────────────►│──── acknowledges 17 ─────────►│
  */
 
+/** Interval between heartbeats of the reader, in milliseconds. */
+export const HEARTBEAT_MS = 5_000;
+/** A message of any size reaches the agent in lines of at most so many values. */
+export const MAX_VALUES_PER_LINE = 5_000;
+
 export type SecurityPolicyName = 'None' | 'Basic256Sha256' | 'Aes128_Sha256_RsaOaep' | 'Aes256_Sha256_RsaPss';
 
 /** A certificate and its key, as files. */
@@ -108,12 +113,18 @@ export type ReaderLine =
   | { connected: true; certificateEndsMs?: number }
   | { connected: false; problem: string; hint?: string }
   | { subscription: Omit<KeptSubscription, 'stored'>; isNew: boolean }
-  /** `ordinal` counts the messages that this process gave; `sequence` is the server's number of it. */
+  /** Values of a message whose last line follows: no line carries more than `MAX_VALUES_PER_LINE`. */
+  | { values: readonly ReadValue[] }
+  /** The last values of a message. `ordinal` counts the messages of this process; `sequence` is the number that the server gave it. */
   | { values: readonly ReadValue[]; ordinal: number; subscription: number; sequence: number; overflows: number }
   /** Items that the server does not give, and why; replaces what was said before. */
   | { refused: readonly (readonly [item: number, why: string])[] }
   /** Messages that the server no longer had. */
   | { lost: number }
+  /** The server sent a message that exceeds this size, in bytes. It was discarded, and its subscription is replaced. */
+  | { oversized: number }
+  /** Sent every `HEARTBEAT_MS`, whatever the server does. */
+  | { alive: true }
   | { answer: number; values: readonly (readonly [...ReadValue, why: string])[] }
   | { answer: number; found: FoundNode }
   | { answer: number; done: number; total: number }

@@ -1,9 +1,17 @@
 import type { Clock } from '../base/clock.ts';
 import { browseNodes } from './browse.ts';
-import type { Item, KeptSubscription, Question, ReaderLine, ReaderTask } from './protocol.ts';
+import {
+  type Item,
+  type KeptSubscription,
+  MAX_VALUES_PER_LINE,
+  type Question,
+  type ReaderLine,
+  type ReaderTask,
+} from './protocol.ts';
 import { readItems } from './read-items.ts';
-import { Session, UntrustedServer } from './session.ts';
+import { OversizedMessage, Session, UntrustedServer } from './session.ts';
 import { type Notified, Subscription } from './subscription.ts';
+import { MAX_MESSAGE_BYTES } from './transport.ts';
 import { troubleWords } from './trouble-words.ts';
 import { TrustFolder } from './trust-folder.ts';
 
@@ -36,6 +44,8 @@ export class Reader {
   #unstoredValues = 0;
   #ordinal = 0;
   #kept: KeptSubscription | undefined;
+  /** Latest message that the agent has, on disk or not. It is not requested again. */
+  #given: { subscription: number; sequence: number } | undefined;
   /** A server that would not have its subscription taken over. */
   #refusedBy: number | undefined;
   #session: Session | undefined;
@@ -86,6 +96,7 @@ export class Reader {
       const { sequence, subscription, values } = this.#unstored.shift()!;
       this.#unstoredValues -= values;
       if (subscription === this.#subscription?.id) this.#subscription.stored(sequence);
+      if (subscription === this.#kept?.id) this.#kept = { ...this.#kept, stored: sequence };
     }
     this.#wake.resolve();
     this.#wake = Promise.withResolvers();
@@ -96,9 +107,9 @@ export class Reader {
     const session = this.#session;
     try {
       if (!session) throw new Error('the server is not connected');
-      if ('read' in question) tell({ answer: ask, values: await readItems(session.raw, question.read) });
+      if ('read' in question) tell({ answer: ask, values: await readItems(session, question.read) });
       else {
-        for await (const step of browseNodes(session.raw, question.browse, clock)) tell({ answer: ask, ...step });
+        for await (const step of browseNodes(session, question.browse, clock)) tell({ answer: ask, ...step });
       }
       tell({ answer: ask, end: true });
     } catch (error) {
@@ -119,6 +130,11 @@ export class Reader {
       stopped.catch(() => {});
       await Promise.race([this.#serve(session, task.items), session.broken, stopped]);
     } catch (error) {
+      if (error instanceof OversizedMessage) {
+        // The server would send the same message again to whoever takes its subscription over.
+        this.#kept = undefined;
+        tell({ oversized: MAX_MESSAGE_BYTES });
+      }
       if (!signal.aborted) tell({ connected: false, ...troubleWords(error, task.endpoint) });
       return error instanceof UntrustedServer ? error.certificate : undefined;
     } finally {
@@ -148,7 +164,8 @@ export class Reader {
       pause: (ms) => Promise.race([clock.sleep(ms, this.#end.signal), session.broken]),
     });
     this.#subscription = subscription;
-    await subscription.open(this.#kept, this.#mayTransfer(this.#kept?.serverStartMs));
+    const given = this.#given?.subscription === this.#kept?.id ? this.#given?.sequence : undefined;
+    await subscription.open(this.#kept, given, this.#mayTransfer(this.#kept?.serverStartMs));
     tell({ connected: true, ...(ends === undefined ? {} : { certificateEndsMs: ends }) });
     await subscription.run();
   }
@@ -164,9 +181,13 @@ export class Reader {
     const ordinal = ++this.#ordinal;
     this.#unstored.push({ ordinal, sequence, subscription, values: values.length });
     this.#unstoredValues += values.length;
-    // Who comes next in this process goes on behind what was given: the daemon has it.
-    if (this.#kept) this.#kept = { ...this.#kept, stored: sequence };
-    this.#options.tell({ values, ordinal, subscription, sequence, overflows });
+    this.#given = { subscription, sequence };
+    const { tell } = this.#options;
+    let from = 0;
+    for (; values.length - from > MAX_VALUES_PER_LINE; from += MAX_VALUES_PER_LINE) {
+      tell({ values: values.slice(from, from + MAX_VALUES_PER_LINE) });
+    }
+    tell({ values: values.slice(from), ordinal, subscription, sequence, overflows });
   }
 
   async #ready(): Promise<void> {

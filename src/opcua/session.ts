@@ -1,4 +1,3 @@
-import { readFileSync, statSync } from 'node:fs';
 import {
   type ClientSession,
   type ClientSessionPublishService,
@@ -16,8 +15,10 @@ import {
   type UserIdentityInfo,
   UserTokenType,
 } from 'node-opcua-client';
+import { readRegularFileSync } from '../base/regular-file.ts';
 import { ownCertificate } from './own-certificate.ts';
 import type { Endpoint } from './protocol.ts';
+import { BOUNDED_TRANSPORT } from './transport.ts';
 import { TrustFolder } from './trust-folder.ts';
 
 /** node-opcua's own, with the services of subscriptions as the specification has them: what is acknowledged, and when, is decided here. */
@@ -27,6 +28,12 @@ const ANSWER_MS = 15_000;
 /** A server that hears nothing for so long ends the session. */
 const SESSION_MS = 120_000;
 const MAX_PASSWORD_BYTES = 4096;
+/** As node-opcua words it; `BoundedTransport` sets both limits. */
+const TOO_LARGE = /max (chunk count|message size) exceeded/;
+/** Operations of one request; small controllers accept no more. */
+const MAX_OPERATIONS = 100;
+/** References of one Browse response; the rest follows by continuation point. */
+const MAX_REFERENCES = 1_000;
 
 /** A server's certificate that nobody has trusted yet. */
 export class UntrustedServer extends Error {
@@ -38,6 +45,13 @@ export class UntrustedServer extends Error {
   }
 }
 
+/** A notification that exceeds the limits of the transport: the server sends it again to whoever takes the subscription over. */
+export class OversizedMessage extends Error {
+  constructor() {
+    super('the server sends messages that are too large');
+  }
+}
+
 /** One connection with one session on it. It is never mended: what follows a failure is another one. */
 export class Session {
   readonly raw: RawSession;
@@ -45,6 +59,9 @@ export class Session {
   readonly certificateEndsMs: number | undefined;
   readonly #client: OPCUAClient;
   readonly #broken = Promise.withResolvers<never>();
+  #operations = MAX_OPERATIONS;
+  /** Whether a notification has exceeded the limits: node-opcua fails its request, then ends the connection. */
+  #isOversized = false;
 
   private constructor(client: OPCUAClient, raw: RawSession, certificate: Buffer | undefined) {
     this.#client = client;
@@ -52,7 +69,8 @@ export class Session {
     this.certificateEndsMs =
       certificate && crypto_utils.exploreCertificate(certificate).tbsCertificate.validity.notAfter.getTime();
     this.#broken.promise.catch(() => {});
-    const lost = () => this.#broken.reject(new Error('the connection was lost'));
+    const lost = () =>
+      this.#broken.reject(this.#isOversized ? new OversizedMessage() : new Error('the connection was lost'));
     client.once('connection_lost', lost);
     client.once('close', lost);
     raw.once('session_closed', () => this.#broken.reject(new Error('the server has ended the session')));
@@ -74,6 +92,7 @@ export class Session {
       // Servers name themselves by what they are called inside, which a gateway behind a router does not reach.
       endpointMustExist: false,
       connectionStrategy: { maxRetry: 0 },
+      ...BOUNDED_TRANSPORT,
       requestedSessionTimeout: SESSION_MS,
       transportTimeout: ANSWER_MS,
       defaultTransactionTimeout: ANSWER_MS,
@@ -83,6 +102,7 @@ export class Session {
     try {
       await client.connect(endpoint.url);
       const raw = (await client.createSession(userOf(endpoint))) as RawSession;
+      raw.requestedMaxReferencesPerNode = MAX_REFERENCES;
       const [certificate] = [client.serverCertificate].flat();
       return new Session(client, raw, endpoint.policy === 'None' ? undefined : certificate);
     } catch (error) {
@@ -107,12 +127,43 @@ export class Session {
       requestHeader: { timeoutHint: withinMs },
       subscriptionAcknowledgements: [...acknowledged],
     });
-    return promised((callback) => this.raw.publish(request, callback));
+    return this.#notification((callback) => this.raw.publish(request, callback));
   }
 
   republish(subscriptionId: number, retransmitSequenceNumber: number): Promise<RepublishResponse> {
     const request = new RepublishRequest({ subscriptionId, retransmitSequenceNumber });
-    return promised((callback) => this.raw.republish(request, callback));
+    return this.#notification((callback) => this.raw.republish(request, callback));
+  }
+
+  #notification<Response>(ask: (callback: Callback<Response>) => void): Promise<Response> {
+    return promised((callback) =>
+      ask((error, response) => {
+        this.#isOversized ||= TOO_LARGE.test(error?.message ?? '');
+        callback(this.#isOversized ? new OversizedMessage() : error, response);
+      }),
+    );
+  }
+
+  /**
+   * Runs a service for all items, in requests as large as the server accepts (OPC 10000-5, OperationLimits): a request that it rejects as
+   * too large is sent again in halves, and so are all later ones. Rejects with any other error of `ask`.
+   */
+  async inBatches<Item, Result>(
+    all: readonly Item[],
+    ask: (some: readonly Item[]) => Promise<Result>,
+  ): Promise<Result[]> {
+    const results: Result[] = [];
+    for (let from = 0; from < all.length; ) {
+      const some = all.slice(from, from + this.#operations);
+      try {
+        results.push(await ask(some));
+        from += some.length;
+      } catch (error) {
+        if (some.length === 1 || !/BadTooManyOperations/.test(String(error))) throw error;
+        this.#operations = Math.ceil(some.length / 2);
+      }
+    }
+    return results;
   }
 
   /** Without what its items hold now: that has been told. */
@@ -122,7 +173,9 @@ export class Session {
   }
 }
 
-function promised<Answer>(ask: (callback: (error: Error | null, answer?: Answer) => void) => void): Promise<Answer> {
+type Callback<Answer> = (error: Error | null, answer?: Answer) => void;
+
+function promised<Answer>(ask: (callback: Callback<Answer>) => void): Promise<Answer> {
   return new Promise((resolve, reject) =>
     ask((error, answer) => (answer === undefined ? reject(error ?? new Error('no answer')) : resolve(answer))),
   );
@@ -133,15 +186,16 @@ function userOf({ user }: Endpoint): UserIdentityInfo {
   if ('certFile' in user) {
     return {
       type: UserTokenType.Certificate,
-      certificateData: crypto_utils.convertPEMtoDER(readFileSync(user.certFile, 'latin1')),
-      privateKey: readFileSync(user.keyFile, 'latin1'),
+      certificateData: crypto_utils.convertPEMtoDER(readRegularFileSync(user.certFile).bytes.toString('latin1')),
+      privateKey: readRegularFileSync(user.keyFile).bytes.toString('latin1'),
     };
   }
   return { type: UserTokenType.UserName, userName: user.name, password: passwordOf(user.passwordFile) };
 }
 
-function passwordOf(file: string | undefined): string {
+export function passwordOf(file: string | undefined): string {
   if (file === undefined) return '';
-  if (statSync(file).size > MAX_PASSWORD_BYTES) throw new Error(`${file} is too large for a password`);
-  return readFileSync(file, 'utf8').replace(/\r?\n$/, '');
+  return readRegularFileSync(file, MAX_PASSWORD_BYTES)
+    .bytes.toString()
+    .replace(/\r?\n$/, '');
 }

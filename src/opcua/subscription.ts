@@ -22,7 +22,7 @@ import {
 import { NumericRange } from 'node-opcua-numeric-range';
 import { type Item, type KeptItem, type KeptSubscription, keyOf, type ReadValue } from './protocol.ts';
 import { isOverflow, readingOf } from './readings.ts';
-import type { Session } from './session.ts';
+import { OversizedMessage, type Session } from './session.ts';
 
 /** What a server gave in one message. */
 export interface Notified {
@@ -56,8 +56,6 @@ const SHORT_LIFETIME_MS = 60_000;
 const MAX_VALUES_OF_MESSAGE = 1_000;
 /** Requests that wait at the server, so that it always has one to answer. */
 const REQUESTS_UNDER_WAY = 2;
-/** Items of one request; small controllers take no more. */
-const ITEMS_AT_ONCE = 100;
 const TRY_REFUSED_MS = 60_000;
 const SERVER_START = 'i=2257';
 
@@ -91,10 +89,13 @@ export class Subscription {
     }
   }
 
-  /** Takes over what is left of `kept`, else makes a new one. `mayTransfer`: the server lets another session take it. */
-  async open(kept: KeptSubscription | undefined, mayTransfer: boolean): Promise<void> {
+  /**
+   * Takes `kept` over, else creates a subscription. `given`: sequence number of the latest message that the agent has; those beyond
+   * `kept.stored` are acknowledged when they are on disk. `mayTransfer`: the server lets another session take the subscription over.
+   */
+  async open(kept: KeptSubscription | undefined, given: number | undefined, mayTransfer: boolean): Promise<void> {
     this.#serverStartMs = await this.#readServerStart();
-    const isTaken = kept !== undefined && kept.serverStartMs === this.#serverStartMs && (await this.#take(kept));
+    const isTaken = kept !== undefined && kept.serverStartMs === this.#serverStartMs && (await this.#take(kept, given));
     if (!isTaken) await this.#make(mayTransfer ? LIFETIME_MS : SHORT_LIFETIME_MS);
     await this.#putItemsRight();
     this.#tell(!isTaken);
@@ -168,7 +169,8 @@ export class Subscription {
       const { notificationMessage } = await this.#session.republish(this.#id, sequence);
       this.#give(notificationMessage);
       return true;
-    } catch {
+    } catch (error) {
+      if (error instanceof OversizedMessage) throw error;
       return false;
     }
   }
@@ -195,7 +197,7 @@ export class Subscription {
     return value.value instanceof Date ? value.value.getTime() : 0;
   }
 
-  async #take({ id, items, stored }: KeptSubscription): Promise<boolean> {
+  async #take({ id, items, stored }: KeptSubscription, given = stored): Promise<boolean> {
     const { results } = await this.#session.transfer(id).catch(() => ({ results: null }));
     const [result] = results ?? [];
     if (!result?.statusCode.isGood()) return false;
@@ -205,12 +207,14 @@ export class Subscription {
       this.#handles.set(handle, { key, monitoredItem, items: this.#wanted.get(key)?.places ?? [] });
       this.#nextHandle = Math.max(this.#nextHandle, handle + 1);
     }
-    this.#sequence = stored;
+    this.#sequence = given;
     const available = [...(result.availableSequenceNumbers ?? [])].sort((one, other) =>
       isBefore(one, other) ? -1 : 1,
     );
     for (const sequence of available) {
-      if (stored !== undefined && !isBefore(stored, sequence)) this.stored(sequence);
+      const isBeyond = (other: number | undefined) => other === undefined || isBefore(other, sequence);
+      if (!isBeyond(stored)) this.stored(sequence);
+      else if (!isBeyond(given)) continue;
       else if (!(await this.#fetchAgain(sequence))) this.#owner.lost(1);
     }
     return true;
@@ -238,25 +242,23 @@ export class Subscription {
   async #putItemsRight(): Promise<void> {
     const there = new Set([...this.#handles.values()].map(({ key }) => key));
     const gone = [...this.#handles].filter(([, { items }]) => items.length === 0);
-    for (const some of batches(gone)) {
-      await this.#session.raw.deleteMonitoredItems({
-        subscriptionId: this.#id,
-        monitoredItemIds: some.map(([, { monitoredItem }]) => monitoredItem),
-      });
+    await this.#session.inBatches(gone, async (some) => {
+      const monitoredItemIds = some.map(([, { monitoredItem }]) => monitoredItem);
+      await this.#session.raw.deleteMonitoredItems({ subscriptionId: this.#id, monitoredItemIds });
       for (const [handle] of some) this.#handles.delete(handle);
-    }
+    });
     const refused: (readonly [number, string])[] = [];
     const fresh = [...this.#wanted]
       .filter(([key]) => !there.has(key))
       .map(([key, { item, places }]) => ({ key, item, places }));
-    for (const some of batches(fresh)) {
+    await this.#session.inBatches(fresh, async (some) => {
       const answers = await this.#monitor(some.map(({ item }) => item));
       for (const [at, { key, places }] of some.entries()) {
         const answer = answers[at]!;
         if ('why' in answer) refused.push(...places.map((place) => [place, answer.why] as const));
         else this.#handles.set(answer.handle, { key, monitoredItem: answer.monitoredItem, items: places });
       }
-    }
+    });
     this.#hasRefused = refused.length > 0;
     this.#owner.refused(refused);
   }
@@ -345,10 +347,4 @@ function nextOf(sequence: number): number {
 function isBefore(one: number, other: number): boolean {
   const distance = (other - one) >>> 0;
   return distance !== 0 && distance < 0x8000_0000;
-}
-
-function batches<One>(all: readonly One[]): One[][] {
-  return Array.from({ length: Math.ceil(all.length / ITEMS_AT_ONCE) }, (_, at) =>
-    all.slice(at * ITEMS_AT_ONCE, (at + 1) * ITEMS_AT_ONCE),
-  );
 }

@@ -1,6 +1,7 @@
 import { crypto_utils } from 'node-opcua-client';
+import { Redactor } from '../base/redactor.ts';
 import type { Endpoint } from './protocol.ts';
-import { UntrustedServer } from './session.ts';
+import { passwordOf, UntrustedServer } from './session.ts';
 
 interface Words {
   problem: string;
@@ -31,15 +32,28 @@ const HINTS: readonly (readonly [code: RegExp, hint: string])[] = [
 const MAX_WORDS = 300;
 
 /** Why there is no session, for the one who has to do something about it. */
-export function troubleWords(error: unknown, { policy, mode }: Endpoint): Words {
+export function troubleWords(error: unknown, endpoint: Endpoint): Words {
+  const { policy, mode } = endpoint;
   if (error instanceof UntrustedServer) {
     const { certificate } = error;
     const thumbprint = crypto_utils.makeSHA1Thumbprint(certificate).toString('hex');
     const problem = `the certificate of the server is not trusted (SHA-1 ${thumbprint})`;
     return { problem, hint: 'Compare it with what the server shows, then trust it: tagferry sources trust.' };
   }
-  const text = (error instanceof Error ? error.message : String(error)).replaceAll(/\s+/g, ' ').trim();
+  const raw = error instanceof Error ? error.message : String(error);
+  const text = redactorOf(endpoint).redact(raw).replaceAll(/\s+/g, ' ').trim();
   const hint = HINTS.find(([code]) => code.test(text))?.[1];
   const security = /security/i.test(text) ? ` (asked for: ${policy}, ${mode})` : '';
   return { problem: `${text.slice(0, MAX_WORDS)}${security}`, ...(hint === undefined ? {} : { hint }) };
+}
+
+/** Knows the password that was sent to the server. */
+function redactorOf({ user }: Endpoint): Redactor {
+  const redactor = new Redactor();
+  try {
+    if (user && 'name' in user) redactor.configure([passwordOf(user.passwordFile)]);
+  } catch {
+    // An unreadable password was not sent.
+  }
+  return redactor;
 }

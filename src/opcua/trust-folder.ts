@@ -1,6 +1,7 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { crypto_utils, type StatusCode, StatusCodes } from 'node-opcua-client';
+import { readRegularFileSync } from '../base/regular-file.ts';
 
 type Certificates = Buffer | Buffer[];
 
@@ -64,8 +65,7 @@ async function nothing(): Promise<void> {}
 
 function derOf(file: string): Buffer | undefined {
   try {
-    const bytes = readFileSync(file);
-    if (bytes.length > MAX_BYTES) return undefined;
+    const { bytes } = readRegularFileSync(file, MAX_BYTES);
     return bytes.includes('-----BEGIN CERTIFICATE-----')
       ? crypto_utils.convertPEMtoDER(bytes.toString('latin1'))
       : bytes;
