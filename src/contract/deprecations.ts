@@ -1,3 +1,5 @@
+import { PlatformError } from '../base/errors.ts';
+
 /**
  * Platform 9: the v1 endpoints that are deprecated, since when, until when, and what takes their place. Client,
  * verbs, sandbox and docs read this one table.
@@ -9,7 +11,7 @@ export interface Deprecation {
   area: DeprecatedArea;
   /** As the spec writes it; `YYYY-MM` where it names no day. */
   since: string;
-  /** Last day on which v1 may be relied on, `YYYY-MM-DD`: the spec's sunset date. */
+  /** Sunset date (UTC), `YYYY-MM-DD`: v1 ends when this day begins. */
   sunset: string;
   reason: string;
   /** What to use instead, as a sentence for people. */
@@ -66,7 +68,23 @@ export function deprecationOf(path: string): Deprecation | undefined {
   return DEPRECATIONS.find((each) => each.path.test(path));
 }
 
-/** Whether the sunset lies behind: from the end (UTC) of the sunset date on. */
-export function isSunset(deprecation: Deprecation, wallMs: number): boolean {
-  return wallMs >= Date.parse(`${deprecation.sunset}T00:00:00Z`) + 86_400_000;
+/** Start (UTC) of the sunset date: v1 ends here. */
+export function sunsetMs({ sunset }: Deprecation): number {
+  return Date.parse(`${sunset}T00:00:00Z`);
+}
+
+/**
+ * Throws `platform.sunset` from the start of the sunset date on, and `platform.sunset_unknown` if no clock is trusted: v2 is always
+ * available. `nowMs` is the trusted time; `instead` names the v2 form.
+ */
+export function requireBeforeSunset(deprecation: Deprecation, nowMs: number | undefined, instead: string): void {
+  const { area, sunset } = deprecation;
+  if (nowMs === undefined) {
+    throw new PlatformError(`cannot use v1 of ${area}, which ends on ${sunset}: the clock of this machine is not set`, {
+      code: 'platform.sunset_unknown',
+      hint: `Set the clock, or use v2: ${instead}`,
+    });
+  }
+  if (nowMs < sunsetMs(deprecation)) return;
+  throw new PlatformError(`v1 of ${area} ended on ${sunset}`, { code: 'platform.sunset', hint: `Use v2: ${instead}` });
 }

@@ -46,9 +46,10 @@ export interface PermissionCreateV1 {
 /** v1: one record a type, its string id formed from the object id plus an offset. */
 export interface PermissionRecordV1 {
   id: string;
-  permission_type: PermissionType;
-  assignable: AssignableV1;
-  permitable: Permitable;
+  /** One of `PERMISSION_TYPES`, or one that the platform added. */
+  permission_type: string;
+  assignable?: AssignableV1;
+  permitable?: Permitable;
 }
 
 export interface PermissionCreateV2 {
@@ -60,8 +61,9 @@ export interface PermissionCreateV2 {
 /** v2: one record a pair of assignable and permitable. */
 export interface PermissionRecordV2 {
   id: number;
-  permission_types: PermissionType[];
-  assignable?: AssignableV2;
+  /** Of `PERMISSION_TYPES`, and those that the platform added. */
+  permission_types: string[];
+  assignable?: AssignableV1 | AssignableV2;
   permitable?: Permitable;
 }
 

@@ -9,14 +9,10 @@ export const SIGNATURE_SHA1_HEADER = 'x-hub-signature';
 export interface Webhook {
   id: number;
   url: string;
-  event_types: string[];
-  properties?: Record<string, string[]>;
+  event_types: readonly string[];
+  properties?: Readonly<Record<string, readonly string[]>>;
   disabled: boolean;
   force_sorted_delivery?: boolean;
-}
-
-export interface WebhookCreated extends Webhook {
-  secret: string;
 }
 
 /** Beyond-the-spec: states of a delivery record; the spec names only `failed`. */
@@ -63,11 +59,6 @@ export interface WebhookCreate {
 
 /** `PATCH …/webhooks/{id}`: the spec shows `disabled`; the other members by platform 10.4. Answered 204. */
 export type WebhookChange = Partial<WebhookCreate> & { disabled?: boolean };
-
-/** `POST …/webhooks/{id}/reset_secret`, no body: the server chooses the secret (platform 10.4). */
-export interface WebhookSecret {
-  secret: string;
-}
 
 /** Lists take 1 to 100 entries a page (platform 10.4). */
 export const MAX_PER_PAGE = 100;

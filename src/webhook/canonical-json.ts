@@ -1,3 +1,5 @@
+import { countOutsideStrings, isWithinBounds } from '../contract/events/event-text.ts';
+
 /**
  * RFC 8785 (JSON Canonicalization Scheme): members sorted by UTF-16 code units, numbers as ECMAScript prints them, no
  * white space. Where the RFC refuses an input (lone surrogates, duplicate members, numbers that no double holds), so does
@@ -21,14 +23,15 @@ class ExactNumber {
   }
 }
 
-/** The canonical form of JSON text, or `undefined` where it has none (not JSON, or refused by the RFC). */
+/** The canonical form of JSON text; `undefined` if it is not JSON, is rejected by the RFC, or exceeds the bounds of an event. */
 export function canonicalise(json: string): string | undefined {
+  if (!isWithinBounds(json)) return undefined;
   try {
     const value = parseExactly(json);
     const members = { count: 0 };
     const form = write(value, 0, members);
     // JSON.parse keeps the last of two members with one name, and with it the difference between two events.
-    return members.count === countMembers(json) ? form : undefined;
+    return members.count === countOutsideStrings(json, ':') ? form : undefined;
   } catch {
     return undefined;
   }
@@ -66,19 +69,4 @@ function write(value: unknown, depth: number, members: { count: number }): strin
 function writeText(text: string): string {
   if (!text.isWellFormed()) throw new RangeError('lone surrogate');
   return JSON.stringify(text);
-}
-
-/** How many members the text has, duplicates included: colons outside strings. */
-function countMembers(json: string): number {
-  let count = 0;
-  let inText = false;
-  for (let i = 0; i < json.length; i++) {
-    const code = json.charCodeAt(i);
-    if (inText) {
-      if (code === 0x5c) i++;
-      else if (code === 0x22) inText = false;
-    } else if (code === 0x22) inText = true;
-    else if (code === 0x3a) count++;
-  }
-  return count;
 }

@@ -7,7 +7,7 @@ import type { ApiCalls } from '../platform/client.ts';
 import { Webhooks } from '../platform/resources/webhooks.ts';
 import { type ArrivalPage, readArrivals } from './delivery-list.ts';
 import { type ArrivedEvent, arrivalLine } from './received-event.ts';
-import type { Registered } from './registration.ts';
+import type { Registered } from './registration-file.ts';
 import { advance, parseWatermark, planPass, WATERMARK_NOTE, type Watermark } from './watermark.ts';
 
 /**
@@ -52,8 +52,10 @@ export interface CatchUpReport {
   listed: number;
   /** New in the inbox. */
   taken: number;
-  /** Asked to be sent again, because the list had no payload. */
+  /** Resends that the platform accepted, for entries without a payload. */
   asked: number;
+  /** Resends that the platform rejected. */
+  rejected: number;
 }
 
 const RETRY = { baseMs: 2_000, capMs: 60_000 };
@@ -72,7 +74,6 @@ export class CatchUp {
   readonly #stopping = new AbortController();
   #wake: () => void = () => {};
   #soon = true;
-  #platformMs: number | undefined;
 
   constructor(options: CatchUpOptions, parts: CatchUpParts) {
     this.#options = options;
@@ -157,8 +158,8 @@ export class CatchUp {
     const registered = this.#parts.registered();
     if (!registered) throw notRegistered();
     const mark = parseWatermark(await this.#parts.inbox.note(WATERMARK_NOTE));
-    const plan = planPass(mark, registered.scope, this.#platformMs);
-    const report: CatchUpReport = { listed: 0, taken: 0, asked: 0 };
+    const plan = planPass(mark, registered.scope, this.#parts.platform.platformClock.nowMs());
+    const report: CatchUpReport = { listed: 0, taken: 0, asked: 0, rejected: 0 };
     let newestMs: number | undefined;
     let beganMs: number | undefined;
     try {
@@ -169,15 +170,16 @@ export class CatchUp {
         newestMs = newest(newestMs, page.events);
         report.listed += page.listed;
         report.taken += await this.#take(page.events);
-        report.asked += await this.#askAgain(registered, page.bare, signal);
+        const { asked, rejected } = await this.#askAgain(registered, page.bare, signal);
+        report.asked += asked;
+        report.rejected += rejected;
       }
     } catch (error) {
       if (error instanceof CallRefusal && error.status === 404) this.#parts.lost?.();
       throw error;
     }
-    this.#platformMs = beganMs;
     await this.#keep(mark, advance(mark, registered.scope, { deep: plan.deep, newestMs, platformMs: beganMs }));
-    const level = report.taken + report.asked > 0 ? 'info' : 'debug';
+    const level = report.taken + report.asked + report.rejected > 0 ? 'info' : 'debug';
     this.#parts.log[level]({ event: 'webhook.caught_up', ...report }, 'the deliveries list was read');
     return report;
   }
@@ -196,9 +198,14 @@ export class CatchUp {
     return taken;
   }
 
-  /** Asks for what is listed without a payload and was never seen: it then comes by the listener. */
-  async #askAgain(registered: Registered, bare: ArrivalPage['bare'], signal: AbortSignal): Promise<number> {
-    if (bare.length === 0 || !this.#options.listening) return 0;
+  /** Requests a resend of entries without a payload that never arrived; the listener receives them. */
+  async #askAgain(
+    registered: Registered,
+    bare: ArrivalPage['bare'],
+    signal: AbortSignal,
+  ): Promise<Pick<CatchUpReport, 'asked' | 'rejected'>> {
+    const outcome = { asked: 0, rejected: 0 };
+    if (bare.length === 0 || !this.#options.listening) return outcome;
     const digests = bare.map(({ delivery }) => delivery);
     const [seen, asked] = [await this.#parts.inbox.seen(digests), await this.#parts.inbox.asked(digests)];
     const wanted = bare.filter((_, i) => {
@@ -211,15 +218,17 @@ export class CatchUp {
       const ids = batch.map(({ id }) => id);
       try {
         await webhooks.resend(registered.webhook, ids, signal);
+        outcome.asked += ids.length;
       } catch (error) {
         // One id that the platform refuses for good must not keep the pass, and with it the watermark, from ever ending.
         if (!(error instanceof CallRefusal) || error.retryable) throw error;
         const fields = { event: 'webhook.resend_refused', deliveries: ids.length, error: messageOf(error) };
-        this.#parts.log.warn(fields, 'deliveries without a payload cannot be asked for again');
+        this.#parts.log.warn(fields, 'resend of deliveries without a payload rejected');
+        outcome.rejected += ids.length;
       }
       await this.#parts.inbox.markAsked(batch.map(({ delivery }) => delivery));
     }
-    return wanted.length;
+    return outcome;
   }
 
   async #keep(before: Watermark | undefined, after: Watermark | undefined): Promise<void> {

@@ -1,3 +1,4 @@
+import { countMarks } from '../contract/events/event-text.ts';
 import { timestampMs } from '../contract/events.ts';
 import { type DeliveryRecord, FAILED_EVENTS_KEPT_DAYS } from '../contract/webhooks.ts';
 import type { ApiCalls } from '../platform/client.ts';
@@ -5,7 +6,7 @@ import { readDeliveries } from '../platform/resources/deliveries.ts';
 import { parseExactly } from './canonical-json.ts';
 import { deliveryIdentity } from './identity.ts';
 import { type ArrivedEvent, readEvent } from './received-event.ts';
-import type { Registered } from './registration.ts';
+import type { Registered } from './registration-file.ts';
 
 /** One page of the deliveries list. */
 export interface ArrivalPage {
@@ -15,7 +16,7 @@ export interface ArrivalPage {
   events: ArrivedEvent[];
   /** What came without, and may be asked for again. */
   bare: { id: number; delivery: Uint8Array }[];
-  /** The platform's clock when it answered. */
+  /** Platform time of the response, by the platform clock. */
   platformMs: number | undefined;
 }
 
@@ -29,8 +30,16 @@ export async function* readArrivals(
 ): AsyncGenerator<ArrivalPage> {
   const filter = fromMs === undefined ? {} : { occurredFrom: new Date(fromMs).toISOString() };
   const { application, webhook, scope } = registered;
-  const pages = readDeliveries(platform, application, webhook, filter, signal, parseExactly);
+  const pages = readDeliveries(platform, application, webhook, filter, signal, parseDeliveryPage);
   for await (const { records, platformMs } of pages) yield sort(records, scope, platformMs, receivedAtMs());
+}
+
+/** A page with more is requested again in smaller pages. One delivery of 1 MiB is always within the bound. */
+const MAX_PAGE_MARKS = 1_100_000;
+
+export function parseDeliveryPage(text: string): unknown {
+  if (countMarks(text) > MAX_PAGE_MARKS) throw new RangeError('too many values in a page of deliveries');
+  return parseExactly(text);
 }
 
 function sort(

@@ -20,7 +20,7 @@ export class DriftRepair {
     this.#log = log;
   }
 
-  /** Gives the changes that the platform took. Throws what may go well later, and where it refuses to enable. */
+  /** Returns the changes that the platform accepted. Throws errors that may be temporary. */
   async repair(
     webhooks: Webhooks,
     webhook: number,
@@ -33,7 +33,7 @@ export class DriftRepair {
       try {
         await webhooks.change(webhook, change, signal);
       } catch (error) {
-        if (!(error instanceof CallRefusal) || error.retryable || change.disabled !== undefined) throw error;
+        if (!(error instanceof CallRefusal) || error.retryable) throw error;
         this.#sayRefused(webhook, what, error);
         continue;
       }

@@ -8,7 +8,7 @@ export interface WantedWebhook {
   eventTypes: readonly string[];
   /** Filters of platform 6.3, `{}` for none; left out, the webhook's own stay. */
   properties?: Filters;
-  /** A person registered it and gave us its secret: it is found and enabled, nothing else. */
+  /** Registered by hand, with WEBHOOK_SECRET: only `disabled` may be changed. */
   byHand: boolean;
 }
 
@@ -33,15 +33,15 @@ export function findDrift(
   const changes: WebhookChange[] = [];
   if (!wanted.byHand) {
     if (!sameAddress(webhook.url, wanted.url)) changes.push({ url: wanted.url });
-    if (!sameSet(webhook.event_types, wanted.eventTypes)) changes.push({ event_types: wanted.eventTypes });
-    // Not shown: then they are as we have set them, and there are none where we have not.
-    const shown = webhook.properties ?? (record?.webhook === webhook.id ? record.filters : undefined) ?? {};
+    // Members that the platform does not show are as this gateway set them.
+    const accepted = record?.webhook === webhook.id ? record : undefined;
+    const shownTypes = webhook.event_types ?? accepted?.eventTypes;
+    if (!sameSet(shownTypes, wanted.eventTypes)) changes.push({ event_types: wanted.eventTypes });
+    const shown = webhook.properties ?? accepted?.filters ?? {};
     if (wanted.properties && !sameFilters(shown, wanted.properties, wanted.eventTypes)) {
       changes.push({ properties: wanted.properties });
     }
   }
-  // Last: once enabled it delivers, and by then types and secret are right.
-  if (webhook.disabled) changes.push({ disabled: false });
   return { kind: 'adopt', webhook, resetSecret: !wanted.byHand && !known, changes };
 }
 

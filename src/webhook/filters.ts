@@ -1,4 +1,5 @@
 import type { Condition, Reaction } from '../config/reactions.ts';
+import { PROPERTIES } from '../contract/events/properties.ts';
 import type { EventType } from '../contract/events.ts';
 
 /**
@@ -18,48 +19,66 @@ type Needs = ReadonlySet<string> | 'all';
 const READERS: Partial<Record<EventType, (reaction: Reaction) => Needs>> = {
   asset_values_created: valueKeys,
   instrumentation_values_created: valueKeys,
-  asset_updated: (reaction) =>
-    attributes(reaction, 'asset', [
-      'description',
-      'production_date',
-      'last_seen_at',
-      'product',
-      'parent',
-      'tenant',
-      'status',
-    ]),
-  edge_device_updated: (reaction) =>
-    attributes(reaction, 'edge_device', [
-      'description',
-      'last_seen_at',
-      'tenant',
-      'status',
-      'type',
-      'software_version',
-    ]),
+  asset_updated: (reaction) => attributes(reaction, 'asset'),
+  edge_device_updated: (reaction) => attributes(reaction, 'edge_device'),
   asset_specifications_updated: (reaction) => specificationKeys(reaction, 'asset'),
   event_specifications_updated: (reaction) => specificationKeys(reaction, 'event'),
   event_created: eventTypeCodes,
 };
 
-/** `properties` of the webhook for these rules; `{}` where everything has to come. */
-export function filtersFor(reactions: readonly Reaction[], eventTypes: readonly string[]): Filters {
-  if (reactions.some((reaction) => reaction.on === '*')) return {};
+/** Attributes that are a reason for a filter: not the serial number, which also identifies an object that changed otherwise. */
+const ATTRIBUTES = { asset: attributesOf('asset_updated'), edge_device: attributesOf('edge_device_updated') };
+
+function attributesOf(type: 'asset_updated' | 'edge_device_updated'): readonly string[] {
+  const names = PROPERTIES[type];
+  return Array.isArray(names) ? names.filter((name) => name !== 'serial_number') : [];
+}
+
+/**
+ * `properties` of the webhook: for each registered type the list of WEBHOOK_PROPERTIES (an empty one means everything), otherwise what
+ * the rules need. `{}` if everything is to be sent.
+ */
+export function filtersFor(
+  reactions: readonly Reaction[],
+  eventTypes: readonly string[],
+  explicit: Filters = {},
+): Filters {
   const filters: Record<string, readonly string[]> = {};
   for (const type of eventTypes) {
-    const read = READERS[type as EventType];
-    const concerned = reactions.filter((reaction) => reaction.on.includes(type));
-    if (!read || concerned.length === 0) continue;
-    const names = new Set<string>();
-    let whole = false;
-    for (const reaction of concerned) {
-      const needs = read(reaction);
-      if (needs === 'all') whole = true;
-      else for (const name of needs) names.add(name);
-    }
-    if (!whole && names.size > 0) filters[type] = [...names].sort();
+    const needs = explicit[type] ?? needsOf(reactions, type);
+    if (needs !== 'all' && needs.length > 0) filters[type] = [...needs].sort();
   }
   return filters;
+}
+
+/** Registered types whose list in WEBHOOK_PROPERTIES lacks names that a rule needs: such a rule may never run. */
+export function narrowedTypes(
+  reactions: readonly Reaction[],
+  eventTypes: readonly string[],
+  explicit: Filters,
+): string[] {
+  return eventTypes.filter((type) => {
+    const list = explicit[type];
+    if (list === undefined || list.length === 0) return false;
+    if (!reactions.some(({ on }) => on === '*' || (on as readonly string[]).includes(type))) return false;
+    const needs = needsOf(reactions, type);
+    return needs === 'all' || needs.some((name) => !list.includes(name));
+  });
+}
+
+/** Names that the rules for a type need; `all` if any of them needs everything, or none is for this type. */
+function needsOf(reactions: readonly Reaction[], type: string): readonly string[] | 'all' {
+  if (reactions.some((reaction) => reaction.on === '*')) return 'all';
+  const read = READERS[type as EventType];
+  const concerned = reactions.filter((reaction) => (reaction.on as readonly string[]).includes(type));
+  if (!read || concerned.length === 0) return 'all';
+  const names = new Set<string>();
+  for (const reaction of concerned) {
+    const needs = read(reaction);
+    if (needs === 'all') return 'all';
+    for (const name of needs) names.add(name);
+  }
+  return [...names];
 }
 
 /**
@@ -82,7 +101,8 @@ function valueKeys({ conditions }: Reaction): Needs {
  * it or its texts name come along, should they change together. `serial_number` is no reason for a filter: it may be meant, and
  * sent, as the name of the thing.
  */
-function attributes({ conditions, actions }: Reaction, object: string, names: readonly string[]): Needs {
+function attributes({ conditions, actions }: Reaction, object: 'asset' | 'edge_device'): Needs {
+  const names = ATTRIBUTES[object];
   const named = (text: string): string[] =>
     [...text.matchAll(new RegExp(`\\b${object}\\.([a-z_]+)`, 'g'))].map((match) => match[1]!);
   const wanting = conditions.some((condition) => {

@@ -23,6 +23,9 @@ export interface InboxEvent {
   replayed: boolean;
 }
 
+/** An event without its payload: a list of a thousand may not take a gigabyte. */
+export type ListedEvent = Omit<InboxEvent, 'payload'>;
+
 /** How far one action of an event has come. `action` is empty for what concerns the whole reaction. */
 export interface ActionProgress {
   reaction: string;
@@ -93,7 +96,7 @@ export function digestOf(identity: Uint8Array): string {
   return Buffer.from(identity.buffer, identity.byteOffset, identity.byteLength).toString('hex').slice(0, 12);
 }
 
-export function describeEvent(event: Omit<InboxEvent, 'payload'>): EventLine {
+export function describeEvent(event: ListedEvent): EventLine {
   return {
     id: event.id,
     digest: event.digest,

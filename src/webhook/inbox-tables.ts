@@ -8,6 +8,7 @@ import {
   digestOf,
   type InboxEvent,
   type InboxState,
+  type ListedEvent,
   SELF_TEST_TYPE,
 } from './inbox-event.ts';
 import type { ArrivedEvent } from './received-event.ts';
@@ -138,9 +139,12 @@ export function prepareStatements(database: Database) {
     lastId: database.prepare<[], number>(`SELECT seq FROM sqlite_sequence WHERE name = 'inbox_event'`).pluck(),
     dropLastId: database.prepare(`DELETE FROM sqlite_sequence WHERE name = 'inbox_event'`),
     setLastId: database.prepare<[number]>(`INSERT INTO sqlite_sequence (name, seq) VALUES ('inbox_event', ?)`),
+    fresh: database.prepare<[number, number], EventRow>(
+      `SELECT * FROM inbox_event WHERE id > ? AND ${OPEN} AND state = 'received' ORDER BY id LIMIT ?`,
+    ),
     due: database.prepare<[number, number, number, number], EventRow>(
       `SELECT * FROM inbox_event WHERE id > ? AND ${OPEN}
-         AND (state = 'received' OR (state = 'failed' AND (retry_age_ms <= ? OR retry_age_ms > ?))) ORDER BY id LIMIT ?`,
+         AND state = 'failed' AND (retry_age_ms <= ? OR retry_age_ms > ?) ORDER BY id LIMIT ?`,
     ),
     failed: database.prepare<[number, number], EventRow>(
       `SELECT * FROM inbox_event WHERE id > ? AND ${OPEN} AND state = 'failed' ORDER BY id LIMIT ?`,
@@ -154,8 +158,8 @@ export function prepareStatements(database: Database) {
       // Answered from the index alone: a start does not read the payloads.
       'SELECT count(*) AS events, coalesce(sum(bytes), 0) AS bytes FROM inbox_event INDEXED BY inbox_event_size',
     ),
-    list: database.prepare<[number, string | null, string | null, number], EventRow>(
-      `SELECT * FROM inbox_event WHERE id < ? AND state = ifnull(?, state) AND event_type = ifnull(?,
+    list: database.prepare<[number, string | null, string | null, number], Omit<EventRow, 'payload'>>(
+      `SELECT id, event_type, occurred_ms, received_ms, identity, unrecognised, state, attempts, replayed FROM inbox_event WHERE id < ? AND state = ifnull(?, state) AND event_type = ifnull(?,
          CASE WHEN unrecognised = 1 AND event_type = '${SELF_TEST_TYPE}' THEN '' ELSE event_type END) ORDER BY id DESC LIMIT ?`,
     ),
     settled: database.prepare<[number], { id: number; age_ms: number; bytes: number }>(
@@ -222,6 +226,16 @@ export function prepareStatements(database: Database) {
 
 export type Statements = ReturnType<typeof prepareStatements>;
 
+/** Deletes events with everything that belongs to them. Part of the caller's transaction. */
+export function dropEvents(statements: Statements, ids: readonly number[]): void {
+  for (const id of ids) {
+    statements.dropAttempts.run(id);
+    statements.dropSignatures.run(id);
+    statements.dropProgress.run(id);
+    statements.drop.run(id);
+  }
+}
+
 /** What an event costs on disk before anything was tried: retention and the bound on all events count by it. */
 export function costOf(event: Pick<ArrivedEvent, 'eventType' | 'payload'>): number {
   return EVENT_BYTES + event.eventType.length + event.payload.length;
@@ -252,13 +266,16 @@ export function sumFits(row: EventRow): boolean {
 }
 
 export function toEvent(row: EventRow): InboxEvent {
+  return { ...toListed(row), payload: row.payload.toString('utf8') };
+}
+
+export function toListed(row: Omit<EventRow, 'payload'>): ListedEvent {
   return {
     id: row.id,
     digest: digestOf(row.identity),
     eventType: row.event_type,
     occurredAtMs: row.occurred_ms ?? undefined,
     receivedAtMs: row.received_ms,
-    payload: row.payload.toString('utf8'),
     state: row.state as InboxState,
     attempts: row.attempts,
     unrecognised: row.unrecognised === 1,

@@ -7,16 +7,18 @@ import type {
   Attempt,
   InboxEvent,
   InboxStats,
+  ListedEvent,
   ListQuery,
   RunnableEvent,
   ShownEvent,
 } from './inbox-event.ts';
 import { INBOX_LIMITS, type InboxLimits } from './inbox-limits.ts';
-import { listEvents, showEvent } from './inbox-listing.ts';
+import { listEvents, type RowsAfter, readPage, showEvent } from './inbox-listing.ts';
 import type { InboxNotes } from './inbox-notes.ts';
 import { type OpenedTables, openTables } from './inbox-opening.ts';
 import {
   costOf,
+  dropEvents,
   type EventRow,
   progressSum,
   type Statements,
@@ -96,12 +98,7 @@ export class Inbox {
     });
   }
 
-  /** The highest number that an event was given. */
-  get lastId(): number {
-    return this.#lastId;
-  }
-
-  /** The same, for who is not in this thread. */
+  /** Highest number of an event. A method, because other threads call it. */
   highestId(): number {
     return this.#lastId;
   }
@@ -164,33 +161,43 @@ export class Inbox {
     });
   }
 
-  /** Events whose reactions may run now, oldest first: received, or failed and due. Only ids above `afterId`. */
-  runnable(limit: number, afterId = 0): RunnableEvent[] {
-    return guarded(() => {
-      const ageMs = this.#ageMs();
-      return this.#withProgress(this.#statements.due.all(afterId, ageMs, ageMs + MAX_RETRY_MS, limit));
-    });
+  /** A page of events whose reactions have not run, oldest first, with ids above `afterId`. An empty page is the end. */
+  fresh(limit: number, afterId = 0): RunnableEvent[] {
+    return this.#runnable(afterId, (after) => this.#statements.fresh.iterate(after, limit));
   }
 
-  /** Events that are to be tried again, due or not: oldest first, only ids above `afterId`. */
+  /** A page of events whose retry is due. */
+  due(limit: number, afterId = 0): RunnableEvent[] {
+    const ageMs = this.#ageMs();
+    return this.#runnable(afterId, (id) => this.#statements.due.iterate(id, ageMs, ageMs + MAX_RETRY_MS, limit));
+  }
+
+  /** A page of events that will be retried, due or not. */
   retried(limit: number, afterId = 0): RunnableEvent[] {
-    return guarded(() => this.#withProgress(this.#statements.failed.all(afterId, limit)));
+    return this.#runnable(afterId, (after) => this.#statements.failed.iterate(after, limit));
   }
 
-  #withProgress(rows: EventRow[]): RunnableEvent[] {
+  #runnable(afterId: number, rowsAfter: RowsAfter): RunnableEvent[] {
     const progress = (id: number) => toProgress(this.#statements.progress.all(id));
-    return this.#whole(rows).map((row) => ({ ...toEvent(row), progress: progress(row.id) }));
+    const events = (rows: EventRow[]) => rows.map((row) => ({ ...toEvent(row), progress: progress(row.id) }));
+    return guarded(() => events(this.#page(afterId, rowsAfter)));
   }
 
-  /** Events that concern access, oldest first, whatever became of their reactions. Only ids above `afterId`. */
+  /** A page of events that concern access, in any state. */
   ofAccess(limit: number, afterId = 0): InboxEvent[] {
-    return guarded(() => this.#whole(this.#statements.ofAccess.all(afterId, limit)).map(toEvent));
+    const rows = () => this.#page(afterId, (after) => this.#statements.ofAccess.iterate(after, limit));
+    return guarded(() => rows().map(toEvent));
   }
 
-  /** For the relay: all that came, as it came, oldest first. Only ids above `afterId`. */
+  /** A page of all events for the relay, as they were received. */
   toRelay(limit: number, afterId: number): RelayedEvent[] {
-    const rows = () => this.#whole(this.#statements.after.all(afterId, limit));
-    return guarded(() => rows().map((row) => toRelayed(row, this.#statements.signatures.get(row.id))));
+    const { after: all, signatures } = this.#statements;
+    const rows = () => this.#page(afterId, (after) => all.iterate(after, limit));
+    return guarded(() => rows().map((row) => toRelayed(row, signatures.get(row.id))));
+  }
+
+  #page(afterId: number, rowsAfter: RowsAfter): EventRow[] {
+    return readPage(afterId, rowsAfter, (rows) => this.#whole(rows));
   }
 
   markRunning(id: number): void {
@@ -256,7 +263,7 @@ export class Inbox {
   }
 
   /** Newest first. */
-  list(query: ListQuery = {}): InboxEvent[] {
+  list(query: ListQuery = {}): ListedEvent[] {
     return guarded(() => listEvents(this.#statements, query));
   }
 
@@ -323,14 +330,7 @@ export class Inbox {
       bytes -= row.bytes;
     }
     if (gone.length === 0) return 0;
-    this.#database.transaction(() => {
-      for (const id of gone) {
-        this.#statements.dropAttempts.run(id);
-        this.#statements.dropSignatures.run(id);
-        this.#statements.dropProgress.run(id);
-        this.#statements.drop.run(id);
-      }
-    })();
+    this.#database.transaction(() => dropEvents(this.#statements, gone))();
     this.#bytes = bytes;
     this.#events -= gone.length;
     return gone.length;

@@ -1,7 +1,14 @@
 import type { Clock } from '../base/clock.ts';
 import { messageOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
-import type { KnownRegistration, MadeWebhook, RegistrationFile, RegistrationRecord } from './registration-file.ts';
+import type { Redactor } from '../base/redactor.ts';
+import type {
+  Decision,
+  KnownRegistration,
+  MadeWebhook,
+  RegistrationFile,
+  RegistrationRecord,
+} from './registration-file.ts';
 
 /**
  * What this gateway knows of its webhook: the record and its secrets, and which webhooks it has registered itself. The file
@@ -16,6 +23,7 @@ export interface KnownWebhookParts {
   file: RegistrationFile;
   clock: Clock;
   log: Logger;
+  redactor: Redactor;
 }
 
 /** Deliveries under way at a rotation have arrived by then; later ones come by the deliveries list. A leaked secret dies as soon. */
@@ -36,6 +44,10 @@ export class KnownWebhook {
     return this.#known.record;
   }
 
+  get decision(): Decision | undefined {
+    return this.#known.decision;
+  }
+
   get made(): readonly MadeWebhook[] {
     return this.#known.made;
   }
@@ -54,11 +66,19 @@ export class KnownWebhook {
         'the record of the webhook could not be read; its secret is reset',
       ),
     );
+    this.#parts.redactor.learn(...this.secrets());
     this.#endPreviousInTime();
   }
 
   stop(): void {
     this.#cancelPrevious();
+  }
+
+  /** Keeps a person's decision on this gateway's webhook; `undefined` removes it. */
+  decide(decision: Decision | undefined): Promise<void> {
+    const { decision: before, ...rest } = this.#known;
+    if (decision === before) return Promise.resolve();
+    return this.#keep(decision === undefined ? rest : { ...rest, decision });
   }
 
   /** Before a registration is asked for. */
@@ -75,7 +95,7 @@ export class KnownWebhook {
   /** A webhook that was there: counted as made here where it was. */
   adopt(record: RegistrationRecord): Promise<void> {
     if (this.#isMade(record)) return this.keepMade(record);
-    return this.#keep({ record, made: this.made });
+    return this.#keep({ record, made: this.made, ...this.#decided });
   }
 
   keep(record: RegistrationRecord): Promise<void> {
@@ -86,7 +106,7 @@ export class KnownWebhook {
   keepMade(record: RegistrationRecord): Promise<void> {
     const { webhook, url } = record;
     const others = this.made.filter((one) => one.webhook !== webhook);
-    return this.#keep({ record, made: [...others, { webhook, url }].slice(-MAX_MADE) });
+    return this.#keep({ record, made: [...others, { webhook, url }].slice(-MAX_MADE), ...this.#decided });
   }
 
   /** The platform gave another secret; the one before counts on for an hour. */
@@ -97,14 +117,21 @@ export class KnownWebhook {
     this.#endPreviousInTime();
   }
 
-  /** A webhook is gone from the platform. */
+  /** A webhook was deleted on the platform; a decision on this gateway's own one ends with it. */
   forget(webhook: number): Promise<void> {
-    const { record, made, ...rest } = this.#known;
+    const { record, made, decision, ...rest } = this.#known;
+    const isOwn = record?.webhook === webhook;
     return this.#keep({
       ...rest,
-      ...(record && record.webhook !== webhook ? { record } : {}),
+      ...(record && !isOwn ? { record } : {}),
+      ...(decision && !isOwn ? { decision } : {}),
       made: made.filter((one) => one.webhook !== webhook),
     });
+  }
+
+  get #decided(): { decision?: Decision } {
+    const { decision } = this.#known;
+    return decision === undefined ? {} : { decision };
   }
 
   #isMade({ webhook, url }: RegistrationRecord): boolean {
@@ -135,6 +162,7 @@ export class KnownWebhook {
 
   #keep(known: KnownRegistration): Promise<void> {
     this.#known = known;
+    this.#parts.redactor.learn(...this.secrets());
     return this.#parts.file.write(known);
   }
 }

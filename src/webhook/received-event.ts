@@ -1,3 +1,4 @@
+import { parseEvent } from '../contract/events/event-text.ts';
 import { recognise } from '../contract/events.ts';
 import { decode, identityOf } from './identity.ts';
 import { digestOf } from './inbox-event.ts';
@@ -25,7 +26,7 @@ export interface ArrivedEvent {
 /** Longest name that is kept of an event type that nobody knows. */
 const MAX_TYPE = 100;
 
-/** Reads a body into what the inbox keeps. Never throws: what cannot be read is kept as it is, marked unrecognised. */
+/** Reads a body for the inbox. Never throws: a body that is not JSON, or exceeds the bounds of an event, is kept as unrecognised. */
 export function readEvent(body: Uint8Array, receivedAtMs: number): ArrivedEvent {
   const payload = parse(body);
   const event = recognise(payload);
@@ -40,12 +41,7 @@ export function readEvent(body: Uint8Array, receivedAtMs: number): ArrivedEvent 
 
 function parse(body: Uint8Array): unknown {
   const text = decode(body);
-  if (text === undefined) return undefined;
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
+  return text === undefined ? undefined : parseEvent(text);
 }
 
 /** The line of the log that an event's arrival is: by a `push` to the listener, from the deliveries `list`, or by a `broker`. */

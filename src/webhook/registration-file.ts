@@ -18,8 +18,21 @@ export interface RegistrationRecord {
   previousUntilMs?: number;
   /** A reset was begun: the secret here may no longer be the platform's. */
   resetting?: boolean;
-  /** The filters that the platform has taken from us: for one that does not show them. */
+  /** Event types and filters that the platform accepted from this gateway: for one that does not show them. */
+  eventTypes?: readonly string[];
   filters?: Filters;
+  /** Platform's clock: last failed delivery that led to enabling the webhook again, in milliseconds. */
+  failuresUntilMs?: number;
+}
+
+/** A command that applies to this gateway's webhook: `disable` and `enable` until the platform has accepted it, then `disabled` or none. */
+export type Decision = 'disable' | 'disabled' | 'enable';
+
+/** This gateway's webhook, found on the platform. */
+export interface Registered {
+  application: number;
+  webhook: number;
+  scope: string;
 }
 
 /** A webhook that this gateway registered itself, whatever became of it. */
@@ -33,6 +46,7 @@ export interface KnownRegistration {
   made: readonly MadeWebhook[];
   /** An address that was to be registered: a crash may have come before its number was known. */
   making?: string;
+  decision?: Decision;
 }
 
 /**
@@ -66,10 +80,11 @@ export class RegistrationFile {
   }
 
   /** Without anything to know there is no file. Throws the file system's own error; then the old file is whole. */
-  async write({ record, made, making }: KnownRegistration): Promise<void> {
-    if (!record && made.length === 0 && making === undefined) return removeDurably(this.#path);
+  async write({ record, made, making, decision }: KnownRegistration): Promise<void> {
+    if (!record && made.length === 0 && making === undefined && decision === undefined)
+      return removeDurably(this.#path);
     await mkdir(dirname(this.#path), { recursive: true, mode: 0o700 });
-    await writeDurably(this.#path, `${JSON.stringify({ ...record, made, making })}\n`);
+    await writeDurably(this.#path, `${JSON.stringify({ ...record, made, making, decision })}\n`);
   }
 }
 
@@ -77,13 +92,14 @@ function parseKnown(text: string): KnownRegistration | undefined {
   try {
     const found: unknown = JSON.parse(text);
     if (typeof found !== 'object' || found === null) return undefined;
-    const { made, making, ...rest } = found as { made?: unknown; making?: unknown };
+    const { made, making, decision, ...rest } = found as { made?: unknown; making?: unknown; decision?: unknown };
     const record = parseRecord(rest);
     if (!record && !Array.isArray(made) && making === undefined) return undefined;
     return {
       ...(record ? { record } : {}),
       made: Array.isArray(made) ? made.filter(isMade) : [],
       ...(typeof making === 'string' ? { making } : {}),
+      ...(isDecision(decision) ? { decision } : {}),
     };
   } catch {
     return undefined;
@@ -91,7 +107,8 @@ function parseKnown(text: string): KnownRegistration | undefined {
 }
 
 function parseRecord(found: Partial<RegistrationRecord>): RegistrationRecord | undefined {
-  const { webhook, url, scope, secret, previous, previousUntilMs, resetting, filters } = found;
+  const { webhook, url, scope, secret, previous, previousUntilMs, resetting, eventTypes, filters, failuresUntilMs } =
+    found;
   if (typeof webhook !== 'number' || typeof url !== 'string' || typeof scope !== 'string') return undefined;
   return {
     webhook,
@@ -101,7 +118,9 @@ function parseRecord(found: Partial<RegistrationRecord>): RegistrationRecord | u
     ...(typeof previous === 'string' && previous !== '' ? { previous } : {}),
     ...(typeof previousUntilMs === 'number' ? { previousUntilMs } : {}),
     ...(resetting === true ? { resetting } : {}),
+    ...(areNames(eventTypes) ? { eventTypes } : {}),
     ...(areFilters(filters) ? { filters } : {}),
+    ...(typeof failuresUntilMs === 'number' ? { failuresUntilMs } : {}),
   };
 }
 
@@ -110,7 +129,15 @@ function isMade(found: unknown): found is MadeWebhook {
   return typeof webhook === 'number' && typeof url === 'string';
 }
 
+function isDecision(found: unknown): found is Decision {
+  return found === 'disable' || found === 'disabled' || found === 'enable';
+}
+
 function areFilters(found: unknown): found is Filters {
   if (typeof found !== 'object' || found === null) return false;
-  return Object.values(found).every((names) => Array.isArray(names) && names.every((name) => typeof name === 'string'));
+  return Object.values(found).every(areNames);
+}
+
+function areNames(found: unknown): found is string[] {
+  return Array.isArray(found) && found.every((name) => typeof name === 'string');
 }

@@ -1,20 +1,20 @@
 import { randomUUID } from 'node:crypto';
-import type { Clock } from '../base/clock.ts';
-import { codeOf, messageOf, PlatformError, TagferryError, UsageError } from '../base/errors.ts';
-import type { Logger } from '../base/logger.ts';
-import { fullJitterMs } from '../base/retry.ts';
+import { codeOf, messageOf, PlatformError, UsageError } from '../base/errors.ts';
 import type { Webhook } from '../contract/webhooks.ts';
-import { CallRefusal } from '../platform/call-refusal.ts';
+import { isMissingCall } from '../platform/call-refusal.ts';
 import type { ApiCalls } from '../platform/client.ts';
 import { allEntries } from '../platform/pages.ts';
 import { ClientApplications } from '../platform/resources/client-applications.ts';
-import { type NewWebhook, Webhooks } from '../platform/resources/webhooks.ts';
+import { Webhooks } from '../platform/resources/webhooks.ts';
+import { type WebhookContents, WebhookCreation } from './creation.ts';
 import { type DriftStep, findDrift, sameAddress } from './drift.ts';
 import { DriftRepair } from './drift-repair.ts';
+import { type DisabledBy, Enablement, type Reenable } from './enablement.ts';
 import type { Filters } from './filters.ts';
-import { KnownWebhook } from './known-webhook.ts';
+import { KnownWebhook, type KnownWebhookParts } from './known-webhook.ts';
 import { findLeftBehind, LeftBehindLog } from './left-behind.ts';
-import type { RegistrationFile, RegistrationRecord } from './registration-file.ts';
+import { RegistrationChecks } from './registration-checks.ts';
+import type { Registered } from './registration-file.ts';
 
 /**
  * This gateway's webhook on the platform: made once, kept as the configuration wants it, its secret known here.
@@ -35,21 +35,14 @@ export interface RegistrationOptions {
   properties?: Filters;
   /** CLIENT_APPLICATION; `undefined` takes the current one. */
   application: string | undefined;
+  /** WEBHOOK_REENABLE. */
+  reenable: Reenable;
 }
 
-export interface RegistrationParts {
+export interface RegistrationParts extends KnownWebhookParts {
   platform: ApiCalls;
-  file: RegistrationFile;
-  clock: Clock;
-  log: Logger;
   /** The webhook is as it should be; called after every check that said so. */
   registered?: () => void;
-}
-
-export interface Registered {
-  application: number;
-  webhook: number;
-  scope: string;
 }
 
 /** A webhook as `webhook ls` shows it. */
@@ -60,30 +53,20 @@ export interface ListedWebhook extends Webhook {
   left_behind: boolean;
 }
 
-/** Three requests; disabling takes the platform two weeks, a person a second. */
-const CHECK_EVERY_MS = 15 * 60_000;
-const RETRY = { baseMs: 1_000, capMs: 60_000 };
-/** What the platform refuses with 4xx a person has to mend. */
-const REFUSED_RETRY_MS = 5 * 60_000;
-
 export class WebhookRegistration {
   readonly #options: RegistrationOptions;
   readonly #parts: RegistrationParts;
   readonly #repair: DriftRepair;
   readonly #known: KnownWebhook;
+  readonly #creation: WebhookCreation;
+  readonly #enablement: Enablement;
   #application: number | undefined;
   /** Calls that change the webhook, one after the other. */
   #lastChange: Promise<unknown> = Promise.resolve();
-  #loop: Promise<void> | undefined;
-  readonly #stopping = new AbortController();
-  #wake: () => void = () => {};
-  /** Somebody asked for a check while one was under way. */
-  #again = false;
-  /** The last check failed because nobody was signed in. */
-  #awaitsSession = false;
+  readonly #checks: RegistrationChecks;
   #filters: Filters | undefined;
-  /** A person disabled or deleted it by a verb: left alone until they say otherwise or the next start. */
-  #leftAlone = false;
+  /** A person deleted it by a command: not created again until `register` or the next start. */
+  #isDeleted = false;
   #ready = false;
   readonly #leftBehind: LeftBehindLog;
 
@@ -93,7 +76,11 @@ export class WebhookRegistration {
     this.#filters = options.properties;
     this.#repair = new DriftRepair(parts.log);
     this.#known = new KnownWebhook(parts);
+    const { platform, log } = parts;
+    this.#creation = new WebhookCreation(this.#known, log);
+    this.#enablement = new Enablement({ policy: options.reenable, platform, known: this.#known, log });
     this.#leftBehind = new LeftBehindLog(parts.log);
+    this.#checks = new RegistrationChecks({ check: (signal) => this.#check(signal), clock: parts.clock, log });
   }
 
   /** Secrets that a signature may be made with, now. None: the listener answers 503. */
@@ -109,34 +96,35 @@ export class WebhookRegistration {
     return { application: this.#application, webhook: record.webhook, scope: record.scope };
   }
 
-  /** Reads what is known, so that the listener can begin, then registers in the background for as long as it takes. */
+  /** Who disabled the webhook; `undefined` while it is enabled, or not found yet. */
+  get disabledBy(): DisabledBy | undefined {
+    return this.#enablement.disabledBy;
+  }
+
+  /** Reads the record, so that the listener can start, then registers in the background for as long as that takes. */
   async start(signal: AbortSignal): Promise<void> {
-    signal.addEventListener('abort', () => this.#stopping.abort(), { once: true });
     await this.load();
-    if (this.#loop || (!this.#options.url && this.#known.made.length === 0)) return;
-    this.#loop = this.#run(this.#stopping.signal);
+    if (this.#options.url || this.#known.made.length > 0) this.#checks.start(signal);
   }
 
   async stop(): Promise<void> {
-    this.#stopping.abort();
     this.#known.stop();
-    await this.#loop;
+    await this.#checks.stop();
   }
 
-  /** Reads what is known: before the listener opens. */
+  /** Reads the record: before the listener opens. */
   load(): Promise<void> {
     return this.#known.load();
   }
 
-  /** Looks again soon: the deliveries list answered 404, or the platform is back. */
+  /** Checks the webhook soon: the deliveries list responded with 404, or the platform is reachable again. */
   checkSoon(): void {
-    this.#again = true;
-    this.#wake();
+    this.#checks.checkSoon();
   }
 
-  /** The technical user is signed in: a check that could not be made for want of that is made now. */
+  /** The technical user is signed in: a check that failed for lack of a session is repeated now. */
   signedIn(): void {
-    if (this.#awaitsSession) this.#wake();
+    this.#checks.signedIn();
   }
 
   /** Filters of rules as they stand after a reload: the webhook gets them at once, or as soon as the platform can be reached. */
@@ -148,39 +136,39 @@ export class WebhookRegistration {
 
   /** Makes the webhook as it should be, once. What the loop does, and `webhook register`. */
   register(): Promise<Registered> {
-    this.#leftAlone = false;
+    this.#isDeleted = false;
     return this.#oneAtATime(() => this.#ensure());
   }
 
   /** All webhooks of the client application. */
   async list(): Promise<ListedWebhook[]> {
     const { url } = this.#options;
-    const webhooks = await allEntries((await this.#webhooks()).list());
-    const leftBehind = findLeftBehind(webhooks, this.#known.made, url);
-    return webhooks.map((webhook) => ({
+    const { found } = await this.#look();
+    const leftBehind = findLeftBehind(found, this.#known.made, url);
+    const candidates = found.filter((webhook) => !leftBehind.includes(webhook));
+    const own =
+      candidates.find(({ id }) => id === this.#known.record?.webhook) ??
+      candidates.find((webhook) => url !== undefined && sameAddress(webhook.url, url));
+    return found.map((webhook) => ({
       ...webhook,
-      own:
-        !leftBehind.includes(webhook) &&
-        (webhook.id === this.#known.record?.webhook || (url !== undefined && sameAddress(webhook.url, url))),
+      own: webhook === own,
       left_behind: leftBehind.includes(webhook),
     }));
   }
 
-  /** `webhook enable`. Without an id this gateway's own. */
+  /** `webhook enable`. Without an id this gateway's own webhook. */
   enable(id?: number): Promise<void> {
-    this.#leftAlone = false;
     return this.#oneAtATime(async () => {
-      const { webhooks, webhook } = await this.#target(id);
-      await webhooks.setDisabled(webhook, false);
+      const { webhooks, webhook, own } = await this.#target(id);
+      await (own ? this.#enablement.enable(webhooks, webhook) : webhooks.setDisabled(webhook, false));
     });
   }
 
-  /** `webhook disable`: stays so until `enable`, `register` or the next start. */
+  /** `webhook disable`: this gateway's own webhook stays disabled until `enable`, across restarts. */
   disable(id?: number): Promise<void> {
     return this.#oneAtATime(async () => {
       const { webhooks, webhook, own } = await this.#target(id);
-      if (own) this.#leftAlone = true;
-      await webhooks.setDisabled(webhook, true);
+      await (own ? this.#enablement.disable(webhooks, webhook) : webhooks.setDisabled(webhook, true));
     });
   }
 
@@ -190,10 +178,11 @@ export class WebhookRegistration {
     return this.#oneAtATime(async () => {
       const { webhooks, webhook } = await this.#target(undefined);
       if (!this.#known.record) throw notRegistered();
-      await this.#resetSecret(webhooks, { ...this.#known.record, webhook }).catch((error) => {
-        // The platform may have reset it, and its answer is lost: deliveries are refused until it is reset again.
+      await this.#creation.resetSecret(webhooks, { ...this.#known.record, webhook }).catch((error) => {
+        if (!this.#known.record?.resetting) throw error;
+        // The platform may have changed it, and the response is lost: deliveries are rejected until it is changed again.
         const fields = { event: 'webhook.reset_failed', code: codeOf(error), error: messageOf(error) };
-        this.#parts.log.warn(fields, 'nobody knows whether the secret was reset: it is reset again');
+        this.#parts.log.warn(fields, 'failed to confirm the secret change, repeating it');
         this.checkSoon();
         throw error;
       });
@@ -212,7 +201,7 @@ export class WebhookRegistration {
       const { webhooks, webhook, own } = await this.#target(id);
       if (own) {
         this.#refuseByHand('deleted', 'delete it where it was registered');
-        this.#leftAlone = true;
+        this.#isDeleted = true;
       }
       await webhooks.delete(webhook);
       if (own) this.#ready = false;
@@ -223,8 +212,7 @@ export class WebhookRegistration {
   /** `webhook prune`: deletes those of these that are left behind still. Gives what was deleted. */
   prune(ids: readonly number[]): Promise<number[]> {
     return this.#oneAtATime(async () => {
-      const webhooks = await this.#webhooks();
-      const found = await allEntries(webhooks.list());
+      const { webhooks, found } = await this.#look();
       const deleted: number[] = [];
       for (const { id } of findLeftBehind(found, this.#known.made, this.#options.url)) {
         if (!ids.includes(id)) continue;
@@ -236,130 +224,99 @@ export class WebhookRegistration {
     });
   }
 
-  async #run(signal: AbortSignal): Promise<void> {
-    const { clock, log } = this.#parts;
-    let failures = 0;
-    let said = false;
-    while (!signal.aborted) {
-      let waitMs = CHECK_EVERY_MS * (0.9 + 0.2 * clock.random());
-      this.#again = false;
-      try {
-        if (!this.#leftAlone) {
-          if (this.#options.url) {
-            await this.#oneAtATime(() => this.#ensure(signal));
-            this.#parts.registered?.();
-          } else await this.#lookForLeftBehind(signal);
-        }
-        if (said)
-          log.info({ event: 'webhook.registration_restored', failures }, 'the webhook is as it should be again');
-        said = this.#awaitsSession = false;
-        failures = 0;
-      } catch (error) {
-        if (signal.aborted) return;
-        const retryable = !(error instanceof TagferryError) || error.retryable;
-        waitMs = retryable ? fullJitterMs(failures, RETRY, () => clock.random(), 500) : REFUSED_RETRY_MS;
-        // The first, then every tenth: an outage of a week is not ten thousand lines. That nobody is signed in, the session says;
-        // what comes after the login is a first again.
-        const isOwn = codeOf(error) !== 'platform.no_session';
-        this.#awaitsSession = !isOwn;
-        if (failures++ % 10 === 0 || (isOwn && !said)) {
-          said ||= isOwn;
-          const hint = error instanceof TagferryError ? error.hint : undefined;
-          const fields = {
-            event: 'webhook.registration_failed',
-            code: codeOf(error),
-            error: messageOf(error),
-            failures,
-          };
-          const words = 'the webhook could not be registered; it is tried again';
-          log[isOwn ? 'warn' : 'debug']({ ...fields, ...(hint ? { hint } : {}) }, words);
-        }
-      }
-      // What was asked for in the middle of a failure waits for its turn like everything else.
-      if (!this.#again || failures > 0) await this.#pause(waitMs, signal);
-    }
-  }
-
-  /** Ends early when somebody asks for a check. */
-  async #pause(ms: number, signal: AbortSignal): Promise<void> {
-    const woken = new AbortController();
-    this.#wake = () => woken.abort();
-    await this.#parts.clock.sleep(ms, AbortSignal.any([signal, woken.signal])).catch(() => {});
-    this.#wake = () => {};
+  async #check(signal: AbortSignal): Promise<void> {
+    if (this.#isDeleted) return;
+    if (!this.#options.url) return this.#lookForLeftBehind(signal);
+    await this.#oneAtATime(() => this.#ensure(signal));
+    this.#parts.registered?.();
   }
 
   async #ensure(signal?: AbortSignal): Promise<Registered> {
     const { url, secret, eventTypes } = this.#options;
     const properties = this.#filters;
     if (!url) throw new UsageError('WEBHOOK_URL is empty: there is no address to register');
-    const webhooks = await this.#webhooks(signal);
-    const found = await allEntries(webhooks.list(signal)).catch((error) => {
-      // The application may be another by now: find it again the next time.
-      if (error instanceof CallRefusal && error.status === 404) this.#application = undefined;
-      throw error;
-    });
+    const { webhooks, found } = await this.#look(signal);
     const wanted = { url, eventTypes, ...(properties ? { properties } : {}), byHand: Boolean(secret) };
+    const contents = { url, eventTypes, filters: properties ?? {} };
     const step = findDrift(found, this.#known.record, wanted);
     if (step.kind === 'missing') throw notRegistered();
     this.#leftBehind.say(found, this.#known.made, url);
-    if (step.kind === 'create') await this.#create(webhooks, signal);
-    else await this.#adopt(webhooks, url, step, signal);
+    if (step.kind === 'create') {
+      await this.#enablement.lost();
+      await this.#creation.create(webhooks, contents, signal);
+    } else await this.#adopt(webhooks, contents, step, signal);
     this.#ready = true;
+    // Last: an enabled webhook delivers, and must have its types and a known secret by then.
+    const { application, webhook: id } = this.current()!;
+    const isFound = step.kind === 'adopt' && step.webhook.id === id;
+    if (!isFound) await this.#enablement.lost();
+    const disabled = isFound && step.webhook.disabled;
+    await this.#enablement.settle(webhooks, application, { id, disabled }, signal);
     return this.current()!;
   }
 
   /** WEBHOOK_URL is empty, but was not always. */
   async #lookForLeftBehind(signal: AbortSignal): Promise<void> {
+    const { found } = await this.#look(signal);
+    this.#leftBehind.say(found, this.#known.made, undefined);
+  }
+
+  /**
+   * The webhooks of the client application. The document shows no call that lists them (4.5): where the platform has none, those that
+   * this gateway created and remembers, with what it set.
+   */
+  async #look(signal?: AbortSignal): Promise<{ webhooks: Webhooks; found: Webhook[] }> {
     const webhooks = await this.#webhooks(signal);
-    this.#leftBehind.say(await allEntries(webhooks.list(signal)), this.#known.made, undefined);
+    try {
+      return { webhooks, found: await allEntries(webhooks.list(signal)) };
+    } catch (error) {
+      if (!isMissingCall(error)) throw error;
+      const before = this.#application;
+      this.#application = undefined;
+      const again = await this.#webhooks(signal);
+      // Another application by now: its own list decides, at the next check.
+      if (this.#application !== before) throw error;
+      return { webhooks: again, found: await this.#remembered(again, signal) };
+    }
   }
 
-  async #create(webhooks: Webhooks, signal?: AbortSignal): Promise<void> {
-    const { url } = this.#options;
-    await this.#known.beginMaking(url!);
-    const { id, secret } = await this.#askFor(webhooks, signal).catch(async (error) => {
-      if (isRefused(error)) await this.#known.endMaking();
-      throw error;
-    });
-    const record: RegistrationRecord = { webhook: id, url: url!, scope: randomUUID() };
-    await this.#known.keepMade(secret === undefined ? { ...record, resetting: true } : { ...record, secret });
-    this.#parts.log.info({ event: 'webhook.created', webhook: id, url }, 'the webhook was registered');
-    if (secret === undefined) await this.#resetSecret(webhooks, record, signal);
-  }
-
-  async #askFor(webhooks: Webhooks, signal?: AbortSignal): Promise<NewWebhook> {
-    const { url, eventTypes } = this.#options;
-    const create = { url: url!, event_types: eventTypes };
-    const properties = this.#filters ?? {};
-    if (Object.keys(properties).length === 0) return webhooks.create(create, signal);
-    return webhooks.create({ ...create, properties }, signal).catch((error) => {
-      // Rather events without a filter than none; the next check asks for the filters, and says what the platform thinks of them.
-      if (!isRefused(error)) throw error;
-      return webhooks.create(create, signal);
-    });
+  async #remembered(webhooks: Webhooks, signal?: AbortSignal): Promise<Webhook[]> {
+    const { decision, made, record } = this.#known;
+    const found: Webhook[] = [];
+    for (const { webhook: id, url } of made) {
+      if (!(await webhooks.exists(id, signal))) continue;
+      const isOwn = record?.webhook === id;
+      const { eventTypes = [], filters } = (isOwn ? record : undefined) ?? {};
+      const disabled = isOwn && decision === 'disabled';
+      found.push({ id, url, event_types: eventTypes, ...(filters ? { properties: filters } : {}), disabled });
+    }
+    return found;
   }
 
   async #adopt(
     webhooks: Webhooks,
-    url: string,
+    contents: WebhookContents,
     step: Extract<DriftStep, { kind: 'adopt' }>,
     signal?: AbortSignal,
   ): Promise<void> {
     const { id } = step.webhook;
-    const { record } = this.#known;
+    const { url } = contents;
+    const { record, made } = this.#known;
+    const isOwnCreation = made.some((one) => one.webhook === id);
     const adopted = record?.webhook === id ? { ...record, url } : { webhook: id, url, scope: randomUUID() };
     if (adopted.scope !== record?.scope || adopted.url !== record.url) await this.#known.adopt(adopted);
-    if (step.resetSecret) await this.#resetSecret(webhooks, this.#known.record!, signal);
-    for (const change of await this.#repair.repair(webhooks, id, step.changes, signal)) {
-      if (change.properties) await this.#known.keep({ ...this.#known.record!, filters: change.properties });
+    if (step.resetSecret) await this.#creation.obtainSecret(webhooks, contents, isOwnCreation, signal);
+    // Replaced: the new one is as configured.
+    if (this.#known.record?.webhook !== id) return;
+    for (const { event_types: eventTypes, properties: filters } of await this.#repair.repair(
+      webhooks,
+      id,
+      step.changes,
+      signal,
+    )) {
+      const accepted = { ...(eventTypes ? { eventTypes } : {}), ...(filters ? { filters } : {}) };
+      await this.#known.keep({ ...this.#known.record!, ...accepted });
     }
-  }
-
-  /** See the head of this file for what a crash at each step leaves. */
-  async #resetSecret(webhooks: Webhooks, record: RegistrationRecord, signal?: AbortSignal): Promise<void> {
-    await this.#known.keep({ ...record, resetting: true });
-    await this.#known.keepSecret(await webhooks.resetSecret(record.webhook, signal));
-    this.#parts.log.info({ event: 'webhook.secret_reset', webhook: record.webhook }, 'the webhook has a new secret');
   }
 
   async #webhooks(signal?: AbortSignal): Promise<Webhooks> {
@@ -385,11 +342,6 @@ export class WebhookRegistration {
     this.#lastChange = next.catch(() => {});
     return next;
   }
-}
-
-/** The platform has answered, and will not answer otherwise. */
-function isRefused(error: unknown): boolean {
-  return error instanceof CallRefusal && !error.retryable;
 }
 
 function notRegistered(): PlatformError {

@@ -79,7 +79,7 @@ export class Relay {
     for (let failures = 0; this.#wanted && !signal.aborted; ) {
       this.#wanted = false;
       try {
-        while (!signal.aborted && (await this.#publishSome()) === PAGE);
+        while (!signal.aborted && (await this.#publishSome()) > 0);
         this.#repeats.end('');
         failures = 0;
       } catch (error) {

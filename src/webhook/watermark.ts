@@ -1,9 +1,9 @@
 /**
  * From where the deliveries list is read (decisions; `catch-up.ts` does it).
  *
- * The watermark is the newest `occurred_at` that a complete pass has listed, but never later than the platform's own clock (`Date`)
- * when that pass began: both are the platform's, so this machine's clock decides nothing, and one event from the future does
- * not push it past those to come. Whatever occurs later than all that was listed lies behind it by definition.
+ * The watermark is the newest `occurred_at` that a complete pass has listed, but never later than the platform clock
+ * at the first page of that pass: both times are the platform's, so neither the gateway's clock nor the date of one response decides,
+ * and one event from the future does not move it past later events. Whatever occurs later than all that was listed lies behind it by definition.
  *
  * What becomes visible late, with an `occurred_at` before the watermark, is what the overlap is for: a quarter of an hour on
  * every pass, and once a day four days, longer than the platform's own three days of attempts. Entries that were
@@ -28,10 +28,12 @@ export interface PassPlan {
   deep: boolean;
 }
 
-/** How the next pass reads. `platformMs`: the platform's `Date`, as far as it is known. */
+/** How the next pass reads. `platformMs`: platform time, if it is known. */
 export function planPass(mark: Watermark | undefined, scope: string, platformMs: number | undefined): PassPlan {
   if (!mark || mark.scope !== scope) return { fromMs: undefined, deep: true };
-  const deep = platformMs !== undefined && platformMs - (mark.deepAtMs ?? Number.NEGATIVE_INFINITY) >= DEEP_EVERY_MS;
+  // A platform clock that was set back leaves a deep pass in the future.
+  const sinceDeepMs = Math.abs((platformMs ?? 0) - (mark.deepAtMs ?? Number.NEGATIVE_INFINITY));
+  const deep = platformMs !== undefined && sinceDeepMs >= DEEP_EVERY_MS;
   return { fromMs: mark.upToMs - (deep ? DEEP_OVERLAP_MS : OVERLAP_MS), deep };
 }
 

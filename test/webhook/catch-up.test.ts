@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Database, openDatabase } from '../../src/base/database.ts';
+import { Redactor } from '../../src/base/redactor.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { CatchUp, type CatchUpOptions } from '../../src/webhook/catch-up.ts';
 import { Inbox } from '../../src/webhook/inbox.ts';
@@ -33,6 +34,7 @@ describe('catch-up reads the deliveries list', () => {
   let logged: LogCapture;
   let entries: Entry[];
   let scope: string;
+  let platform: TestPlatform;
   let platformMs: number;
   const resent: number[][] = [];
 
@@ -68,7 +70,7 @@ describe('catch-up reads the deliveries list', () => {
     return new CatchUp(
       { pollMs: 300_000, listening: true, ...options },
       {
-        platform: new TestPlatform(() => stub.url),
+        platform,
         inbox: asyncInbox(inbox),
         registered: () => ({ application: 1, webhook: 2, scope }),
         clock,
@@ -91,6 +93,7 @@ describe('catch-up reads the deliveries list', () => {
     logged = new LogCapture();
     entries = [];
     scope = 'scope-1';
+    platform = new TestPlatform(() => stub.url, clock);
     platformMs = NOW;
     resent.length = 0;
   });
@@ -106,7 +109,7 @@ describe('catch-up reads the deliveries list', () => {
       status,
       payload: event(),
     }));
-    expect(await catchUp().catchUpNow()).toEqual({ listed: 7, taken: 7, asked: 0 });
+    expect(await catchUp().catchUpNow()).toEqual({ listed: 7, taken: 7, asked: 0, rejected: 0 });
     expect(inbox.list()).toHaveLength(7);
     expect(reads()[0]!.query.get('status')).toBeNull();
     expect(await catchUp().catchUpNow()).toMatchObject({ taken: 0 });
@@ -139,7 +142,7 @@ describe('catch-up reads the deliveries list', () => {
     const text = anEvent().replace('"id":881', '"id":881,"big":9007199254740993');
     inbox.insertMany([readEvent(new TextEncoder().encode(text), 0)]);
     stub.answer = () => ({ status: 200, text: `{"webhook_events":[{"id":1,"status":"failed","payload":${text}}]}` });
-    expect(await catchUp().catchUpNow()).toEqual({ listed: 1, taken: 0, asked: 0 });
+    expect(await catchUp().catchUpNow()).toEqual({ listed: 1, taken: 0, asked: 0, rejected: 0 });
   });
 
   it('from a watermark with an overlap, moved after a whole pass alone, and kept across restarts', async () => {
@@ -165,8 +168,32 @@ describe('catch-up reads the deliveries list', () => {
     entries.push({ id: 2, status: 'failed', payload: event(NOW - 3 * DAY) });
     expect(await running.catchUpNow()).toMatchObject({ taken: 0 });
     platformMs += DAY;
-    await running.catchUpNow();
+    await clock.advance(DAY);
     expect(await running.catchUpNow()).toMatchObject({ taken: 1 });
+  });
+
+  it('with a long overlap again after the platform clock was set back', async () => {
+    platformMs += 10 * DAY;
+    clock.jumpWall(10 * DAY);
+    entries = [{ id: 1, status: 'delivered', payload: event(NOW) }];
+    await catchUp().catchUpNow();
+    platformMs = NOW + DAY;
+    clock.jumpWall(-9 * DAY);
+    platform = new TestPlatform(() => stub.url, clock);
+    entries.push({ id: 2, status: 'failed', payload: event(NOW - 3 * DAY) });
+    await catchUp().catchUpNow();
+    expect(await catchUp().catchUpNow()).toMatchObject({ taken: 1 });
+  });
+
+  it('by a platform clock that the date of one response does not move', async () => {
+    entries = [{ id: 1, status: 'delivered', payload: event(NOW) }];
+    await catchUp().catchUpNow();
+    platformMs += 365 * DAY;
+    entries.push({ id: 2, status: 'delivered', payload: event(NOW + 300 * DAY) });
+    await catchUp().catchUpNow();
+    platformMs = NOW;
+    entries.push({ id: 3, status: 'delivered', payload: event(NOW + 60_000) });
+    expect(await catchUp().catchUpNow()).toMatchObject({ taken: 1 });
   });
 
   it('whole where the platform refuses the filter, or the list has no pagination, or names its member otherwise', async () => {
@@ -178,7 +205,7 @@ describe('catch-up reads the deliveries list', () => {
       if (query.has('occurred_at_from')) return { status: 422 };
       return { status: 201, json: { webhook_events: entries } };
     };
-    expect(await catchUp().catchUpNow()).toEqual({ listed: 2, taken: 1, asked: 0 });
+    expect(await catchUp().catchUpNow()).toEqual({ listed: 2, taken: 1, asked: 0, rejected: 0 });
   });
 
   it('in smaller pages where a page is longer than the client reads', async () => {
@@ -196,7 +223,7 @@ describe('catch-up reads the deliveries list', () => {
       { id: 4, status: 'failed', last_send_at: new Date(NOW - 200 * DAY).toISOString() },
       { id: 5, status: 'failed', payload: event() },
     ];
-    expect(await catchUp().catchUpNow()).toEqual({ listed: 5, taken: 1, asked: 2 });
+    expect(await catchUp().catchUpNow()).toEqual({ listed: 5, taken: 1, asked: 2, rejected: 0 });
     expect(resent.flat()).toEqual([1, 3]);
     for (let day = 0; day < 10; day++) {
       await catchUp().catchUpNow();
@@ -213,13 +240,13 @@ describe('catch-up reads the deliveries list', () => {
     expect(await catchUp({ listening: false }).catchUpNow()).toMatchObject({ taken: 1, asked: 0 });
   });
 
-  it('and goes on although the platform refuses to send one again', async () => {
+  it.each([404, 422])('and counts a resend that the platform rejects with %i, and goes on', async (status) => {
     entries = [
       { id: 1, status: 'failed' },
       { id: 2, status: 'failed', payload: event() },
     ];
-    stub.answer = (request) => (request.method === 'POST' ? { status: 404 } : answer(request));
-    await catchUp().catchUpNow();
+    stub.answer = (request) => (request.method === 'POST' ? { status } : answer(request));
+    expect(await catchUp().catchUpNow()).toEqual({ listed: 2, taken: 1, asked: 0, rejected: 1 });
     expect(inbox.note('catch_up.watermark')).toBeDefined();
     expect(logged.text).toContain('webhook.resend_refused');
   });
@@ -311,14 +338,32 @@ describe('push, list and resend at the sandbox', () => {
     const platform = await TestPlatform.at(sandbox);
     const clock = new ManualClock();
     const registration = new WebhookRegistration(
-      { url: at.url(), secret: undefined, eventTypes: ['asset_appeared', 'asset_disappeared'], application: undefined },
-      { platform, file: new RegistrationFile(join(at.folder, 'webhook.json')), clock, log: at.logged.log },
+      {
+        url: at.url(),
+        secret: undefined,
+        eventTypes: ['asset_appeared', 'asset_disappeared'],
+        application: undefined,
+        reenable: 'failures',
+      },
+      {
+        platform,
+        file: new RegistrationFile(join(at.folder, 'webhook.json')),
+        clock,
+        log: at.logged.log,
+        redactor: new Redactor(),
+      },
     );
     await registration.register();
     at.secrets = [...registration.secrets()];
     const catchUp = new CatchUp(
       { pollMs: 0, listening: true },
-      { platform, inbox: asyncInbox(at.inbox), registered: () => registration.current(), clock, log: at.logged.log },
+      {
+        platform,
+        inbox: asyncInbox(at.inbox),
+        registered: () => registration.current(),
+        clock,
+        log: at.logged.log,
+      },
     );
 
     sandbox.takePermission({ type: 'Asset', id: 882 });

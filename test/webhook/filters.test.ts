@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { Condition, Reaction } from '../../src/config/reactions.ts';
 import { EVENT_TYPES } from '../../src/contract/events.ts';
-import { filtersFor } from '../../src/webhook/filters.ts';
+import { filtersFor, narrowedTypes } from '../../src/webhook/filters.ts';
 
 const equals = (path: string, ...anyOf: (string | number | boolean | null)[]): Condition => ({
   kind: 'equals',
@@ -46,6 +46,25 @@ describe('the filters of a webhook (platform 6.3)', () => {
     const status = rule(['asset_updated'], equals('asset.status.id', 4));
     expect(filtersFor([status], ['threshold_reached', 'asset_values_created'])).toEqual({});
     expect(filters()).toEqual({});
+  });
+
+  it('are those of WEBHOOK_PROPERTIES for its types, whatever the rules need', () => {
+    const rules = [rule(['asset_updated'], equals('asset.status.id', 4)), rule(['event_created'])];
+    const explicit = {
+      asset_updated: ['tenant'],
+      event_document_created: ['calibration'],
+      event_created: ['x'],
+      node_appeared: ['y'],
+    };
+    const types = ['asset_updated', 'event_created', 'event_document_created'];
+    expect(filtersFor(rules, types, explicit)).toEqual({
+      asset_updated: ['tenant'],
+      event_created: ['x'],
+      event_document_created: ['calibration'],
+    });
+    expect(narrowedTypes(rules, types, explicit)).toEqual(['asset_updated', 'event_created']);
+    expect(filtersFor(rules, types, { asset_updated: [] })).toEqual({});
+    expect(narrowedTypes(rules, types, { asset_updated: ['status', 'tenant'], event_created: [] })).toEqual([]);
   });
 
   it('are none for any type beside one rule for "*"', () => {

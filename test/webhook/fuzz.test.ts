@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ManualClock } from '../doubles/manual-clock.ts';
+import { shown } from './parts/inbox-events.ts';
 import { anEvent, Listening, SECRET } from './parts/listening.ts';
 import { Strangers } from './parts/strangers.ts';
 
@@ -34,7 +35,7 @@ const statuses = (text: string) => [...text.matchAll(/HTTP\/1\.1 (\d{3})/g)].map
 function everythingIn(inbox: Listening['inbox']): string[] {
   const found: string[] = [];
   for (let beforeId: number | undefined; ; ) {
-    const page = inbox.list({ limit: 1_000, ...(beforeId === undefined ? {} : { beforeId }) });
+    const page = shown(inbox, { limit: 1_000, ...(beforeId === undefined ? {} : { beforeId }) });
     if (page.length === 0) return found;
     found.push(...page.map(({ payload }) => payload));
     beforeId = page.at(-1)!.id;

@@ -4,6 +4,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { RELAYED_NOTE } from '../../src/webhook/relayed-note.ts';
 import { WATERMARK_NOTE } from '../../src/webhook/watermark.ts';
 import { freshFolder } from '../fresh-folder.ts';
+import { runnable } from './parts/inbox-events.ts';
 import { ageNote, arrived, eventRow, InboxFile, name, shown } from './parts/inbox-rows.ts';
 
 const DAY = 86_400_000;
@@ -43,7 +44,7 @@ describe('an inbox that is opened', () => {
     });
     expect(at.inbox.stats()).toEqual(stats);
     expect(stats).toEqual({ events: 5, waiting: 3, bytes: 5 * COST, damaged: 0 });
-    expect(at.inbox.lastId).toBe(5);
+    expect(at.inbox.highestId()).toBe(5);
   });
 
   it.each([
@@ -292,7 +293,7 @@ describe('what was seen', () => {
 
 describe('a damaged row', () => {
   const looks = {
-    'looked at to run': () => at.inbox.runnable(9),
+    'looked at to run': () => runnable(at.inbox, 9),
     'looked at to be tried again': () => at.inbox.retried(9),
     'looked at by access': () => at.inbox.ofAccess(9),
     'looked at to be published': () => at.inbox.toRelay(9, 0),

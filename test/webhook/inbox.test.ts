@@ -9,6 +9,7 @@ import { describeEvent } from '../../src/webhook/inbox-event.ts';
 import type { InboxLimits } from '../../src/webhook/inbox-limits.ts';
 import { type ArrivedEvent, readEvent } from '../../src/webhook/received-event.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
+import { runnable } from './parts/inbox-events.ts';
 
 const DAY = 86_400_000;
 const FIXTURES = join(import.meta.dirname, '../fixtures/events');
@@ -35,7 +36,7 @@ function threshold(more: object = {}): ArrivedEvent {
   return readEvent(new TextEncoder().encode(JSON.stringify({ ...payload, ...more })), clock.wallMs());
 }
 
-const ids = () => inbox.runnable(100).map((event) => event.id);
+const ids = () => runnable(inbox, 100).map((event) => event.id);
 
 beforeEach(() => {
   folder = mkdtempSync(join(tmpdir(), 'inbox-'));
@@ -141,7 +142,7 @@ describe('states', () => {
   it('go from received to running to done, and a done event never runs again', () => {
     inbox.insertMany([threshold(), threshold()]);
     expect(ids()).toEqual([1, 2]);
-    expect(inbox.runnable(10, 1).map(({ id }) => id)).toEqual([2]);
+    expect(runnable(inbox, 10, 1).map(({ id }) => id)).toEqual([2]);
     inbox.markRunning(1);
     expect(ids()).toEqual([2]);
     inbox.finish(1, 'done');
@@ -192,7 +193,7 @@ describe('states', () => {
     expect(inbox.replay(1)).toBe('refused');
     inbox.finish(1, 'done');
     expect(inbox.replay(1)).toBe('queued');
-    expect(inbox.runnable(10)).toMatchObject([{ id: 1, replayed: true, attempts: 0 }]);
+    expect(runnable(inbox, 10)).toMatchObject([{ id: 1, replayed: true, attempts: 0 }]);
     inbox.markRunning(1);
     inbox.finish(1, 'done');
     expect(inbox.show(1)).toMatchObject({ replayed: false });

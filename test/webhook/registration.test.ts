@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { PlatformError } from '../../src/base/errors.ts';
+import { Redactor } from '../../src/base/redactor.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { findDrift } from '../../src/webhook/drift.ts';
 import { type RegistrationOptions, WebhookRegistration } from '../../src/webhook/registration.ts';
@@ -28,9 +29,17 @@ function registration(platform: TestPlatform, options: Partial<RegistrationOptio
       secret: undefined,
       eventTypes: ['threshold_reached', 'asset_appeared'],
       application: undefined,
+      reenable: 'failures',
       ...options,
     },
-    { platform, file: new RegistrationFile(path()), clock, log: logged.log, registered: () => registered++ },
+    {
+      platform,
+      file: new RegistrationFile(path()),
+      clock,
+      log: logged.log,
+      redactor: new Redactor(),
+      registered: () => registered++,
+    },
   );
 }
 
@@ -82,6 +91,12 @@ describe('registration at the sandbox', () => {
     });
   });
 
+  it.each([404, 405])('takes the only client application where /current responds %i', async (status) => {
+    sandbox.faults.add({ path: '/v1/client_applications/current', status });
+    await registration(platform).register();
+    expect(sandbox.webhooks()).toHaveLength(1);
+  });
+
   it('resets the secret where it is not known here', async () => {
     await registration(platform).register();
     const before = sandbox.webhooks()[0]!.secret;
@@ -93,19 +108,18 @@ describe('registration at the sandbox', () => {
     expect(again.secrets()).toEqual([sandbox.webhooks()[0]!.secret]);
   });
 
-  it('mends what drifted: disabled, other event types', async () => {
+  it('restores other event types', async () => {
     const { application, webhook } = await registration(platform).register();
     const at = `/v1/client_applications/${application}/webhooks/${webhook}`;
     await platform.request({
       method: 'PATCH',
       path: at,
-      body: { disabled: true, event_types: ['node_appeared'] },
+      body: { event_types: ['node_appeared'] },
       kind: 'other',
     });
     const again = registration(platform);
     await again.load();
     await again.register();
-    expect(sandbox.webhooks()[0]).toMatchObject({ disabled: false });
     const listed = await again.list();
     expect(listed).toMatchObject([{ id: webhook, own: true }]);
     expect([...listed[0]!.event_types].sort()).toEqual(['asset_appeared', 'threshold_reached']);
@@ -166,8 +180,8 @@ describe('registration at the sandbox', () => {
     await running.stop();
   });
 
-  it('with WEBHOOK_SECRET finds and enables, and never creates, resets, rotates or deletes', async () => {
-    const byHand = () => registration(platform, { secret: 'by-hand' });
+  it('with WEBHOOK_SECRET finds and, by WEBHOOK_REENABLE=always, enables, and never creates, resets, rotates or deletes', async () => {
+    const byHand = () => registration(platform, { secret: 'by-hand', reenable: 'always' });
     await expect(byHand().register()).rejects.toMatchObject({ code: 'webhook.not_registered' });
     expect(sandbox.webhooks()).toEqual([]);
     const { application, webhook } = await registration(platform).register();
@@ -257,7 +271,7 @@ describe('registration at the sandbox', () => {
   it('in the background waits for a platform that is away, then registers and checks again every quarter of an hour', async () => {
     await sandbox.goOffline('refuse');
     const stop = new AbortController();
-    const running = registration(platform);
+    const running = registration(platform, { reenable: 'always' });
     await running.start(stop.signal);
     await until(() => logged.text.includes('webhook.registration_failed'));
     for (let i = 0; i < 20; i++) {
@@ -318,16 +332,11 @@ describe('registration at the sandbox', () => {
     await running.stop();
   });
 
-  it('what a person disables or deletes by a verb stays so until they say otherwise', async () => {
+  it('stays deleted after `webhook delete` until `webhook register`', async () => {
     const stop = new AbortController();
     const running = registration(platform);
     await running.start(stop.signal);
     await until(() => registered > 0);
-    await running.disable();
-    for (let i = 0; i < 5; i++) await clock.advance(20 * 60_000);
-    expect(sandbox.webhooks()[0]!.disabled).toBe(true);
-    await running.enable();
-    expect(sandbox.webhooks()[0]!.disabled).toBe(false);
     await running.delete();
     expect(sandbox.webhooks()).toEqual([]);
     expect(running.secrets()).toEqual([]);
@@ -499,7 +508,7 @@ describe('registration at platforms that answer otherwise', () => {
     expect(made.secrets()).toEqual(['later']);
   });
 
-  it('enables although the platform refuses other event types and filters, and says so once', async () => {
+  it('enables although the platform rejects other event types and filters, and warns once', async () => {
     const changes: unknown[] = [];
     stub.answer = ({ method, path, body }) => {
       if (path.endsWith('/current')) return { status: 200, json: { id: 9, name: 'x' } };
@@ -511,7 +520,7 @@ describe('registration at platforms that answer otherwise', () => {
       changes.push(change);
       return 'disabled' in change ? { status: 204 } : { status: 400, json: { errors: [{ message: 'only disabled' }] } };
     };
-    const running = registration(platform(), { properties: { threshold_reached: ['x'] } });
+    const running = registration(platform(), { properties: { threshold_reached: ['x'] }, reenable: 'always' });
     for (let i = 0; i < 2; i++) expect(await running.register()).toMatchObject({ webhook: 5 });
     expect(changes.slice(0, 3)).toEqual([
       { event_types: ['threshold_reached', 'asset_appeared'] },
@@ -564,24 +573,6 @@ describe('registration at platforms that answer otherwise', () => {
     expect(logged.text).toContain('unknown attribute');
   });
 
-  it('enables what was right but disabled by one call', async () => {
-    const changes: unknown[] = [];
-    stub.answer = ({ method, path, body }) => {
-      if (path.endsWith('/current')) return { status: 200, json: { id: 9, name: 'x' } };
-      if (method === 'GET')
-        return {
-          status: 200,
-          json: {
-            webhooks: [{ id: 5, url: URL_, event_types: ['threshold_reached', 'asset_appeared'], disabled: true }],
-          },
-        };
-      if (method === 'PATCH') changes.push(JSON.parse(body));
-      return method === 'PATCH' ? { status: 204 } : { status: 200, json: { secret: 's' } };
-    };
-    await registration(platform()).register();
-    expect(changes).toEqual([{ disabled: false }]);
-  });
-
   it('says the words of the platform where it refuses, and never its whole body', async () => {
     stub.answer = ({ path }) =>
       path.endsWith('/current')
@@ -620,6 +611,108 @@ describe('registration at platforms that answer otherwise', () => {
     await started.load();
     expect(started.secrets()).toEqual([]);
     expect(readdirSync(folder)).toEqual([expect.stringMatching(/^webhook\.json\.corrupt-/)]);
+  });
+});
+
+describe('a platform with no more calls than the document shows', () => {
+  let stub: StubPlatform;
+  let hooks: { id: number; disabled: boolean; event_types: string[]; secret: string }[];
+
+  beforeEach(async () => {
+    hooks = [];
+    stub = await new StubPlatform().start();
+    stub.answer = ({ method, path, body }) => {
+      if (path.endsWith('/current')) return { status: 200, json: { id: 9 } };
+      const id = Number(/webhooks\/(\d+)/.exec(path)?.[1]);
+      const hook = hooks.find((one) => one.id === id);
+      if (method === 'POST' && path.endsWith('/webhooks')) {
+        const made = { ...JSON.parse(body), id: hooks.length + 1, disabled: false, secret: `s${hooks.length + 1}` };
+        hooks.push(made);
+        return { status: 201, json: made };
+      }
+      if (hook && method === 'PATCH') {
+        Object.assign(hook, JSON.parse(body));
+        return { status: 200, json: { webhook: hook } };
+      }
+      if (hook && path.endsWith('/events')) return { status: 200, json: { events: [] } };
+      return { status: 404 };
+    };
+  });
+  afterEach(() => stub.stop());
+
+  async function started(options: Partial<RegistrationOptions> = {}): Promise<WebhookRegistration> {
+    const next = registration(new TestPlatform(() => stub.url), options);
+    await next.load();
+    return next;
+  }
+  const listed = () => {
+    const respond = stub.answer;
+    stub.answer = (request) =>
+      request.method === 'GET' && request.path.endsWith('/webhooks')
+        ? { status: 200, json: { webhooks: hooks.map(({ secret: _, ...shown }) => shown) } }
+        : respond(request);
+  };
+
+  it('gets one webhook, which is remembered, corrected and disabled without a list', async () => {
+    const first = await started();
+    expect(await first.register()).toMatchObject({ webhook: 1 });
+    const second = await started({ eventTypes: ['node_appeared'] });
+    await second.register();
+    await second.register();
+    expect(hooks).toMatchObject([{ id: 1, event_types: ['node_appeared'] }]);
+    expect(stub.requests.filter(({ method }) => method === 'PATCH')).toHaveLength(1);
+    expect(await second.list()).toMatchObject([{ id: 1, own: true, disabled: false }]);
+    await second.disable();
+    await (await started({ eventTypes: ['node_appeared'] })).register();
+    expect(hooks).toMatchObject([{ id: 1, disabled: true }]);
+  });
+
+  it('gets another webhook when the remembered one no longer exists', async () => {
+    await (await started()).register();
+    hooks = [{ id: 0, disabled: false, event_types: [], secret: '' }];
+    expect(await (await started()).register()).toMatchObject({ webhook: 2 });
+  });
+
+  it('gets another webhook, and the former one is disabled, when webhook.json was lost and the secret cannot be changed', async () => {
+    listed();
+    await (await started()).register();
+    rmSync(path());
+    const second = await started();
+    expect(await second.register()).toMatchObject({ webhook: 2 });
+    expect(second.secrets()).toEqual(['s2']);
+    expect(hooks.map(({ disabled }) => disabled)).toEqual([true, false]);
+    expect(logged.text).toMatch(/"webhook\.replaced","webhook":2,"replaced":1/);
+    await (await started()).register();
+    expect(hooks).toHaveLength(2);
+    expect((await second.list()).map(({ own }) => own)).toEqual([false, true]);
+  });
+
+  it('keeps the secret in force when a rotation is not possible, and says how to change it', async () => {
+    const running = await started();
+    await running.register();
+    await expect(running.rotateSecret()).rejects.toMatchObject({
+      code: 'webhook.no_secret_change',
+      hint: expect.stringContaining('WEBHOOK_SECRET'),
+    });
+    expect(running.isSecretKnown).toBe(true);
+    expect(running.secrets()).toEqual(['s1']);
+    await running.register();
+    expect(hooks).toHaveLength(1);
+  });
+
+  it('does not create one webhook after the other when none comes with a secret', async () => {
+    const respond = stub.answer;
+    stub.answer = (request) => {
+      const response = respond(request);
+      return request.method === 'POST' && response !== 'drop' && response.status === 201
+        ? { status: 201, json: { id: hooks.length } }
+        : response;
+    };
+    const running = await started();
+    for (let i = 0; i < 3; i++) {
+      await expect(running.register()).rejects.toMatchObject({ code: 'webhook.no_secret_change' });
+    }
+    expect(hooks).toHaveLength(1);
   });
 });
 

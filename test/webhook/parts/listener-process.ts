@@ -3,6 +3,7 @@ import { openDatabase } from '../../../src/base/database.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
 import { Inbox } from '../../../src/webhook/inbox.ts';
 import { WebhookListener } from '../../../src/webhook/listener.ts';
+import { runnable } from './inbox-events.ts';
 
 /** Inbox and listener as a process of its own, to be killed. Arguments: database, secret. Prints its port. */
 const [path, secret] = process.argv.slice(2) as [string, string];
@@ -16,7 +17,7 @@ const listener = new WebhookListener(
     log: silentLogger(),
     // As a runner would: events are under way when the process dies.
     inserted: () => {
-      for (const event of inbox.runnable(3)) inbox.markRunning(event.id);
+      for (const event of runnable(inbox, 3)) inbox.markRunning(event.id);
     },
   },
 );

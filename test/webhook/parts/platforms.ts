@@ -1,19 +1,23 @@
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { type Clock, systemClock } from '../../../src/base/clock.ts';
 import { PlatformError } from '../../../src/base/errors.ts';
 import { ApiCalls, type PlatformCall } from '../../../src/platform/client.ts';
 import type { PlatformAnswer } from '../../../src/platform/http-boundary.ts';
+import { PlatformClock } from '../../../src/platform/platform-clock.ts';
 import { SANDBOX_CREDENTIALS, type Sandbox } from '../../../src/sandbox/sandbox.ts';
 
 /** The narrow client of the tests: real HTTP, no session of its own. */
 export class TestPlatform extends ApiCalls {
   readonly calls: PlatformCall[] = [];
   token = '';
+  override readonly platformClock: PlatformClock;
   #base: () => string;
 
-  constructor(base: () => string) {
+  constructor(base: () => string, clock: Clock = systemClock) {
     super();
     this.#base = base;
+    this.platformClock = new PlatformClock(clock);
   }
 
   /** Logs in at a sandbox. */
@@ -50,7 +54,9 @@ export class TestPlatform extends ApiCalls {
         ...(call.signal ? { signal: call.signal } : {}),
       });
       const text = await answer.text();
-      return { status: answer.status, header: (name) => answer.headers.get(name) ?? undefined, text };
+      const header = (name: string) => answer.headers.get(name) ?? undefined;
+      if (answer.ok) this.platformClock.witness({ header });
+      return { status: answer.status, header, text, redact: String };
     } catch (error) {
       throw new PlatformError('no answer', { code: 'platform.connection_reset', retryable: true, cause: error });
     }
