@@ -13,6 +13,8 @@ export interface ActionContext {
 export interface ActionResult {
   outcome: 'done' | 'failed' | 'interrupted';
   detail?: string;
+  /** It failed because the target did not respond in time. */
+  timedOut?: boolean;
 }
 
 export type Perform = (action: Action, context: ActionContext) => Promise<ActionResult>;

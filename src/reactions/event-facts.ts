@@ -34,8 +34,7 @@ export function readFacts(
   event: Omit<InboxEvent, 'progress'> & Partial<InboxEvent>,
   tagOf: TagOf = () => undefined,
 ): EventFacts {
-  const { envelope } = event;
-  const { content } = envelope;
+  const { content } = event.envelope;
   const assets = idsAt(content, ASSET_PATHS);
   const instrumentations = idsAt(content, INSTRUMENTATION_PATHS);
   return {
@@ -44,7 +43,7 @@ export function readFacts(
     eventType: event.eventType,
     occurredAtMs: event.occurredAtMs,
     payload: event.payload,
-    envelope,
+    envelope: event.envelope,
     content,
     assets,
     instrumentations,

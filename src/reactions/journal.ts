@@ -1,3 +1,8 @@
+import type { Clock } from '../base/clock.ts';
+import { codeOf, messageOf } from '../base/errors.ts';
+import type { Logger } from '../base/logger.ts';
+import type { Repeats } from '../base/repeats.ts';
+
 /**
  * What the runner needs of the inbox. It lives in the store thread and belongs to `webhook/`; this is the part of it that
  * reactions stand on, with every method answered later.
@@ -11,8 +16,8 @@ export interface InboxEvent {
   occurredAtMs: number | undefined;
   /** JSON text as received. */
   payload: string;
-  /** The payload, parsed; `{}` where it is no JSON object. */
-  envelope: Readonly<Record<string, unknown>>;
+  /** The parsed payload; `{}` if it is not a JSON object. */
+  readonly envelope: Readonly<Record<string, unknown>>;
   /** A person asked to run it again: neither age nor cooldown is a reason against it. */
   replayed?: boolean;
   /** How far its actions have come, since it was received or replayed. */
@@ -44,11 +49,13 @@ export interface Attempt {
 
 export interface Journal {
   /**
-   * Events that may run now, oldest first: recognised and received, or failed and due. What a crash left running is
-   * received again. Only those with an id above `afterId`, so that one object's long queue hides no other's event.
+   * A page of recognised events that have not run, oldest first, with ids above `afterId`. An empty page is the end: pages are limited by
+   * bytes as well. Events that a crash left running have not run.
    */
-  runnable(limit: number, afterId: number): Promise<InboxEvent[]>;
-  /** Events that are to be tried again, due or not, oldest first; only those with an id above `afterId`. */
+  fresh(limit: number, afterId: number): Promise<InboxEvent[]>;
+  /** A page of failed events whose retry is due. */
+  due(limit: number, afterId: number): Promise<InboxEvent[]>;
+  /** A page of failed events, due or not. */
   retried(limit: number, afterId: number): Promise<InboxEvent[]>;
   markRunning(id: number): Promise<void>;
   /** On disk when it resolves. Without an `attempt` people are shown nothing. */
@@ -59,4 +66,17 @@ export interface Journal {
   /** How much longer a reaction rests for an object, in running time. */
   cooldown(reaction: string, object: string): Promise<number | undefined>;
   setCooldown(reaction: string, object: string, restMs: number): Promise<void>;
+}
+
+/** The journal cannot be read or written: nothing waits for that, and it is said once for all events that meet it. */
+export function sayJournal(
+  error: unknown,
+  about: { inboxId: number; digest?: string | undefined; reaction?: string },
+  parts: { clock: Clock; logger: Logger; repeats: Repeats },
+): void {
+  const code = codeOf(error);
+  const count = parts.repeats.note(`journal:${code}`, parts.clock.monotonicMs());
+  const level = count === undefined ? 'debug' : 'warn';
+  const fields = { event: 'reaction.journal', ...about, code, error: messageOf(error), count };
+  parts.logger[level](fields, 'the journal of reactions cannot be used');
 }

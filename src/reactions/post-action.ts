@@ -36,7 +36,7 @@ export async function postEvent(action: PostAction, context: ActionContext): Pro
     return { outcome: taken ? 'done' : 'failed', detail: `answered ${status}` };
   } catch (error) {
     if (signal.aborted) return { outcome: 'interrupted' };
-    if (cut.aborted) return { outcome: 'failed', detail: `no answer within ${action.timeoutMs} ms` };
+    if (cut.aborted) return { outcome: 'failed', detail: `no response within ${action.timeoutMs} ms`, timedOut: true };
     return { outcome: 'failed', detail: codeOf(error) ?? messageOf(error) };
   }
 }

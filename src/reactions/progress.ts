@@ -12,6 +12,7 @@ export type Outcome = 'done' | 'failed' | 'dead' | 'expired' | 'cooldown' | 'int
  */
 export class Progress {
   readonly #actions = new Map<string, ActionProgress>();
+  readonly #notBeforeMs = new Map<string, number>();
   /** Monotonic clock when this process first looked at the event. */
   readonly firstSeenMs: number;
 
@@ -68,10 +69,23 @@ export class Progress {
     return this.#of(reaction, action).tries;
   }
 
-  /** It failed, and will be tried again. */
-  comesBack(reaction: string, action: string): boolean {
-    const { state, tries } = this.#of(reaction, action);
-    return tries > 0 && (state === 'failed' || state === 'begun') && !this.isSkipped(reaction);
+  /** The reaction is not run before then, by the monotonic clock. */
+  postpone(reaction: string, untilMs: number): void {
+    this.#notBeforeMs.set(reaction, untilMs);
+  }
+
+  /** Milliseconds until the reaction may run; 0 or less: now. */
+  waitMs(reaction: string, nowMs: number): number {
+    return (this.#notBeforeMs.get(reaction) ?? nowMs) - nowMs;
+  }
+
+  /** The final outcome of a reaction with these actions; `undefined` while one of them may still run. */
+  finalOutcome(reaction: string, actions: readonly string[]): 'done' | 'dead' | undefined {
+    if (this.isSkipped(reaction)) return 'done';
+    if (!this.hasBegun(reaction)) return undefined;
+    const open = actions.filter((name) => !this.isDone(reaction, name));
+    if (open.length === 0) return 'done';
+    return open.every((name) => this.isGivenUp(reaction, name)) ? 'dead' : undefined;
   }
 
   /** How it failed last. */

@@ -1,7 +1,7 @@
 /**
  * Which event an action still belongs to. An action that failed is tried again while later events of the same object go on; but the same
  * action of a later event waits for it, so that the plant never sees "closed" of the first event after "opened" of the second.
- * Kept in memory: a start puts back what the inbox says is to be tried again (`ReactionRunner`).
+ * Kept in memory: at startup the runner restores it from the inbox (`ReactionRunner`).
  */
 export class RetryOrder {
   readonly #owners = new Map<string, number>();

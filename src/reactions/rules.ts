@@ -57,11 +57,25 @@ function numberOf(value: unknown): number | undefined {
   return typeof value === 'string' && value.length <= 64 && DECIMAL.test(value) ? Number(value) : undefined;
 }
 
-export type AgeVerdict = 'fresh' | 'too-old' | 'unknown';
+/** A time, and whose it is. */
+export interface JudgingTime {
+  ms: number;
+  clock: 'platform' | 'gateway';
+}
+
+/** `clock`: what decided; the monotonic one where the event waited longer than it may be old. */
+export type AgeVerdict =
+  | { age: 'fresh' | 'unknown' }
+  /** It occurred later than now by more than clocks differ: run, and reported. */
+  | { age: 'ahead'; clock: JudgingTime['clock']; ageMs: number }
+  | { age: 'too-old'; clock: JudgingTime['clock'] | 'monotonic'; ageMs: number };
+
+/** An event may be ahead of the clock that judges it by so much without a word: a gateway clock is some seconds off. */
+const AHEAD_MS = 60_000;
 
 /**
- * Whether an event is young enough for a rule. `nowMs` is a clock that can be trusted (synchronised, or told by the platform's
- * `Date`), `undefined` as long as there is none.
+ * Whether an event is young enough for a rule. `now` is a time that can be trusted (the platform's, or a synchronised clock's),
+ * `undefined` as long as there is none.
  *
  * Without one the age is `unknown`, and neither answer would be right at once: after a boot in 1970 the catch-up may bring a
  * week-old alarm that must not move a valve, and the alarm of this minute must not be swallowed. So the event waits for
@@ -71,13 +85,24 @@ export type AgeVerdict = 'fresh' | 'too-old' | 'unknown';
 export function judgeAge(
   maxAgeMs: number,
   occurredAtMs: number | undefined,
-  nowMs: number | undefined,
+  now: JudgingTime | undefined,
   waitedMs: number,
 ): AgeVerdict {
-  if (maxAgeMs <= 0) return 'fresh';
-  if (waitedMs > maxAgeMs) return 'too-old';
+  if (maxAgeMs <= 0) return { age: 'fresh' };
   // The inbox takes no event without a readable time for recognised; should one come, it cannot prove that it is young.
-  if (occurredAtMs === undefined) return 'too-old';
-  if (nowMs === undefined) return 'unknown';
-  return nowMs - occurredAtMs > maxAgeMs ? 'too-old' : 'fresh';
+  if (waitedMs > maxAgeMs || occurredAtMs === undefined) return { age: 'too-old', clock: 'monotonic', ageMs: waitedMs };
+  if (now === undefined) return { age: 'unknown' };
+  const { clock } = now;
+  const ageMs = now.ms - occurredAtMs;
+  if (ageMs > maxAgeMs) return { age: 'too-old', clock, ageMs };
+  return ageMs < -AHEAD_MS ? { age: 'ahead', clock, ageMs } : { age: 'fresh' };
+}
+
+/** Which clock decided, and the event's age by it; negative ahead of it. */
+export function clockFields(age: AgeVerdict): object {
+  return 'clock' in age ? { clock: age.clock, ageMs: Math.round(age.ageMs) } : {};
+}
+
+export function byClock(age: AgeVerdict): string | undefined {
+  return 'clock' in age ? `by the ${age.clock} clock` : undefined;
 }

@@ -3,6 +3,7 @@ import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import { endFamily, type Family } from '../base/programs/family.ts';
+import { killBeforeAgent } from '../base/programs/memory-priority.ts';
 import { type ProgramEnd, untilEnded } from '../base/programs/program-end.ts';
 import type { Action } from '../config/reactions.ts';
 import type { ActionContext, ActionResult } from './action.ts';
@@ -47,6 +48,7 @@ export async function runCommand(
   const started = startCommand(action, context, options, mark);
   if (started instanceof Error) return { outcome: 'failed', detail: describeStart(started, action) };
   const child = started;
+  killBeforeAgent(child.pid);
   const ended = untilEnded(child);
   const closed = new Promise((resolve) => child.once('close', resolve));
   // Out of file descriptors, Node gives a child without pipes, and its error a tick later.
@@ -139,7 +141,9 @@ function judge(end: ProgramEnd | Error, cut: unknown, action: RunAction): Action
   if (end instanceof Error) return { outcome: 'failed', detail: describeStart(end, action) };
   // Even with exit 0: a command that tidies up on SIGTERM ends well without having done its work.
   if (cut === 'stop') return { outcome: 'interrupted' };
-  if (cut === 'timeout') return { outcome: 'failed', detail: `ended after its timeout of ${action.timeoutMs} ms` };
+  if (cut === 'timeout') {
+    return { outcome: 'failed', detail: `ended after its timeout of ${action.timeoutMs} ms`, timedOut: true };
+  }
   if (end.code === 0) return { outcome: 'done', detail: 'exit 0' };
   return { outcome: 'failed', detail: end.signal === null ? `exit ${end.code}` : `ended by ${end.signal}` };
 }

@@ -1,84 +1,96 @@
 import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf } from '../base/errors.ts';
+import { MemoryBudget } from '../base/inbound/memory-budget.ts';
 import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 import { fullJitterMs } from '../base/retry.ts';
 import type { Reaction } from '../config/reactions.ts';
-import { nameActions, type Perform } from './action.ts';
+import { memoryOf } from '../contract/events/event-text.ts';
+import type { Perform } from './action.ts';
 import { Cooldowns } from './cooldowns.ts';
-import { type EventFacts, readFacts } from './event-facts.ts';
-import { EventRun, type EventRunOptions, type EventVerdict, sayJournal } from './event-run.ts';
+import { readFacts } from './event-facts.ts';
+import { EventStates } from './event-states.ts';
 import type { InboxEvent, Journal } from './journal.ts';
+import { OpenEvent } from './open-event.ts';
+import { Places } from './places.ts';
 import { Progress } from './progress.ts';
 import { QueueWalk } from './queue-walk.ts';
+import { ReactionRun, type ReactionRunOptions, type RunResult } from './reaction-run.ts';
 import { RetryOrder } from './retry-order.ts';
-import { matches } from './rules.ts';
+import { type JudgingTime, matches } from './rules.ts';
 import type { TagOf } from './tag-names.ts';
+import { type SilentTarget, Targets } from './targets.ts';
 
 /**
  * Runs the reactions of the events in the inbox: after the 204, never inside the request.
  *
- * States of an event as the runner sees it: waiting in the inbox, under way (one of `concurrency` at once), over. Events of one
- * object (`EventFacts.object`) are under way one at a time and in the order they arrived; those of different objects side
- * by side. An event whose action failed leaves its place and comes back when its retry is due; later events of the object go
- * on meanwhile, save for that same action (`RetryOrder`).
+ * Unit: one reaction of one event. States of an event: waiting in the inbox; open (at least one of its reactions is in progress); settled as
+ * `done` or `dead`; `failed`, if a reaction waits for a retry, a target or a place. Reactions in progress have places per rule (`Places`),
+ * their actions have places per target (`Targets`), and all open events share a memory budget. New events go before due retries.
  *
- * Invariants: An event that no rule means has no place in its object's order. A reaction that is done for an event is not run for it again, unless a
- * person asks. An event is `done` only when every action is done or was skipped for a reason. A disk that refuses to write the journal
- * stops no action but a command, whose start has to be on disk.
+ * Invariants: A reaction runs for one event of an object (`EventFacts.object`) at a time, in the order of arrival. An action that
+ * failed keeps its place before the same action of later events (`RetryOrder`); their other actions go on. A reaction that
+ * is done for an event is not run for it again, unless a person asks. An event is `done` only if every action is done or was skipped for
+ * a reason. A disk that rejects the journal stops only commands, whose start must be on disk.
  *
- * A crash leaves events `running`; the inbox gives them out again at the next start, and the actions that are not known to be
- * done run again. So an action runs at least once, and may run twice if the crash came before it was recorded. A command
- * whose start is on disk without an end has had that try, and waits as after any failure: what ends the gateway each time
- * ends it eight times at most, and other events go first meanwhile.
+ * A crash leaves events `running`; the inbox returns them at the next start, and the actions that are not known to be done run again: at
+ * least once, possibly twice. A command whose start is on disk without an end has used that try. A command that ends the gateway
+ * each time does so eight times at most, and other events go first.
  */
 export interface ReactionRunnerOptions {
   journal: Journal;
   reactions: readonly Reaction[];
-  /** By which name of tags.yaml actions know what an event is about. */
+  /** Resolves the tag of tags.yaml that an event is about. */
   tagOf?: TagOf;
   perform: Perform;
   clock: Clock;
   logger: Logger;
   /** A clock to judge `max_age` by, in milliseconds since 1970; `undefined` while none can be trusted. */
-  nowMs: () => number | undefined;
-  onOutcome?: EventRunOptions['onOutcome'];
-  /** Events under way at once; 16 unless told: most of a reaction is waiting, and an incident must not start 500 processes. */
-  concurrency?: number;
-  /** Tries of one action that is given up by its count; 8 unless told: about two minutes. */
+  now: () => JudgingTime | undefined;
+  onOutcome?: ReactionRunOptions['onOutcome'];
+  /** Events of one rule in progress at once. Default: 4. */
+  perRule?: number;
+  /** Memory of open events, in bytes. Default: 64 MiB. */
+  memoryBytes?: number;
+  /** Tries of one action that is given up by its count. Default: 8, about two minutes. */
   maxTries?: number;
 }
 
-interface UnderWay {
-  /** `undefined`: no rule means it. */
-  object: string | undefined;
-  finished: Promise<void>;
-}
-
-/** A look without any cause: catches retries that were set before the last start. */
+/** Interval of looks without any cause: finds retries that were set before the previous start. */
 const LOOK_EVERY_MS = 10_000;
-/** Where the queue is longer than a look: the next part of it. */
+/** If the queue is longer than a look: the next part. */
 const LOOK_ON_MS = 1_000;
 const STORE_RETRY = { baseMs: 1_000, capMs: 30_000 };
 const MAX_REMEMBERED = 4_000;
 const RETRIES_PAGE = 100;
+/** Events without any reaction that are settled at once. */
+const MAX_SETTLING = 16;
+const MEMORY_BYTES = 64 * 1024 * 1024;
 
 export class ReactionRunner {
   readonly #options: ReactionRunnerOptions;
-  readonly #run: EventRunOptions;
+  readonly #run: ReactionRunOptions;
   readonly #retryOrder = new RetryOrder();
   readonly #repeats = new Repeats();
-  readonly #underWay = new Map<number, UnderWay>();
-  /** Of events that come back: what the journal would say. */
+  readonly #states: EventStates;
+  readonly #places: Places;
+  readonly #targets: Targets;
+  readonly #memory: MemoryBudget;
+  readonly #memoryBytes: number;
+  readonly #open = new Map<number, OpenEvent>();
+  /** Events without any reaction whose end is being written. */
+  readonly #settling = new Map<number, Promise<void>>();
+  /** Of events that will be retried: the content of their journal. */
   readonly #progress = new Map<number, Progress>();
-  /** The objects of events that wait behind another, so that a look does not parse them each time. */
-  readonly #objects = new Map<number, string>();
-  readonly #walk: QueueWalk;
+  /** Waiting reactions of events that were passed over: a look does not parse these events again. */
+  readonly #passedOver = new Map<number, readonly { rule: string; key: string }[]>();
+  readonly #fresh: QueueWalk;
+  readonly #due: QueueWalk;
   #reactions: readonly Reaction[];
   #tagOf: TagOf;
-  /** No event is begun any more. */
+  /** No reaction begins any more. */
   readonly #closing = new AbortController();
-  /** What is under way is ended. */
+  /** Reactions in progress are ended. */
   readonly #ending = new AbortController();
   #wanted = false;
   #looking: Promise<void> | undefined;
@@ -90,37 +102,50 @@ export class ReactionRunner {
   #lastRetried = 0;
 
   constructor(options: ReactionRunnerOptions) {
+    const { clock, journal, logger } = options;
     this.#options = options;
     this.#reactions = options.reactions;
     this.#tagOf = options.tagOf ?? (() => undefined);
-    this.#walk = new QueueWalk({
-      page: (limit, afterId) => options.journal.runnable(limit, afterId),
+    this.#states = new EventStates({ journal, clock, logger, repeats: this.#repeats });
+    this.#places = new Places(options.perRule);
+    this.#memoryBytes = options.memoryBytes ?? MEMORY_BYTES;
+    this.#memory = new MemoryBudget({ maxBytes: this.#memoryBytes, bodies: MAX_REMEMBERED });
+    this.#targets = new Targets({ clock, onChange: (...change) => this.#reportTarget(...change) });
+    const visitor = {
       hasRoom: () => this.#hasRoom(),
-      busyObjects: () => [...this.#underWay.values()].flatMap((one) => one.object ?? []),
-      begin: (event, busy) => this.#begin(event, busy),
+      busyKeys: () => this.#busyKeys(),
+      begin: (event: InboxEvent, busy: Set<string>) => this.#begin(event, busy),
+      passOpen: (afterId: number, beforeId: number, busy: Set<string>) => this.#passOpen(afterId, beforeId, busy),
+    };
+    this.#fresh = new QueueWalk({ ...visitor, page: (limit, afterId) => journal.fresh(limit, afterId) });
+    // Open events are passed by the first walk.
+    this.#due = new QueueWalk({
+      ...visitor,
+      page: (limit, afterId) => journal.due(limit, afterId),
+      passOpen: () => {},
     });
     this.#run = {
-      clock: options.clock,
-      logger: options.logger,
-      journal: options.journal,
-      cooldowns: new Cooldowns(options.journal, options.clock),
+      clock,
+      logger,
+      journal,
+      cooldowns: new Cooldowns(journal, clock),
       retryOrder: this.#retryOrder,
+      targets: this.#targets,
       perform: options.perform,
       repeats: this.#repeats,
-      nowMs: options.nowMs,
+      now: options.now,
       maxTries: options.maxTries ?? 8,
       onOutcome: options.onOutcome ?? (() => {}),
     };
   }
 
-  /** Begins with whatever the inbox holds. `signal` ends everything at once, as `stop(0)` does. */
-  start(signal?: AbortSignal): void {
+  /** Begins with the content of the inbox. */
+  start(): void {
     this.#started = true;
-    signal?.addEventListener('abort', () => void this.stop(0), { once: true });
     this.wake();
   }
 
-  /** There is something new in the inbox. Cheap; call it after every insert. */
+  /** The inbox has a new event. Cheap; call it after every insert. */
   wake(): void {
     if (!this.#started || this.#closing.signal.aborted) return;
     this.#wanted = true;
@@ -131,65 +156,70 @@ export class ReactionRunner {
     });
   }
 
-  /** Rules as they stand after a reload. What is under way keeps the old ones. */
+  /** Rules after a reload. Open events keep the previous ones. */
   setReactions(reactions: readonly Reaction[], tagOf = this.#tagOf): void {
     this.#reactions = reactions;
     this.#tagOf = tagOf;
-    this.#objects.clear();
-    this.#walk.forget();
+    this.#targets.keep(reactions);
+    this.#forget();
     this.wake();
   }
 
-  /** Runs an event's reactions again because a person wants it: whatever its age and cooldown. */
+  /** Runs an event's reactions again because a person asks for it, regardless of age and cooldown. */
   async replay(id: number): Promise<'queued' | 'unknown' | 'refused'> {
-    if (this.#underWay.has(id)) return 'refused';
+    if (this.#open.has(id) || this.#settling.has(id)) return 'refused';
     const answer = await this.#options.journal.replay(id);
     if (answer === 'queued') {
       this.#progress.delete(id);
       this.#retryOrder.release(id);
-      this.#walk.forget();
+      this.#forget();
       this.wake();
     }
     return answer;
   }
 
-  /** For the watchdog: whether the look into the inbox that is under way began within the time. */
+  /** For the watchdog: whether the look into the inbox that is in progress began within the time. */
   isAlive(nowMs: number, patienceMs: number): boolean {
     return this.#looking === undefined || nowMs - this.#lookBegunMs < patienceMs;
   }
 
-  /** Events under way now. */
+  /** Events with reactions in progress. */
   get busy(): number {
-    return this.#underWay.size;
+    return this.#open.size + this.#settling.size;
+  }
+
+  /** Targets of actions that do not respond. */
+  get silentTargets(): SilentTarget[] {
+    return this.#targets.silent;
   }
 
   /**
-   * Begins nothing any more and lets what runs finish within `budgetMs`; then ends it (commands with their children), to run
-   * again at the next start. Idempotent; a second call may shorten the first one's budget.
+   * Begins nothing any more and lets reactions in progress finish within `budgetMs`; then ends them (commands with their children), to
+   * run again at the next start. Idempotent; a second call may shorten the first one's budget.
    */
   async stop(budgetMs: number): Promise<void> {
-    this.#closing.abort(new Error('the daemon stops'));
+    this.#closing.abort(new Error('the agent stops'));
     this.#nextLook?.cancel();
-    const cancel = this.#options.clock.after(budgetMs, () => this.#ending.abort(new Error('the daemon stops')));
-    if (budgetMs <= 0) this.#ending.abort(new Error('the daemon stops'));
+    const cancel = this.#options.clock.after(budgetMs, () => this.#ending.abort(new Error('the agent stops')));
+    if (budgetMs <= 0) this.#ending.abort(new Error('the agent stops'));
     await this.#looking;
-    await Promise.all([...this.#underWay.values()].map((one) => one.finished));
+    await Promise.all([...[...this.#open.values()].map(({ closed }) => closed.promise), ...this.#settling.values()]);
     cancel();
   }
 
-  /** Begins as many events as may be under way. */
+  /** Begins as many reactions as find a place. */
   async #look(): Promise<void> {
     this.#wanted = false;
     try {
       await this.#rememberRetries();
-      const end = await this.#walk.walk();
+      const ends = [await this.#fresh.walk(), await this.#due.walk()];
       if (this.#failedLooks > 0) {
         const fields = { event: 'reaction.inbox_back', failures: this.#failedLooks };
         this.#options.logger.info(fields, 'the inbox can be read again');
         this.#repeats.end('inbox');
       }
       this.#failedLooks = 0;
-      this.#lookAgainIn(end === 'more' ? LOOK_ON_MS : LOOK_EVERY_MS);
+      this.#lookAgainIn(ends.includes('more') ? LOOK_ON_MS : LOOK_EVERY_MS);
     } catch (error) {
       const { clock, logger } = this.#options;
       const count = this.#repeats.note('inbox', clock.monotonicMs());
@@ -201,118 +231,158 @@ export class ReactionRunner {
     }
   }
 
-  /** What an earlier run left to be tried again keeps its place before later events of its object, though it is not due yet. */
+  /** Events that the previous run left to be retried keep their place before later events of their object, due or not. */
   async #rememberRetries(): Promise<void> {
     while (!this.#knowsRetries) {
       const page = await this.#options.journal.retried(RETRIES_PAGE, this.#lastRetried);
       for (const event of page) {
-        const facts = readFacts(event, this.#tagOf);
-        const progress = new Progress(0, event.progress);
-        for (const { name: reaction, actions } of this.#reactions.filter((one) => matches(one, facts))) {
-          const open = nameActions(actions).filter((action) => progress.comesBack(reaction, action));
-          for (const action of open) this.#retryOrder.take(reaction, facts.object, action, event.id);
-        }
+        this.#opened(event).keepOrder(this.#retryOrder);
         this.#lastRetried = event.id;
       }
-      this.#knowsRetries = page.length < RETRIES_PAGE;
+      this.#knowsRetries = page.length === 0;
     }
+  }
+
+  #forget(): void {
+    this.#passedOver.clear();
+    this.#fresh.forget();
+    this.#due.forget();
   }
 
   #hasRoom(): boolean {
-    return !this.#closing.signal.aborted && this.#underWay.size < (this.#options.concurrency ?? 16);
+    if (this.#closing.signal.aborted || this.#settling.size >= MAX_SETTLING) return false;
+    return this.#reactions.length === 0 || this.#reactions.some(({ name }) => this.#places.hasRoom(name));
   }
 
-  /** Begins an event unless its object is busy; whoever waits keeps later ones of the object waiting. */
-  #begin(event: InboxEvent, busy: Set<string>): void {
-    if (this.#underWay.has(event.id)) return;
-    const known = this.#objects.get(event.id);
-    if (known !== undefined && busy.has(known)) return;
+  *#busyKeys(): Iterable<string> {
+    for (const open of this.#open.values()) for (const reaction of open.running) yield open.keyOf(reaction);
+  }
+
+  #opened(event: InboxEvent): OpenEvent {
     const facts = readFacts(event, this.#tagOf);
-    const isMeant = this.#reactions.some((one) => matches(one, facts));
-    if (isMeant && busy.has(facts.object)) {
-      if (this.#objects.size >= MAX_REMEMBERED) this.#objects.clear();
-      this.#objects.set(event.id, facts.object);
+    const known = this.#progress.get(event.id);
+    const progress = known ?? new Progress(this.#options.clock.monotonicMs(), event.progress);
+    const reactions = this.#reactions.filter((one) => matches(one, facts));
+    return new OpenEvent(event, { facts, progress, reactions, memory: this.#memory.reserve() });
+  }
+
+  /** Begins waiting reactions of the events that are open, of those between two that a walk meets. */
+  #passOpen(afterId: number, beforeId: number, busy: Set<string>): void {
+    const between = [...this.#open.values()].filter(({ event }) => event.id > afterId && event.id < beforeId);
+    for (const open of between.sort((a, b) => a.event.id - b.event.id)) this.#beginSome(open, busy);
+  }
+
+  /** Opens an event if any of its reactions may begin; later events of the object wait for the others. */
+  #begin(event: InboxEvent, busy: Set<string>): void {
+    if (this.#open.has(event.id) || this.#settling.has(event.id)) return;
+    const known = this.#passedOver.get(event.id);
+    for (const { rule, key } of known ?? []) if (!this.#places.hasRoom(rule)) busy.add(key);
+    if (known?.every(({ key }) => busy.has(key))) return;
+    const open = this.#opened(event);
+    if (open.waiting.size === 0) {
+      const settled = this.#settle(open).finally(() => {
+        this.#settling.delete(event.id);
+        this.wake();
+      });
+      this.#settling.set(event.id, settled);
       return;
     }
-    this.#objects.delete(event.id);
-    if (isMeant) busy.add(facts.object);
-    const finished = this.#carry(event, facts, isMeant).finally(() => {
-      this.#underWay.delete(event.id);
-      this.wake();
-    });
-    this.#underWay.set(event.id, { object: isMeant ? facts.object : undefined, finished });
-  }
-
-  /** One event from its beginning to what the inbox is told of it. Never throws. */
-  async #carry(event: InboxEvent, facts: EventFacts, isMeant: boolean): Promise<void> {
-    const { clock, logger } = this.#options;
-    try {
-      const progress = this.#progress.get(event.id) ?? new Progress(clock.monotonicMs(), event.progress);
-      // A type that nobody reacts to costs one commit, not two.
-      if (isMeant) await this.#tolerate(event, this.#options.journal.markRunning(event.id));
-      const run = new EventRun(this.#run, event, facts, progress, this.#ending.signal);
-      const verdict = await run.run(this.#reactions);
-      if (verdict.state === 'interrupted') {
-        logger.warn(
-          { event: 'reaction.interrupted', inboxId: event.id, digest: event.digest },
-          'an event runs again at the next start',
-        );
-        return;
-      }
-      await this.#settle(event, verdict, progress);
-    } catch (error) {
-      // A fault of ours: the event is tried again rather than lost.
-      logger.error(
-        { event: 'reaction.fault', inboxId: event.id, digest: event.digest, err: error },
-        'an event could not be worked on',
-      );
-      await this.#settle(event, { state: 'failed', retryInMs: STORE_RETRY.capMs }, undefined);
+    const waiting = [...open.waiting].map((reaction) => ({ rule: reaction.name, key: open.keyOf(reaction) }));
+    this.#beginSome(open, busy);
+    if (open.running.size > 0) {
+      this.#passedOver.delete(event.id);
+      this.#open.set(event.id, open);
+    } else {
+      if (this.#passedOver.size >= MAX_REMEMBERED) this.#passedOver.clear();
+      this.#passedOver.set(event.id, waiting);
     }
   }
 
-  /** Tells the inbox, for as long as it takes: an event that nobody settled would neither run again nor go. */
-  async #settle(
-    event: InboxEvent,
-    verdict: Exclude<EventVerdict, { state: 'interrupted' }>,
-    progress: Progress | undefined,
-  ): Promise<void> {
-    const { clock, journal, logger } = this.#options;
-    const { id: inboxId, digest, eventType } = event;
+  /** Begins the waiting reactions of an event that may run now; the others keep later events of the object waiting. */
+  #beginSome(open: OpenEvent, busy: Set<string>): void {
+    const { clock } = this.#options;
+    for (const reaction of open.waiting) {
+      const waitMs = open.progress.waitMs(reaction.name, clock.monotonicMs());
+      if (waitMs > 0) {
+        this.#lookAgainIn(waitMs);
+        continue;
+      }
+      const key = open.keyOf(reaction);
+      const isFree = !busy.has(key) && this.#places.hasRoom(reaction.name);
+      busy.add(key);
+      if (!isFree || !open.canProgress(reaction, this.#retryOrder, (action) => this.#targets.isClosed(action)))
+        continue;
+      if (open.running.size === 0) {
+        if (!open.memory.grow(this.#memoryOf(open.event))) continue;
+        open.marked = this.#states.running(open.event);
+      }
+      open.waiting.delete(reaction);
+      open.running.add(reaction);
+      this.#places.occupy(reaction.name);
+      void this.#runOne(open, reaction);
+    }
+  }
+
+  /** A single event of any size fits into half of the budget, so that it runs at all. */
+  #memoryOf({ payload }: InboxEvent): number {
+    return Math.min(memoryOf(payload), this.#memoryBytes / 2);
+  }
+
+  /** One reaction of an open event. The last one closes the event. Never throws. */
+  async #runOne(open: OpenEvent, reaction: Reaction): Promise<void> {
+    const { clock, logger } = this.#options;
+    const { event, facts, progress } = open;
+    let result: RunResult;
+    try {
+      await open.marked;
+      result = await new ReactionRun(this.#run, event, facts, progress, this.#ending.signal).run(reaction);
+    } catch (error) {
+      // A fault of ours: the reaction is retried rather than lost.
+      const about = { reaction: reaction.name, inboxId: event.id, digest: event.digest };
+      logger.error({ event: 'reaction.fault', ...about, err: error }, 'failed to run a reaction, it will be retried');
+      result = { outcome: 'failed', retryInMs: STORE_RETRY.capMs };
+    }
+    this.#places.release(reaction.name);
+    open.ended(reaction, result, clock.monotonicMs());
+    if (open.running.size === 0) {
+      await this.#settle(open);
+      this.#open.delete(event.id);
+      open.memory.set(0);
+      open.closed.resolve();
+    }
+    this.wake();
+  }
+
+  /** Tells the inbox the state of an event without reactions in progress. */
+  async #settle(open: OpenEvent): Promise<void> {
+    const { clock, logger } = this.#options;
+    const { event, progress } = open;
+    const { id: inboxId, digest } = event;
+    const verdict = open.verdict(clock.monotonicMs());
+    if (verdict.state === 'interrupted') {
+      return logger.warn({ event: 'reaction.interrupted', inboxId, digest }, 'event runs again at the next start');
+    }
     const retryInMs = verdict.state === 'failed' ? verdict.retryInMs : undefined;
     if (retryInMs === undefined) {
-      this.#progress.delete(event.id);
-      this.#retryOrder.release(event.id);
-    } else if (progress) {
+      this.#progress.delete(inboxId);
+      this.#retryOrder.release(inboxId);
+    } else {
+      open.keepOrder(this.#retryOrder);
       if (this.#progress.size >= MAX_REMEMBERED) this.#progress.clear();
-      this.#progress.set(event.id, progress);
+      this.#progress.set(inboxId, progress);
     }
-    for (let attempt = 0; ; attempt++) {
-      try {
-        await journal.finish(event.id, verdict.state, retryInMs);
-        break;
-      } catch (error) {
-        if (attempt === 0) this.#sayJournal(error, event);
-        if (this.#closing.signal.aborted) return;
-        const wait = fullJitterMs(attempt, STORE_RETRY, () => clock.random(), 200);
-        await clock.sleep(wait, this.#closing.signal).catch(() => {});
-      }
-    }
-    const line = { event: 'reaction.event', inboxId, digest, eventType, state: verdict.state, retryInMs };
-    logger.debug(line, retryInMs === undefined ? 'an event is over' : 'an event comes back later');
-    if (retryInMs !== undefined) this.#lookAgainIn(retryInMs);
+    await this.#states.finish(event, verdict.state, retryInMs, this.#closing.signal);
+    if (retryInMs !== undefined && retryInMs > 0) this.#lookAgainIn(retryInMs);
   }
 
-  async #tolerate(event: InboxEvent, writing: Promise<unknown>): Promise<void> {
-    try {
-      await writing;
-    } catch (error) {
-      this.#sayJournal(error, event);
+  #reportTarget(target: string, reaction: string, silentMs: number | undefined): void {
+    const { logger } = this.#options;
+    if (silentMs === undefined) {
+      logger.warn({ event: 'reaction.target_silent', target, reaction }, 'target of a reaction does not respond');
+    } else {
+      const fields = { event: 'reaction.target_restored', target, reaction, lastedMs: Math.round(silentMs) };
+      logger.info(fields, 'target of a reaction responds again');
     }
-  }
-
-  #sayJournal(error: unknown, { id, digest }: InboxEvent): void {
-    const { clock, logger } = this.#options;
-    sayJournal(error, { inboxId: id, digest }, { clock, logger, repeats: this.#repeats });
   }
 
   #lookAgainIn(ms: number): void {

@@ -98,7 +98,8 @@ describe('a post', () => {
     const silent = await listen(() => {});
     expect(await post(silent.url, { timeoutMs: 200 })).toEqual({
       outcome: 'failed',
-      detail: 'no answer within 200 ms',
+      detail: 'no response within 200 ms',
+      timedOut: true,
     });
     server.closeAllConnections();
     server.close();

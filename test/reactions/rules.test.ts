@@ -121,17 +121,24 @@ describe('a tag', () => {
   });
 });
 
-describe('age', () => {
-  it('is judged by a clock that can be trusted, and waits for one no longer than the event may be old', () => {
-    const now = Date.UTC(2026, 10, 21);
-    expect(judgeAge(600_000, now - 600_000, now, 0)).toBe('fresh');
-    expect(judgeAge(600_000, now - 600_001, now, 0)).toBe('too-old');
-    expect(judgeAge(600_000, now + 5_000, now, 0)).toBe('fresh');
-    expect(judgeAge(0, 0, now, 0)).toBe('fresh');
-    expect(judgeAge(0, now, undefined, 9e9)).toBe('fresh');
-    expect(judgeAge(600_000, now, undefined, 0)).toBe('unknown');
-    expect(judgeAge(600_000, now, undefined, 600_001)).toBe('too-old');
-    expect(judgeAge(600_000, undefined, now, 0)).toBe('too-old');
+describe('age of an event', () => {
+  const nowMs = Date.UTC(2026, 10, 21);
+  const now = { ms: nowMs, clock: 'gateway' } as const;
+
+  it('is judged by a trusted clock, which the verdict names', () => {
+    expect(judgeAge(600_000, nowMs - 600_000, now, 0)).toEqual({ age: 'fresh' });
+    expect(judgeAge(600_000, nowMs - 600_001, now, 0)).toEqual({ age: 'too-old', clock: 'gateway', ageMs: 600_001 });
+    expect(judgeAge(600_000, nowMs + 60_000, now, 0)).toEqual({ age: 'fresh' });
+    expect(judgeAge(600_000, nowMs + 60_001, now, 0)).toEqual({ age: 'ahead', clock: 'gateway', ageMs: -60_001 });
+    expect(judgeAge(0, 0, now, 0)).toEqual({ age: 'fresh' });
+  });
+
+  it('stays unknown without a clock, no longer than the event may be old', () => {
+    expect(judgeAge(0, nowMs, undefined, 9e9)).toEqual({ age: 'fresh' });
+    expect(judgeAge(600_000, nowMs, undefined, 0)).toEqual({ age: 'unknown' });
+    const late = { age: 'too-old', clock: 'monotonic', ageMs: 600_001 };
+    expect(judgeAge(600_000, nowMs, undefined, 600_001)).toEqual(late);
+    expect(judgeAge(600_000, undefined, now, 7)).toEqual({ ...late, ageMs: 7 });
   });
 });
 

@@ -183,7 +183,7 @@ describe('when its time is up', () => {
     const result = await run(`sh -c 'trap "" TERM; echo $$ > "'$1'/pid"; while :; do sleep 1; done' &\nwait`, {
       timeoutMs: 1_500,
     });
-    expect(result).toEqual({ outcome: 'failed', detail: 'ended after its timeout of 1500 ms' });
+    expect(result).toEqual({ outcome: 'failed', detail: 'ended after its timeout of 1500 ms', timedOut: true });
     expect(isAlive(await pidIn('pid'))).toBe(false);
   });
 

@@ -1,7 +1,7 @@
 import type { Clock } from '../../../src/base/clock.ts';
 import { openDatabase } from '../../../src/base/database.ts';
 import type { Journal } from '../../../src/reactions/journal.ts';
-import { EventFeed, type FeedInbox } from '../../../src/webhook/event-feed.ts';
+import { parsed } from '../../../src/webhook/event-feed.ts';
 import { Inbox } from '../../../src/webhook/inbox.ts';
 import { readEvent } from '../../../src/webhook/received-event.ts';
 
@@ -9,18 +9,13 @@ import { readEvent } from '../../../src/webhook/received-event.ts';
 export function openJournal(file: string, clock: Clock): { inbox: Inbox; journal: Journal; close: () => void } {
   const database = openDatabase(file);
   const inbox = Inbox.open(database, clock, 'boot');
-  const answering = new Proxy({} as Journal & FeedInbox, {
+  const journal = new Proxy({} as Journal, {
     get:
-      (_, method: keyof Inbox) =>
-      async (...args: unknown[]) =>
-        (inbox[method] as (...args: unknown[]) => unknown).apply(inbox, args),
-  });
-  const feed = new EventFeed(answering);
-  const journal = new Proxy(answering, {
-    get: (target, method: keyof Journal) =>
-      method === 'runnable' || method === 'retried'
-        ? (limit: number, afterId: number) => feed[method](limit, afterId)
-        : target[method],
+      (_, method: keyof Journal) =>
+      async (...args: unknown[]) => {
+        const result = (inbox[method] as (...args: unknown[]) => unknown).apply(inbox, args);
+        return Array.isArray(result) ? result.map(parsed) : result;
+      },
   });
   return { inbox, journal, close: () => database.close() };
 }

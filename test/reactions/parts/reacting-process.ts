@@ -32,7 +32,7 @@ const runner = new ReactionRunner({
   }),
   clock: systemClock,
   logger: silentLogger(),
-  nowMs: () => systemClock.wallMs(),
+  now: () => ({ ms: systemClock.wallMs(), clock: 'platform' }),
 });
 runner.start();
 process.on('SIGTERM', () => void runner.stop(20_000).then(() => process.exit(0)));
