@@ -3,8 +3,7 @@ import { ACCESS_EVENT_TYPES } from '../contract/events/names.ts';
 export type ObjectKind = 'asset' | 'instrumentation' | 'node';
 
 /**
- * What an event says about access (platform 6.3), as far as holds go by it. Whose access it was is not looked at: a webhook is told only
- * of its own subscription's technical user.
+ * What an event says about access (platform 6.3), as far as holds depend on it. `ownAccessOnly` has compared the user before.
  */
 export type AccessEvent =
   | {

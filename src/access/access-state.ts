@@ -107,6 +107,17 @@ export class AccessState {
     return objects.length + released.length === 0 ? undefined : { objects, released };
   }
 
+  /** What ends a hold that nothing uses; `undefined` while a tag names its object. */
+  unused(key: string): HoldChange | undefined {
+    const { kind, id } = this.parse(key);
+    if (!this.#held.has(key) || this.#tags.some((tag) => tag[kind] === id)) return undefined;
+    const object = this.object(kind, id);
+    return {
+      objects: object?.gone && !object.proved ? [{ ...object, proved: true }] : [],
+      released: this.#refusals.has(key) ? [{ kind, id }] : [],
+    };
+  }
+
   /** Takes a change over. */
   commit(change: HoldChange): HoldDifference {
     for (const one of change.forgotten ?? []) this.#objects.delete(`${one.kind} ${one.id}`);

@@ -13,7 +13,7 @@ import type { ArrivedAccessEvent } from './access-event.ts';
  * disk refuses is tried until it takes it, and later events wait; one that fails otherwise is passed over after some tries.
  */
 export interface AccessFeed {
-  /** Events that concern access with a number above `afterId`, oldest first. */
+  /** A page of events that concern access with a number above `afterId`, oldest first; an empty one is the end. */
   ofAccess(limit: number, afterId: number): Promise<ArrivedAccessEvent[]>;
 }
 
@@ -84,6 +84,7 @@ export class AccessFollower {
   async #readOn(): Promise<void> {
     for (;;) {
       const page = await this.#options.feed.ofAccess(PAGE, this.#after);
+      if (page.length === 0) return;
       for (const event of page) {
         if (this.#stopping.signal.aborted || event.id <= this.#after) return;
         if (this.#tries >= MAX_TRIES) this.#passOver(event);
@@ -91,7 +92,6 @@ export class AccessFollower {
         this.#after = event.id;
         this.#tries = 0;
       }
-      if (page.length < PAGE) return;
     }
   }
 

@@ -13,14 +13,12 @@ import type { Refusal } from './visibility.ts';
 /**
  * Which assets and tags wait because this technical user may not see them now (docs/interface.md, "Held assets").
  *
- * An asset is held because it was answered 403 or 404, or because it disappeared; the series of a tag because its instrumentation
- * disappeared. What releases: the object's `…_appeared`, an instrumentation's for the assets that tags.yaml maps to it, or a 2xx
- * for a probe.
+ * An asset is held after a 403 or 404, or after it disappeared; the series of a tag after its instrumentation disappeared. A hold
+ * ends with the object's `…_appeared`, that of an instrumentation of the asset, a 2xx for a probe, or when nothing uses it.
  *
- * Invariants: an event acts only after it is on disk (`apply`), an answer acts at once and is on disk as soon as the disk
- * allows. Whatever order events come in, the same holds come out. An event's hold is released by the
- * answer to a probe alone: a post that was under way when the event came says nothing about now. The memory here is the table's mirror; a crash loses at most the refusals and
- * releases of the last moment, which the next answers repeat.
+ * Invariants: an event acts only after it is on disk (`apply`); a response acts at once and is saved as soon as the disk allows.
+ * The order of events does not matter. A hold by an event ends only with the response to a probe, because an earlier post says
+ * nothing about now. Memory mirrors the table; a crash loses the latest refusals and releases, which the next responses repeat.
  */
 export interface HoldStore {
   load(): Promise<LoadedHolds>;
@@ -58,6 +56,9 @@ export interface HoldLine {
   next_probe_in_seconds: number | null;
   tags: string[];
 }
+
+/** The platform accepts values again, or nothing is held any more. */
+type ReleaseCause = 'proved' | 'unused';
 
 const HELD_HINT = 'Give the technical user can_read and can_update on it; until then it is tried again now and then.';
 const REFUSED_EVERY_MS = 2 * 60_000;
@@ -122,6 +123,11 @@ export class Holds {
     for (const listener of this.#listeners) listener({ held: [], released: [] });
   }
 
+  /** Checks the holds of assets of which an operator withdrew values: nothing may be left of them. */
+  withdrawn(assets: Iterable<number>): void {
+    for (const asset of assets) this.#hasten(assetKey(asset));
+  }
+
   /** Waits until what was decided is on disk, as far as the disk takes it. */
   async stop(): Promise<void> {
     await this.#saving;
@@ -157,7 +163,6 @@ export class Holds {
     return this.#state.heldAssets.has(asset);
   }
 
-  /** Series that wait because of their tag's instrumentation; their assets' other series do not. */
   heldSeries(): readonly number[] {
     return this.#state.heldSeries();
   }
@@ -230,8 +235,21 @@ export class Holds {
     if (keys.length > 0 || this.#state.isRefusedOnly(assetKey(asset))) keys.push(assetKey(asset));
     if (keys.length === 0) return;
     const change = this.#state.proved(keys, asset, series);
-    if (!change) return;
-    this.#became(this.#state.commit(change));
+    if (change) await this.#release(change, 'proved');
+  }
+
+  /** No value to try a hold with. If no tag names its object either, the hold ends: a later value is posted. Never throws. */
+  async foundNothing({ asset, hold }: AssetProbe): Promise<void> {
+    if (hold === undefined) return;
+    const { kind, id } = this.#state.parse(hold);
+    // Another asset of the instrumentation may have values.
+    const isOnly = kind === 'asset' || this.#state.seriesOfInstrumentation(id).every((one) => one.asset === asset);
+    const change = isOnly ? this.#state.unused(hold) : undefined;
+    if (change) await this.#release(change, 'unused');
+  }
+
+  async #release(change: HoldChange, why: ReleaseCause): Promise<void> {
+    this.#became(this.#state.commit(change), why);
     const objects = (change.objects ?? []).map(({ kind, id }) => ({ kind, id }));
     await this.#saveLater(() => ({
       // As they are when their turn comes: an event may have come meanwhile.
@@ -309,7 +327,7 @@ export class Holds {
   }
 
   /** The schedule follows what is held, the log says it, listeners hear of it. */
-  #became(difference: HoldDifference): void {
+  #became(difference: HoldDifference, why: ReleaseCause = 'proved'): void {
     const nowMs = this.#options.clock.monotonicMs();
     for (const key of [...difference.held, ...difference.released]) {
       // An answer to an earlier probe says nothing about a hold that came after it.
@@ -323,10 +341,10 @@ export class Holds {
       const everyMs = this.#everyMs(key);
       this.#schedule.set(key, everyMs, everyMs, nowMs);
     }
-    this.#announce(difference);
+    this.#announce(difference, why);
   }
 
-  #announce(difference: HoldDifference): void {
+  #announce(difference: HoldDifference, why: ReleaseCause = 'proved'): void {
     const { logger } = this.#options;
     for (const key of difference.held) {
       const { kind, id } = this.#state.parse(key);
@@ -338,8 +356,9 @@ export class Holds {
     }
     for (const key of difference.released) {
       const { kind, id } = this.#state.parse(key);
-      this.#gathered.note(`released ${kind}`, id, (ids) => {
-        logger.info({ event: 'access.released', ...named(kind, ids) }, 'values flow again: access is back');
+      this.#gathered.note(`released ${kind} ${why}`, id, (ids) => {
+        if (why === 'proved') logger.info({ event: 'access.released', ...named(kind, ids) }, 'access restored');
+        else logger.info({ event: 'access.unused', ...named(kind, ids) }, 'hold removed: no tag and no value uses it');
       });
     }
     if (difference.held.length + difference.released.length === 0) return;

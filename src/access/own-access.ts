@@ -7,40 +7,58 @@ interface Applied {
   apply(event: ArrivedAccessEvent): Promise<void>;
 }
 
+/** The user this gateway signs in as, and where its id comes from: TECHNICAL_USER_ID, or the token response. */
+export interface OwnUser {
+  id: number;
+  from: 'setting' | 'token';
+}
+
+export interface OwnAccessOptions {
+  user(): OwnUser | undefined;
+  /** Events come from a relay, which sends those of all users: without a known user none of them counts. */
+  isRelayed: boolean;
+  log: Logger;
+}
+
 /**
- * Of events that a relay gives to many gateways, those that tell of this one's own user change what is held. Where its number is not
- * known none do: they are kept, and that is said once.
+ * Applies to `holds` only the events of access (platform 6.3) that concern this gateway's own user. A webhook is called for the
+ * technical user of its own subscription, so without a relay events count while the user is unknown, and if they name no user.
  */
-export function ownAccessOnly(holds: Applied, userId: number | undefined, log: Logger): Applied {
-  let isSaid = false;
+export function ownAccessOnly(holds: Applied, { user, isRelayed, log }: OwnAccessOptions): Applied {
+  let isReported = false;
+  const warnOnce = (fields: Record<string, unknown>, message: string) => {
+    if (!isReported) log.warn(fields, message);
+    isReported = true;
+  };
   return {
     get cursor() {
       return holds.cursor;
     },
     async apply(event) {
+      const own = user();
+      const named = userOf(event.envelope);
       if (!isOfOneUser(event.eventType)) return holds.apply(event);
-      if (userId !== undefined) {
-        if (userOf(event.envelope) === userId) await holds.apply(event);
-        return;
+      if (own === undefined && isRelayed) {
+        const hint = 'Set TECHNICAL_USER_ID to the number of the technical user.';
+        return warnOnce({ event: 'access.user_unknown', hint }, 'technical user unknown, events of access ignored');
       }
-      if (isSaid) return;
-      isSaid = true;
-      const hint = 'Set TECHNICAL_USER_ID to the number of the technical user.';
-      log.warn(
-        { event: 'access.user_unknown', hint },
-        'events of access are kept and not acted on: whose they are is not known',
-      );
+      const isOwn = own === undefined || named === own.id || (named === undefined && !isRelayed);
+      if (isOwn) return holds.apply(event);
+      if (isRelayed) return;
+      const hint = 'Check TECHNICAL_USER_ID, and that the webhook belongs to the subscription of this technical user.';
+      const fields = { event: 'access.other_user', eventType: event.eventType, user: named, ownUser: own?.id, hint };
+      warnOnce(fields, 'events of access for another user ignored');
     },
   };
 }
 
-/** Whether an event of access tells of another user than this gateway's, as far as that is known. */
+/** Whether an event of access concerns another user than this gateway's, as far as that is known. */
 export function isOfAnother(
   eventType: string,
   envelope: Readonly<Record<string, unknown>>,
-  userId: number | undefined,
+  user: OwnUser | undefined,
 ): boolean {
-  return userId !== undefined && isOfOneUser(eventType) && userOf(envelope) !== userId;
+  return user !== undefined && isOfOneUser(eventType) && userOf(envelope) !== user.id;
 }
 
 function isOfOneUser(eventType: string): boolean {

@@ -9,7 +9,7 @@ export interface AccessObject {
   occurredAtMs: number | null;
   /** Wall clock when it was learned: for people. */
   sinceMs: number;
-  /** A 2xx came after it: posting is allowed although the object is not seen. Until the next event of it. */
+  /** Values are posted although the object is not seen: a 2xx came after the event, or nothing used the object any more. Until its next event. */
   proved: boolean;
 }
 

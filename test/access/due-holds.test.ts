@@ -56,4 +56,35 @@ describe('a hold that is due', () => {
     }
     expect(firsts).toEqual([881, 882, 881]);
   });
+
+  it.each(['refused', 'disappeared'])(
+    'ends without a value and without a tag, when %s, also after a restart',
+    async (how) => {
+      const { holds, clock, restart } = await buildPlant({ tags: [tag('A', 881, undefined, 'flow')] });
+      for (const asset of [881, 905]) {
+        if (how === 'refused') await holds.refused(asset, 404);
+        else await holds.apply(accessEvent('asset_disappeared', asset, 10));
+      }
+      await clock.advance(15 * MINUTE);
+      for (const probe of holds.dueProbes(clock.monotonicMs())) await holds.foundNothing(probe);
+      expect(holds.list().map(({ id }) => id)).toEqual([881]);
+      expect((await restart()).list().map(({ id }) => id)).toEqual([881]);
+      // The next event counts again.
+      await holds.apply(accessEvent('asset_disappeared', 905, 20));
+      expect(holds.isHeld(905)).toBe(true);
+    },
+  );
+
+  it('of an instrumentation does not end while another of its assets may have values', async () => {
+    const { holds, clock, series } = await buildPlant({ tags: [] });
+    const flow = { key: 'flow', group: undefined, instrumentation: 4711 };
+    series.list.push({ id: 8, asset: 881, ...flow }, { id: 9, asset: 882, ...flow });
+    await holds.apply(accessEvent('instrumentation_disappeared', 4711, 10));
+    await clock.advance(15 * MINUTE);
+    for (const probe of holds.dueProbes(clock.monotonicMs())) await holds.foundNothing(probe);
+    expect(holds.list().map(({ id }) => id)).toEqual([4711]);
+    series.list.pop();
+    for (const probe of holds.dueProbes(clock.monotonicMs())) await holds.foundNothing(probe);
+    expect(holds.list()).toEqual([]);
+  });
 });
