@@ -24,6 +24,8 @@ export interface BufferRoutesOptions {
   clock: Clock;
   /** Whether the platform does not let us post to an asset now; nothing is held where this is left out. */
   isHeld?(asset: number): boolean;
+  /** Values of these series were deleted or moved. */
+  withdrawn?(series: readonly Series[]): void;
 }
 
 const LISTED_A_PAGE = 50;
@@ -32,7 +34,7 @@ const MAX_QUARANTINE_SHOWN = 10_000;
 /** What is under way when values are retargeted ends within some seconds, or it stays and is said. */
 const RETARGET_PASSES = 20;
 const RETARGET_PAUSE_MS = 500;
-/** Whoever copies says so again before that. */
+/** The caller renews its lease before that. */
 const MAX_COPY_LEASE_MS = 600_000;
 
 export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
@@ -84,11 +86,15 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
     /** What a bound would drop, about; for `check`. */
     'buffer/forecast': async (params) => flow.operator.forecastDrops({ maxBytes: numberIn(params, 'max_bytes') ?? 0 }),
 
-    /** For `backup`, which reads the files itself: renewed every now and then, 0 at its end. */
+    /** Opens or renews the lease of `backup`, which reads the files itself. */
     'buffer/expect-copy': async (params) => {
       const forMs = Math.min(numberIn(params, 'for_ms') ?? 0, MAX_COPY_LEASE_MS);
-      await flow.operator.expectCopy({ forMs });
-      return { for_ms: forMs };
+      return { lease: await flow.operator.expectCopy({ lease: numberIn(params, 'lease'), forMs }) };
+    },
+
+    'buffer/end-copy': async (params) => {
+      await flow.operator.endCopy(numberIn(params, 'lease') ?? 0);
+      return {};
     },
 
     'buffer/export': async (params, { signal, write }) => {
@@ -99,8 +105,9 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
         if (format === 'csv') await write(CSV_HEADER);
         for (;;) {
           signal.throwIfAborted();
-          const { columns, done } = await flow.operator.exportPage(id);
+          const { columns, done, isComplete } = await flow.operator.exportPage(id);
           if (columns.length > 0) await write(text.lines(columns));
+          if (done && !isComplete) throw incompleteExport();
           if (done) return undefined;
         }
       } finally {
@@ -124,6 +131,7 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
         const { cursor: next, ...step } = await flow.operator.purge(request);
         return { ...step, next };
       });
+      options.withdrawn?.(series?.map((id) => flow.catalogue.get(id)!) ?? [...flow.catalogue.all()]);
       const { values, waiting, failure } = outcome;
       if (!failure) return { purged: values };
       const { message, code, hint } = failure;
@@ -172,7 +180,8 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
       const from = assetIn(params, 'from_asset');
       const to = assetIn(params, 'to_asset');
       if (from === to) throw new UsageError('both assets are the same');
-      const pairs = flow.catalogue.ofAsset(from).map((series) => {
+      const withdrawn = flow.catalogue.ofAsset(from);
+      const pairs = withdrawn.map((series) => {
         const id = flow.catalogue.idOf(to, series.key, series.group, series.unit);
         return { from: series.id, to: flow.catalogue.get(id)! };
       });
@@ -189,6 +198,7 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
         if (left === 0) break;
         await clock.sleep(RETARGET_PAUSE_MS, signal);
       }
+      options.withdrawn?.(withdrawn);
       return { retargeted: moved, under_way: left };
     },
   };
@@ -204,6 +214,13 @@ function whole({ values, waiting, failure }: StepsOutcome): number {
     retryable,
     cause: failure,
     ...(hint === undefined ? {} : { hint }),
+  });
+}
+
+function incompleteExport(): StoreError {
+  return new StoreError('the export is incomplete: values left the buffer undelivered before they were read', {
+    code: 'store.export_incomplete',
+    hint: 'The log has `buffer.dropped` or `store.row_damaged`, or values moved to another asset. Export again for the rest.',
   });
 }
 

@@ -5,6 +5,8 @@ import { BodyError, readBody } from '../base/inbound/body.ts';
 import { InboundServer } from '../base/inbound/inbound-server.ts';
 import { MemoryBudget } from '../base/inbound/memory-budget.ts';
 import type { Logger } from '../base/logger.ts';
+import { FAILURE_TRAILER } from '../base/node-http.ts';
+import { pacedWrite } from '../base/paced-write.ts';
 
 /** One operation that a verb can ask of the running daemon. `write` sends pieces of a long answer as they come. */
 export type ControlHandler = (
@@ -13,6 +15,8 @@ export type ControlHandler = (
 ) => Promise<unknown>;
 
 export type ControlRoutes = Readonly<Record<string, ControlHandler>>;
+
+const STREAM_HEADERS = { 'Content-Type': 'application/x-ndjson', Trailer: FAILURE_TRAILER };
 
 const MAX_BODY_BYTES = 64 * 1024 * 1024;
 /** An operator's pager may stand still for hours, and a call may wait as long as the step that it asks for. */
@@ -75,21 +79,12 @@ export class ControlServer {
     const params = await this.#readParams(request);
     const gone = new AbortController();
     response.on('close', () => gone.abort(new UsageError('the caller is gone')));
-    const write = (chunk: string) =>
-      new Promise<void>((resolve, reject) => {
-        if (!response.headersSent) response.writeHead(200, { 'Content-Type': 'application/x-ndjson' });
-        if (gone.signal.aborted) return reject(gone.signal.reason);
-        if (response.write(chunk)) return resolve();
-        // Whichever comes first: the caller reads on, or it is gone.
-        const done = () => {
-          response.off('drain', done);
-          gone.signal.removeEventListener('abort', done);
-          if (gone.signal.aborted) reject(gone.signal.reason);
-          else resolve();
-        };
-        response.once('drain', done);
-        gone.signal.addEventListener('abort', done, { once: true });
-      });
+    const write = async (chunk: string) => {
+      if (!response.headersSent) response.writeHead(200, STREAM_HEADERS);
+      gone.signal.throwIfAborted();
+      await pacedWrite(response, chunk);
+      gone.signal.throwIfAborted();
+    };
     const result = await route(params, { signal: gone.signal, write });
     if (!response.headersSent) response.writeHead(200, { 'Content-Type': 'application/json' });
     response.end(result === undefined ? '' : `${JSON.stringify(result)}\n`);
@@ -110,12 +105,13 @@ export class ControlServer {
 }
 
 function fail(response: ServerResponse, error: unknown): void {
-  if (response.headersSent) {
-    response.destroy();
-    return;
-  }
   const ours = error instanceof TagferryError ? error : undefined;
   const body = { message: messageOf(error), code: ours?.code ?? 'failed', hint: ours?.hint };
+  if (response.headersSent) {
+    response.addTrailers({ [FAILURE_TRAILER]: encodeURIComponent(JSON.stringify(body)) });
+    response.end();
+    return;
+  }
   response.writeHead(ours?.code === 'usage' ? 400 : 500, { 'Content-Type': 'application/json' });
   response.end(JSON.stringify(body));
 }

@@ -2,7 +2,7 @@
 import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf, TagferryError } from '../base/errors.ts';
 import type { Tags } from '../config/tags.ts';
-import { hasNoBody, isPage, jsonObjectOf } from '../platform/answer-body.ts';
+import { hasNoBody, isPage, reportsDone } from '../platform/answer-body.ts';
 import { CallRefusal, problemOf } from '../platform/call-refusal.ts';
 import type { PlatformClient } from '../platform/client.ts';
 import type { PlatformAnswer } from '../platform/http-boundary.ts';
@@ -45,6 +45,8 @@ const CALL_PATIENCE_MS = 20_000;
 export interface DiagnosisParts {
   client: PlatformClient;
   clock: Clock;
+  /** CLIENT_APPLICATION. */
+  application: string | undefined;
   assets: readonly number[];
   instrumentations: readonly number[];
   /** REQUESTS_PER_MINUTE; 0 is no limit. */
@@ -70,7 +72,7 @@ function maxAssets(requestsPerMinute: number): number {
 /** Asks the platform. Never throws: what goes wrong is a finding. */
 export async function diagnosePlatform(parts: DiagnosisParts): Promise<PlatformDiagnosis> {
   const { client } = parts;
-  const call = await askSafely(client, '/v1/client_applications/current');
+  const call = await askSafely(client, '/v1/client_applications', parts.application);
   const assets: AssetFinding[] = [];
   const unique = [...new Set(parts.assets)].sort((a, b) => a - b);
   if (call.ok) {
@@ -140,12 +142,12 @@ async function askInstrumentations({
   return findings;
 }
 
-async function askSafely(client: PlatformClient, path: string): Promise<Finding> {
+async function askSafely(client: PlatformClient, path: string, name: string | undefined): Promise<Finding> {
   try {
     const signal = AbortSignal.timeout(CALL_PATIENCE_MS);
-    const answer = await client.request({ method: 'GET', path, kind: 'other', signal });
-    const body = jsonObjectOf(answer);
-    if (answer.status === 200 && body && body.errors === undefined) {
+    const query = name ? { name } : {};
+    const answer = await client.request({ method: 'GET', path, query, kind: 'other', signal });
+    if (answer.status === 200 && !hasNoBody(answer) && reportsDone(answer)) {
       return { ok: true, message: `GET ${path} answered ${answer.status}`, next: '' };
     }
     return { ok: false, ...(foreignAnswer(answer, `GET ${path}`) ?? refusalOf(answer, `GET ${path}`)) };

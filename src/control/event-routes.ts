@@ -1,19 +1,20 @@
 /** What `tagferry events` asks about the inbox: of the daemon through the control socket, or of a stopped one's file. */
 import { TagferryError, UsageError } from '../base/errors.ts';
+import { parseEvent } from '../contract/events/event-text.ts';
 import type { Inbox } from '../webhook/inbox.ts';
 import {
   type Attempt,
   describeEvent,
   type EventLine,
-  type InboxEvent,
   type InboxState,
+  type ListedEvent,
 } from '../webhook/inbox-event.ts';
 import type { ControlRoutes } from './control-server.ts';
 import type { OperatedEvents } from './operated-parts.ts';
 
 /** The inbox, answering at once or later. */
 export interface ReadableInbox {
-  list(...query: Parameters<Inbox['list']>): InboxEvent[] | Promise<InboxEvent[]>;
+  list(...query: Parameters<Inbox['list']>): ListedEvent[] | Promise<ListedEvent[]>;
   show(id: number): ReturnType<Inbox['show']> | Promise<ReturnType<Inbox['show']>>;
 }
 
@@ -74,7 +75,7 @@ export async function showEvent(inbox: ReadableInbox, params: Record<string, unk
   return {
     ...describeEvent(event),
     damaged: event.damaged,
-    payload: parsed(event.payload),
+    payload: parseEvent(event.payload) ?? event.payload,
     journal: event.journal.map(({ durationMs, atMs, ...rest }) => ({
       ...rest,
       duration_ms: Math.round(durationMs),
@@ -102,14 +103,6 @@ export async function replayEvent(
 
 function unknownEvent(id: number): TagferryError {
   return new TagferryError(`there is no event ${id}`, { code: 'event.unknown', hint: 'See `tagferry events ls`.' });
-}
-
-function parsed(payload: string): unknown {
-  try {
-    return JSON.parse(payload);
-  } catch {
-    return payload;
-  }
 }
 
 function idIn(params: Record<string, unknown>): number {

@@ -5,6 +5,7 @@ import type { StoreFacts } from '../buffer/store-facts.ts';
 import type { ReactionRunner } from '../reactions/runner.ts';
 import type { BufferServices, Remote } from '../store/store-api.ts';
 import type { CatchUp } from '../webhook/catch-up.ts';
+import type { Deliveries } from '../webhook/deliveries.ts';
 import type { WebhookRegistration } from '../webhook/registration.ts';
 import type { SelfTestLine } from '../webhook/self-test.ts';
 
@@ -22,9 +23,10 @@ export interface OperatedBuffer extends CommittedBuffer {
 export interface OperatedEvents {
   readonly runner: Pick<ReactionRunner, 'replay'>;
   readonly catchUp: Pick<CatchUp, 'catchUpNow'>;
+  readonly deliveries: Pick<Deliveries, 'list' | 'resend' | 'resendFailed'>;
   readonly registration: Pick<
     WebhookRegistration,
-    'list' | 'register' | 'enable' | 'disable' | 'rotateSecret' | 'delete' | 'prune'
+    'list' | 'register' | 'enable' | 'disable' | 'disabledBy' | 'rotateSecret' | 'delete' | 'prune'
   >;
   testWebhook(): Promise<SelfTestLine[]>;
 }

@@ -1,13 +1,17 @@
 /** What `tagferry webhook` asks: this gateway's webhook on the platform. */
 import { UsageError } from '../base/errors.ts';
+import { MAX_LISTED } from '../webhook/deliveries.ts';
 import type { ControlRoutes } from './control-server.ts';
 import type { OperatedEvents } from './operated-parts.ts';
 
 export function webhookRoutes(events: OperatedEvents): ControlRoutes {
-  const { registration } = events;
+  const { registration, deliveries } = events;
   return {
     'webhook/ls': async () => ({ webhooks: await registration.list() }),
-    'webhook/register': async () => ({ webhook: (await registration.register()).webhook, registered: true }),
+    'webhook/register': async () => {
+      const { webhook } = await registration.register();
+      return { webhook, registered: true, disabled: registration.disabledBy !== undefined };
+    },
     'webhook/enable': async (params) => {
       await registration.enable(optionalNumber(params, 'id'));
       return { enabled: true };
@@ -25,8 +29,27 @@ export function webhookRoutes(events: OperatedEvents): ControlRoutes {
       return { deleted: true };
     },
     'webhook/prune': async (params) => ({ deleted: await registration.prune(numbersIn(params, 'ids')) }),
+    'webhook/deliveries': (params) => {
+      const { status, event_type: eventType } = params;
+      const sinceMs = optionalNumber(params, 'since_ms');
+      const limit = optionalNumber(params, 'limit');
+      return deliveries.list({
+        ...(typeof status === 'string' ? { status } : {}),
+        ...(typeof eventType === 'string' ? { eventType } : {}),
+        ...(sinceMs === undefined ? {} : { sinceMs }),
+        ...(limit === undefined ? {} : { limit }),
+      });
+    },
+    'webhook/resend': (params) =>
+      params.all_failed === true ? deliveries.resendFailed() : deliveries.resend(idsIn(params)),
     'webhook/test': async () => ({ checks: await events.testWebhook() }),
   };
+}
+
+function idsIn(params: Record<string, unknown>): number[] {
+  const ids = numbersIn(params, 'ids');
+  if (ids.length === 0 || ids.length > MAX_LISTED) throw new UsageError(`ids must be 1 to ${MAX_LISTED} numbers`);
+  return ids;
 }
 
 function numbersIn(params: Record<string, unknown>, name: string): number[] {

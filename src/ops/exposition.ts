@@ -224,9 +224,24 @@ export function createRegistry(counts: readonly Count[], figures: () => MetricFi
     (now) => now.quota?.used ?? Number.NaN,
   );
   gauge(
+    'tagferry_quota_payload_bytes',
+    'Payload that the connect subscription allows; absent until the platform reports it.',
+    (now) => now.quota?.payload?.bytes ?? Number.NaN,
+  );
+  gauge(
+    'tagferry_quota_payload_used_bytes',
+    'Payload counted against it; absent until the platform reports it.',
+    (now) => now.quota?.payload?.used ?? Number.NaN,
+  );
+  gauge(
     'tagferry_webhook_registered',
-    '1 while the webhook of WEBHOOK_URL is registered and enabled; left out without WEBHOOK_URL.',
+    '1 while the webhook of WEBHOOK_URL is registered; left out without WEBHOOK_URL.',
     (now) => (now.isWebhookRegistered === undefined ? Number.NaN : Number(now.isWebhookRegistered)),
+  );
+  gauge(
+    'tagferry_webhook_disabled',
+    '1 while the webhook stays disabled, by `webhook disable` or on the platform; left out without WEBHOOK_URL.',
+    (now) => (now.isWebhookRegistered === undefined ? Number.NaN : Number(now.isWebhookDisabled)),
   );
 
   for (const [name, Metric, help, read] of SOURCE_METRICS) {
@@ -245,6 +260,17 @@ export function createRegistry(counts: readonly Count[], figures: () => MetricFi
       },
     });
   }
+
+  new Gauge({
+    name: 'tagferry_reaction_target_silent_seconds',
+    help: 'Time since a target of reactions stopped responding; left out while it responds.',
+    labelNames: ['target'],
+    registers,
+    collect() {
+      this.reset();
+      for (const { target, silentSeconds } of now().silentTargets) this.set({ target }, silentSeconds);
+    },
+  });
 
   for (const count of counts) {
     const { name, help, labelNames } = count;

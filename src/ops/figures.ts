@@ -43,11 +43,13 @@ export interface MetricFigures {
   /** 0 is no limit. */
   requestsPerDay: number;
   requestsProjected: number;
-  quota: { calls: number; used: number } | undefined;
+  quota: QuotaReport | undefined;
   /** Of tags.yaml. */
   sources: readonly SourceReport[];
   /** `undefined` where no webhook is to be registered. */
   isWebhookRegistered: boolean | undefined;
+  isWebhookDisabled: boolean;
+  silentTargets: ShownEvents['silentTargets'];
 }
 
 export interface FiguresParts {
@@ -98,5 +100,7 @@ export function metricFigures(parts: FiguresParts): MetricFigures {
     quota: parts.quota,
     sources: parts.sources,
     isWebhookRegistered: settings.webhookUrl ? events.registration.current() !== undefined : undefined,
+    isWebhookDisabled: events.registration.disabledBy !== undefined,
+    silentTargets: events.silentTargets,
   };
 }

@@ -3,10 +3,12 @@ import { codeOf } from '../base/errors.ts';
 import type { PlatformClient } from '../platform/client.ts';
 import { listApiSubscriptions } from '../platform/resources/api-subscriptions.ts';
 
-/** The connect subscription's quota of API calls (platform 10.3), as the platform told it last. */
+/** The latest quota report of the connect subscription (platform 10.3). */
 export interface QuotaReport {
   calls: number;
   used: number;
+  /** Payload in bytes, if the platform reports it. */
+  payload: { bytes: number; used: number } | null;
   /** When its period began, as the platform writes it. */
   since: string | null;
 }
@@ -50,9 +52,14 @@ export class Quota {
   async #ask(): Promise<void> {
     try {
       for await (const subscription of listApiSubscriptions(this.#client, AbortSignal.timeout(10_000))) {
-        const { api_call_quota: calls, api_calls_used: used, start_date: since } = subscription;
-        if (typeof calls !== 'number' || typeof used !== 'number' || calls <= 0) continue;
-        this.#known = { calls, used, since: since ?? null };
+        const { calls, payload, since } = subscription;
+        if (calls === undefined) continue;
+        this.#known = {
+          calls: calls.quota,
+          used: calls.used,
+          payload: payload ? { bytes: payload.quota, used: payload.used } : null,
+          since: since ?? null,
+        };
         return;
       }
     } catch (error) {

@@ -1,8 +1,10 @@
 /** What health, status and metrics read of the buffer and of the events; the daemon hands it over. */
 import type { Holds } from '../access/holds.ts';
+import type { OwnUser } from '../access/own-access.ts';
 import type { SeriesCatalogue } from '../buffer/series.ts';
 import type { StoreFacts } from '../buffer/store-facts.ts';
-import type { InboxEvent } from '../webhook/inbox-event.ts';
+import type { SilentTarget } from '../reactions/targets.ts';
+import type { ListedEvent } from '../webhook/inbox-event.ts';
 import type { WebhookRegistration } from '../webhook/registration.ts';
 
 export interface ShownBuffer {
@@ -20,12 +22,16 @@ export interface ShownBuffer {
 }
 
 export interface InboxLook {
-  readonly inbox: { list(query: { limit: number }): Promise<InboxEvent[]> };
+  readonly inbox: { list(query: { limit: number }): Promise<ListedEvent[]> };
 }
 
 export interface ShownEvents {
   readonly holds: Pick<Holds, 'heldCount' | 'list' | 'lostNodes'>;
-  readonly registration: Pick<WebhookRegistration, 'current' | 'isSecretKnown'>;
+  readonly registration: Pick<WebhookRegistration, 'current' | 'disabledBy' | 'isSecretKnown'>;
+  /** Whose events of access count; `undefined` where the user is unknown. */
+  readonly ownUser: OwnUser | undefined;
+  /** Targets of reactions that do not respond. */
+  readonly silentTargets: readonly SilentTarget[];
   /** Where the webhook listener is; `undefined` where it is off. */
   readonly listening: string | undefined;
 }

@@ -116,11 +116,20 @@ export async function statusReport(parts: StatusParts) {
       webhook: events.listening,
       webhook_url: parts.webhookUrl,
       registered: events.registration.current()?.webhook,
+      // `command`: by `webhook disable`; `platform`: there.
+      disabled_by: events.registration.disabledBy ?? null,
       secret_known: events.registration.isSecretKnown,
     },
     sources: parts.sources,
+    // Whose events of access hold and release values; null where the user is unknown and no event is compared.
+    access_user: events.ownUser ?? null,
     holds: events.holds.list(),
     lost_nodes: events.holds.lostNodes(),
+    silent_targets: events.silentTargets.map(({ target, reactions, silentSeconds }) => ({
+      target,
+      reactions,
+      silent_seconds: silentSeconds,
+    })),
     events: await lastEvents(buffer),
     tags: parts.tags().tags.size,
     state_dir: parts.stateDir,

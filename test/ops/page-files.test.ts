@@ -182,14 +182,12 @@ describe('the stream', () => {
     expect(live.viewers).toBe(0);
   });
 
-  it('refuses more viewers than may be, so that health keeps its place', async () => {
+  it('replaces viewers beyond the maximum, so that health checks find a connection', async () => {
     const live = await start();
-    const answers = await Promise.all(Array.from({ length: 40 }, () => get('/live/stream')));
-    expect(answers.map(({ status }) => status)).toEqual(Array.from({ length: 40 }, () => 200));
-    const more = await get('/live/stream');
-    expect([more.status, more.headers.get('retry-after')]).toEqual([503, '10']);
+    const answers = await Promise.all(Array.from({ length: 60 }, () => get('/live/stream')));
+    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
     expect((await get('/healthz')).status).toBe(200);
     expect(live.viewers).toBe(40);
-    await Promise.all(answers.map((answer) => answer.body!.cancel()));
+    await Promise.allSettled(answers.map((answer) => answer.body!.cancel()));
   });
 });

@@ -16,7 +16,13 @@ const CALM = {
   buffer: { values: 0, problems: [], quarantined: 0, set_aside: 0, waiting_for_commit: 0 },
   rates: { ingested_per_minute: 60, delivered_per_minute: 60, drained_in_seconds: 0 },
   uplink: { away: null, resting: null, waiting_series: [] },
-  listener: { webhook: '127.0.0.1:8471', webhook_url: 'https://gw/webhook', registered: 1, secret_known: true },
+  listener: {
+    webhook: '127.0.0.1:8471',
+    webhook_url: 'https://gw/webhook',
+    registered: 1,
+    disabled_by: null,
+    secret_known: true,
+  },
   sources: [],
   holds: [],
   events: [],
@@ -52,6 +58,9 @@ describe('the picture of the way', () => {
     expect(inbox({ webhook: undefined }).kind).toBe('off');
     expect(inbox({ registered: undefined }).words).toBe('not registered');
     expect(inbox({ secret_known: false }).words).toBe('secret unknown');
+    expect(inbox({ disabled_by: 'platform' }).words).toBe('disabled');
+    const disabled = failuresOf(status({ listener: { ...CALM.listener, disabled_by: 'command' } }));
+    expect(disabled).toMatchObject([{ id: 'webhook', command: 'tagferry webhook enable' }]);
   });
 });
 

@@ -1,13 +1,13 @@
 import { readFacts } from '../../reactions/event-facts.ts';
 import type { RecentOutputs } from '../../reactions/recent-outputs.ts';
 import type { Inbox } from '../../webhook/inbox.ts';
-import { describeEvent, type InboxEvent, type ShownEvent } from '../../webhook/inbox-event.ts';
+import { describeEvent, type ListedEvent, type ShownEvent } from '../../webhook/inbox-event.ts';
 import type { LiveEvent } from './live-events.ts';
 import { type Feed, frame } from './live-stream.ts';
 
 export interface EventsFeedParts {
   inbox: {
-    list(query: { limit: number }): Promise<InboxEvent[]>;
+    list(query: { limit: number }): Promise<ListedEvent[]>;
     show(id: number): Promise<ReturnType<Inbox['show']>>;
   };
   /** How the outputs of an event's commands ended. */

@@ -4,12 +4,13 @@
  * turns into a time by the last tick: a clock that is set moves nothing that was told before.
  */
 import type { CommandOutput } from '../../reactions/recent-outputs.ts';
+import type { RecentDeliveries } from '../../webhook/deliveries.ts';
 import type { EventLine } from '../../webhook/inbox-event.ts';
 import type { StatusReport } from '../status-report.ts';
 import type { HistoryRow } from './history.ts';
 
 /** What may be asked for, in the stream's `of`; `tag.12` is one of the tags. */
-export const TOPICS = ['now', 'history', 'tags', 'tag', 'events', 'held', 'log'] as const;
+export const TOPICS = ['now', 'history', 'tags', 'tag', 'events', 'deliveries', 'held', 'log'] as const;
 export type Topic = (typeof TOPICS)[number];
 
 /** What a viewer may see: what `/status` shows and the readings of tags, or everything. */
@@ -104,6 +105,7 @@ export interface LiveEvents {
   tag: { row: number; whole: boolean; path: string; points: TagPoint[] };
   /** Those that changed, newest first; how many requests were refused, by why. */
   events: { whole: boolean; events: LiveEvent[]; rejected: Record<string, number>; received: number };
+  deliveries: RecentDeliveries;
   held: { quarantine: QuarantineLine[]; isMore: boolean };
   /** As they were written; `missed`: overwritten before they were told. */
   log: { whole: boolean; missed: number; lines: Record<string, unknown>[] };

@@ -11,7 +11,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
-import { eventFrame } from '../../base/inbound/event-stream.ts';
+import { eventFrame, idlestOf } from '../../base/inbound/event-stream.ts';
 import type { Logger } from '../../base/logger.ts';
 import { Repeats } from '../../base/repeats.ts';
 import { type Hello, type LiveEventName, type LiveEvents, type Sight, TOPICS, type Topic } from './live-events.ts';
@@ -47,13 +47,13 @@ export interface LiveStreamOptions {
   log: Logger;
 }
 
-/** Beyond, who watches the agent by the same listener would find no place. */
+/** More would leave no connections for monitoring by the same listener. */
 const MAX_VIEWERS = 40;
 /** A page looks at three or four. */
 const MAX_SUBJECTS = 8;
 const TICK_MS = 1_000;
 /** What only those who have shown OPS_TOKEN may see. */
-const FOR_ALL_SIGHT: ReadonlySet<Topic> = new Set<Topic>(['events', 'log']);
+const FOR_ALL_SIGHT: ReadonlySet<Topic> = new Set<Topic>(['events', 'deliveries', 'log']);
 
 interface Looked {
   feed: Feed;
@@ -82,11 +82,14 @@ export class LiveStream {
     return this.#viewers.size;
   }
 
-  /** Answers a request for the stream; it goes on until the viewer leaves. */
+  /**
+   * Responds with the stream, which continues until the viewer leaves. Beyond `MAX_VIEWERS` the newcomer replaces the viewer that has
+   * read nothing for longest: forgotten pages must not keep an operator out.
+   */
   open(request: IncomingMessage, response: ServerResponse, query: URLSearchParams, sight: Sight): void {
-    if (this.#viewers.size >= MAX_VIEWERS || this.#isStopped) {
+    if (this.#isStopped) {
       response.writeHead(503, { 'Content-Type': 'application/json', 'Cache-Control': 'no-store', 'Retry-After': '10' });
-      response.end(`${JSON.stringify({ error: `${MAX_VIEWERS} look already, which is as many as may` })}\n`);
+      response.end(`${JSON.stringify({ error: 'the agent is stopping' })}\n`);
       return;
     }
     response.writeHead(200, {
@@ -100,9 +103,10 @@ export class LiveStream {
       response.end();
       return;
     }
+    if (this.#viewers.size >= MAX_VIEWERS) this.#evict();
     const asked = (query.get('of') ?? 'now').split(',').slice(0, MAX_SUBJECTS);
     const subjects = new Set(asked.filter((subject) => this.#look(subject, sight)));
-    const viewer = new Viewer(response, subjects);
+    const viewer = new Viewer(response, subjects, this.#options.clock.monotonicMs());
     this.#viewers.add(viewer);
     response.once('close', () => this.#leave(viewer));
     void viewer.writeInTurn(frame('hello', { ...this.#options.hello(), boot: this.#boot, sight }));
@@ -125,6 +129,19 @@ export class LiveStream {
     const feed = this.#options.feed(topic, of);
     if (feed) this.#looked.set(subject, { feed, telling: undefined });
     return feed !== undefined;
+  }
+
+  /** Ends the viewer that has read nothing for longest; the oldest one if all of them read. */
+  #evict(): void {
+    const { clock, log } = this.#options;
+    const nowMs = clock.monotonicMs();
+    const idle = idlestOf(this.#viewers, nowMs);
+    if (!idle) return;
+    this.#leave(idle);
+    idle.evict();
+    const count = this.#repeats.note('evicted', nowMs);
+    const fields = { event: 'ops.viewer_evicted', viewers: MAX_VIEWERS, count };
+    if (count !== undefined) log.info(fields, 'viewer of the page replaced by a new one, maximum number reached');
   }
 
   #leave(viewer: Viewer): void {
@@ -163,7 +180,9 @@ export class LiveStream {
     // A store that takes its time over one subject does not keep the others back.
     await Promise.all([...this.#looked].map(([subject, looked]) => this.#sendSubject(subject, looked)));
     const ticks = new Map<string, string>();
+    const nowMs = this.#options.clock.monotonicMs();
     for (const viewer of this.#viewers) {
+      viewer.noteProgress(nowMs);
       const { subjectsText } = viewer;
       const tick = ticks.get(subjectsText) ?? this.#tick(subjectsText);
       ticks.set(subjectsText, tick);

@@ -69,7 +69,8 @@ export function App({ model }: { model: Model }) {
 /** What of the stream a view shows. */
 function subjectsOf(view: View, row: number | undefined): string[] {
   if (view === 'tags') return row === undefined ? ['tags'] : ['tags', `tag.${row}`];
-  return view === 'events' || view === 'held' || view === 'log' ? [view] : [];
+  if (view === 'events') return ['events', 'deliveries'];
+  return view === 'held' || view === 'log' ? [view] : [];
 }
 
 function Shown({ model, now, view, tag }: { model: Model; now: StatusReport; view: View; tag: KnownTag | undefined }) {

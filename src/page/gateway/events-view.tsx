@@ -2,6 +2,7 @@ import { counted, countText } from '../../base/amounts.ts';
 import type { LiveEvent } from '../../ops/live/live-events.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
 import { Shape, type ShapeName } from '../parts/shape.tsx';
+import { DeliveriesList } from './deliveries-list.tsx';
 import type { Model } from './model.ts';
 import { WantsToken } from './wants-token.tsx';
 
@@ -47,6 +48,7 @@ export function EventsView({ model, now }: { model: Model; now: StatusReport }) 
         ))}
         {events.events.length === 0 && <p>The inbox is empty.</p>}
       </div>
+      <DeliveriesList model={model} />
     </>
   );
 }

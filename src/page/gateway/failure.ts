@@ -135,6 +135,11 @@ function sourceFailures({ sources }: StatusReport): Failure[] {
 
 function listenerFailures({ listener }: StatusReport): Failure[] {
   if (listener.webhook_url === undefined || listener.webhook === undefined) return [];
+  if (listener.registered !== undefined && listener.disabled_by !== null) {
+    const words = listener.disabled_by === 'command' ? 'by `tagferry webhook disable`' : 'on the platform';
+    const hint = 'Events are only read from the deliveries list.';
+    return [{ id: 'webhook', title: 'The webhook is disabled', words, hint, command: 'tagferry webhook enable' }];
+  }
   if (listener.registered !== undefined && listener.secret_known) return [];
   const title =
     listener.registered === undefined ? 'The webhook is not registered' : "The webhook's secret is not known";

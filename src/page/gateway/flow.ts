@@ -76,6 +76,7 @@ function listenerOf({ listener, events }: StatusReport): Described {
   if (listener.webhook_url === undefined) return { kind: events.length > 0 ? 'flows' : 'waits' };
   if (listener.registered === undefined)
     return { kind: 'away', words: 'not registered', why: 'see tagferry webhook ls' };
+  if (listener.disabled_by !== null) return { kind: 'away', words: 'disabled', why: 'tagferry webhook enable' };
   if (!listener.secret_known) return { kind: 'refused', words: 'secret unknown', why: 'see tagferry webhook ls' };
   return { kind: events.length > 0 ? 'flows' : 'waits' };
 }

@@ -23,6 +23,7 @@ export class Model {
   tags = new KnownTags();
   readonly trace = new KnownTrace();
   events: KnownEvents | undefined;
+  deliveries: LiveEvents['deliveries'] | undefined;
   held: LiveEvents['held'] | undefined;
   log: KnownLog | undefined;
   readonly #link: LiveLink<LiveEvents>;
@@ -58,6 +59,7 @@ export class Model {
     if (!subjects.includes('tags')) this.tags = new KnownTags();
     if (!subjects.includes('log')) this.log = undefined;
     if (!subjects.includes('events')) this.events = undefined;
+    if (!subjects.includes('deliveries')) this.deliveries = undefined;
     if (!subjects.includes('held')) this.held = undefined;
     this.#link.start();
   }
@@ -114,6 +116,9 @@ export class Model {
     events: (events) => {
       this.events ??= new KnownEvents();
       this.events.take(events);
+    },
+    deliveries: (deliveries) => {
+      this.deliveries = deliveries;
     },
     held: (held) => {
       this.held = held;
