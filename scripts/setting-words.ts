@@ -42,6 +42,8 @@ export function formWords(form: Form): string {
       return 'names of hosts';
     case 'event-types':
       return 'event types';
+    case 'event-properties':
+      return 'event types with names';
     case 'success-statuses':
       return '200 to 299, with commas between';
   }

@@ -128,15 +128,18 @@ async function withQuietStore<Result>(
 }
 
 async function besideDaemon<Result>(connection: BufferConnection, work: () => Promise<Result>): Promise<Result> {
-  const expect = (forMs: number) => connection.ask('buffer/expect-copy', { for_ms: forMs });
-  await expect(LEASE_MS);
-  // A daemon that ends meanwhile leaves its files, and what is read of them is held by this process.
-  const renewing = setInterval(() => void expect(LEASE_MS).catch(() => {}), RENEW_MS);
+  let lease: number | undefined;
+  const renew = async () => {
+    ({ lease } = await connection.ask<{ lease: number }>('buffer/expect-copy', { lease, for_ms: LEASE_MS }));
+  };
+  await renew();
+  // If the agent ends meanwhile, its files stay, and the snapshot of this process stays valid.
+  const renewing = setInterval(() => void renew().catch(() => {}), RENEW_MS);
   try {
     return await work();
   } finally {
     clearInterval(renewing);
-    await expect(0).catch(() => {});
+    await connection.ask('buffer/end-copy', { lease }).catch(() => {});
   }
 }
 

@@ -47,21 +47,13 @@ function daemonConnection(place: DaemonPlace): BufferConnection {
     ask: (operation, params) => askDaemon(place, operation, params),
     async stream(operation, params, write) {
       const answer = await streamFromDaemon(place, operation, params);
-      const decoder = new TextDecoder();
       try {
-        for await (const piece of answer as AsyncIterable<Uint8Array>) {
-          const text = decoder.decode(piece, { stream: true });
-          if (text !== '') await write(text);
-        }
+        for await (const text of answer.setEncoding('utf8') as AsyncIterable<string>) await write(text);
       } catch (error) {
-        throw new TagferryError('the daemon broke off its answer: what came so far is not all', {
+        if (error instanceof TagferryError) throw error;
+        throw new TagferryError('the agent ended its response early: the output is incomplete', {
           code: 'daemon.broke_off',
           cause: error,
-        });
-      }
-      if (!answer.complete) {
-        throw new TagferryError('the daemon broke off its answer: what came so far is not all', {
-          code: 'daemon.broke_off',
         });
       }
     },

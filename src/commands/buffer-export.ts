@@ -1,7 +1,7 @@
-import { once } from 'node:events';
-import { createWriteStream, type WriteStream } from 'node:fs';
+import { constants, createWriteStream, openSync, type WriteStream } from 'node:fs';
 import { systemClock } from '../base/clock.ts';
 import { codeOf, TagferryError, UsageError } from '../base/errors.ts';
+import { pacedWrite } from '../base/paced-write.ts';
 import { type Choice, choiceOf } from './buffer-choice.ts';
 import type { BufferConnection } from './buffer-connection.ts';
 import type { ListedSeries } from './buffer-tables.ts';
@@ -24,15 +24,14 @@ export async function exportValues(connection: BufferConnection, flags: ExportFl
   }
   const choice = choiceOf(flags);
   const { series } = await connection.ask<{ series: ListedSeries[] }>('buffer/ls', choice);
-  const output = flags.output === undefined ? process.stdout : await openOutput(flags.output);
+  const output = flags.output === undefined ? process.stdout : openOutput(flags.output);
   let failure: unknown;
   output.on('error', (error) => {
     failure = error;
   });
   const write = async (text: string) => {
     if (failure !== undefined) throw writeFailure(failure, flags.output);
-    // Whichever comes first; a reader that went away (`| head`) ends the wait too.
-    if (!output.write(text)) await Promise.race([once(output, 'drain'), once(output, 'close')]).catch(() => {});
+    await pacedWrite(output, text);
   };
   // Beside an export on the terminal a bar would only be in the way.
   const isSeen = flags.output !== undefined || !process.stdout.isTTY;
@@ -51,19 +50,21 @@ export async function exportValues(connection: BufferConnection, flags: ExportFl
 }
 
 /** Made only once the choice is known to be one: what stands in the file is worth more than a slip of the keyboard. */
-async function openOutput(file: string): Promise<WriteStream> {
-  const output = createWriteStream(file, { mode: 0o640 });
+function openOutput(file: string): WriteStream {
+  const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
+  // Links that somebody put there are not followed, unlike those of the kernel: `/dev/stdout`.
+  const links = /^\/(dev|proc)\//.test(file) ? 0 : O_NOFOLLOW;
   try {
-    await once(output, 'open');
+    return createWriteStream(file, { fd: openSync(file, O_WRONLY | O_CREAT | O_TRUNC | links, 0o640) });
   } catch (error) {
     throw writeFailure(error, file);
   }
-  return output;
 }
 
 const WRITE_HINTS: Readonly<Record<string, string>> = {
   ENOENT: 'Its folder does not exist: create it, or correct the path.',
   ENOTDIR: 'A part of the path is no folder: correct it.',
+  ELOOP: 'It is a link: name a file.',
   EISDIR: 'Name a file, not a folder.',
   EACCES: 'This user may not write there: choose another file.',
   EROFS: 'That file system is read-only: choose another file.',

@@ -1,8 +1,9 @@
 import { existsSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
 import { join, resolve } from 'node:path';
+import { PassThrough, pipeline, type Readable } from 'node:stream';
 import { codeOf, TagferryError } from '../base/errors.ts';
-import { request } from '../base/node-http.ts';
+import { FAILURE_TRAILER, request } from '../base/node-http.ts';
 import { configurationDirectory, readSettingsLeniently } from '../config/configuration.ts';
 import { decommissionedWords } from '../store/decommission-mark.ts';
 
@@ -38,15 +39,19 @@ export async function askDaemon<Result>(place: DaemonPlace, operation: string, p
   return (text === '' ? undefined : JSON.parse(text)) as Result;
 }
 
-/** The same, for an answer that comes in pieces. */
-export async function streamFromDaemon(
-  place: DaemonPlace,
-  operation: string,
-  params: unknown,
-): Promise<IncomingMessage> {
+/** Asks the agent for a streamed response. The stream fails with the error that ended the response early. */
+export async function streamFromDaemon(place: DaemonPlace, operation: string, params: unknown): Promise<Readable> {
   const response = await send(place, operation, params);
   if (response.statusCode !== 200) throw refusal(await textOf(response));
-  return response;
+  const checked = new PassThrough({
+    flush: (done) => {
+      const failure = response.trailers[FAILURE_TRAILER];
+      done(failure === undefined ? null : refusal(decodeURIComponent(failure)));
+    },
+  });
+  // An error destroys `checked`, which its reader sees.
+  pipeline(response, checked, () => {});
+  return checked;
 }
 
 function refusal(text: string): TagferryError {

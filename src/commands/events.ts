@@ -81,13 +81,14 @@ export function define(program: Command): void {
     .option('--json', 'print the outcome as JSON')
     .action(async (flags: { json?: boolean }) => {
       const report = await askDaemon<CatchUpReport>(place(), 'events/catch-up');
-      const { listed, taken, asked } = report;
-      const asking = asked > 0 ? `, ${asked} asked to be sent again` : '';
-      print(
-        flags.json
-          ? jsonText(report)
-          : `${counted(listed, 'delivery').replace('deliverys', 'deliveries')} listed, ${taken} new${asking}.`,
-      );
+      const { listed, taken, asked, rejected } = report;
+      const resends = [
+        ...(asked > 0 ? [`${counted(asked, 'resend')} requested`] : []),
+        ...(rejected > 0 ? [`${counted(rejected, 'resend')} rejected by the platform (see tagferry logs)`] : []),
+      ];
+      const found = `${counted(listed, 'delivery').replace('deliverys', 'deliveries')} listed`;
+      print(flags.json ? jsonText(report) : `${[found, `${taken} new`, ...resends].join(', ')}.`);
+      if (rejected > 0) process.exitCode = 1;
     });
 }
 

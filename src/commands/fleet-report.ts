@@ -1,8 +1,8 @@
-import { readFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { bytesText, countText, durationText } from '../base/amounts.ts';
 import { codeOf, messageOf, TagferryError, UsageError } from '../base/errors.ts';
 import { jsonText, plain } from '../base/foreign-text.ts';
+import { readRegularFile } from '../base/regular-file.ts';
 import { painter, table } from '../base/table.ts';
 import { readGateways } from './fleet-report/gateways.ts';
 import { type GatewayLine, lineOf, worstFirst } from './fleet-report/lines.ts';
@@ -38,7 +38,7 @@ export function define(program: Command): void {
 
 async function readToken(file: string): Promise<string> {
   try {
-    const token = (await readFile(file, 'utf8')).trim();
+    const token = (await readRegularFile(file)).toString().trim();
     if (/^[\x21-\x7e]+$/.test(token)) return token;
   } catch (error) {
     throw new UsageError(`--token-file ${file} cannot be read (${codeOf(error) ?? messageOf(error)})`);

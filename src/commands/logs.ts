@@ -81,7 +81,7 @@ function choiceOf(flags: Flags): Choice {
     throw new UsageError(`there is no level "${flags.level}"`, `Write one of ${LEVELS.join(', ')}.`);
   }
   const assets = flags.asset.map((text) => numberOf('--asset', text));
-  const sinceMs = flags.since === undefined ? undefined : timeOf(flags.since);
+  const sinceMs = flags.since === undefined ? undefined : sinceOption(flags.since);
   return { level, events: flags.event, tags: flags.tag, assets, sinceMs };
 }
 
@@ -95,8 +95,8 @@ function numberOf(name: string, text: string): number {
   return Number(text);
 }
 
-/** A date, or so long ago. */
-function timeOf(text: string): number {
+/** `--since` in milliseconds since 1970: a date, or a duration before now. */
+export function sinceOption(text: string): number {
   const atMs = parseIsoTime(text);
   if (Number.isFinite(atMs)) return atMs;
   const age = readDuration(text);

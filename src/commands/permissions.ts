@@ -2,7 +2,6 @@ import type { Command } from 'commander';
 import { type Clock, systemClock } from '../base/clock.ts';
 import { UsageError } from '../base/errors.ts';
 import { plain } from '../base/foreign-text.ts';
-import { table } from '../base/table.ts';
 import { permissionTypesOf, permitableOf } from '../contract/permission-words.ts';
 import { PERMISSION_TYPES } from '../contract/permissions.ts';
 import { allEntries } from '../platform/pages.ts';
@@ -10,7 +9,13 @@ import { PermissionsV2 } from '../platform/resources/permissions-v2.ts';
 import { explain } from './person/explain.ts';
 import { explanationText } from './person/explanation-text.ts';
 import { assignableV2Of, emailOf, nameOfAssignable, nameOfPermitable } from './person/named-objects.ts';
-import { foundPermission, permissionToChange, typesText } from './person/permission-record.ts';
+import {
+  foundPermission,
+  permissionRow,
+  permissionTable,
+  permissionToChange,
+  typesText,
+} from './person/permission-record.ts';
 import * as v1 from './person/permissions-v1-form.ts';
 import { changingVerb, inPersonContext, type PersonFlags, personVerb } from './person/person-context.ts';
 
@@ -40,14 +45,24 @@ export function define(program: Command, clock: Clock = systemClock): void {
       await inPersonContext(program, flags, clock, async (context) => {
         if (flags.v1) return await v1.list(context, permitable);
         const records = await allEntries(new PermissionsV2(context.reader).list(permitable));
-        const rows = records.map((one) => [
-          String(one.id),
-          plain(nameOfAssignable(one.assignable)),
-          plain(typesText(one.permission_types)),
-          nameOfPermitable(one.permitable ?? permitable),
-        ]);
+        const rows = records.map((one) => permissionRow({ permitable, ...one }));
         const none = `Nobody has a permission on ${nameOfPermitable(permitable)} itself.`;
-        context.show(rows.length === 0 ? none : table([['id', 'who', 'may', 'object'], ...rows]), records);
+        context.show(rows.length === 0 ? none : permissionTable(rows), records);
+      });
+    });
+
+  personVerb(permissions.command('show'))
+    .description('one permission by its id')
+    .argument('<id>', 'id as `permissions ls` shows it')
+    .option('--v1', V1)
+    .action(async (id: string, flags: PersonFlags) => {
+      if (flags.v1) {
+        return await inPersonContext(program, flags, clock, (context) => v1.show(context, v1.idIn([id])));
+      }
+      const number = idOf(id);
+      await inPersonContext(program, flags, clock, async ({ reader, show }) => {
+        const record = await new PermissionsV2(reader).read(number);
+        show(permissionTable([permissionRow(record)]), record);
       });
     });
 
@@ -144,8 +159,12 @@ export function define(program: Command, clock: Clock = systemClock): void {
 }
 
 function collected(text: string, before: number[]): number[] {
-  if (!/^\d{1,15}$/.test(text)) throw new UsageError(`${JSON.stringify(text)} is no number`, 'Write the id alone.');
-  return [...before, Number(text)];
+  return [...before, idOf(text)];
+}
+
+function idOf(text: string): number {
+  if (/^\d{1,15}$/.test(text)) return Number(text);
+  throw new UsageError(`${JSON.stringify(text)} is not an id`, 'Write the number alone.');
 }
 
 /** `8 can_read` or `anna@example.com Asset/881 can_read`. */

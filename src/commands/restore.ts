@@ -4,7 +4,7 @@ import type { Command } from 'commander';
 import { counted } from '../base/amounts.ts';
 import { TagferryError } from '../base/errors.ts';
 import { jsonText, plain } from '../base/foreign-text.ts';
-import { configurationDirectory } from '../config/configuration.ts';
+import { configurationDirectory, readSettingsLeniently } from '../config/configuration.ts';
 import { lockState } from '../store/state-lock.ts';
 import { neverRan } from '../store/store-client.ts';
 import { confirm } from './asking.ts';
@@ -68,7 +68,7 @@ async function restore(reader: ArchiveReader, config: string | undefined, flags:
       hint: 'Run `sudo tagferry restore`.',
     });
   }
-  const stateDir = stateFolderOf(reader, config, isService);
+  const stateDir = stateFolderOf(reader, directory, isService);
   await demandStopped(config);
   await demandEmpty(config, stateDir, flags.loseValues === true);
   const question = `Put it in place in ${resolve(directory)} and ${stateDir}? The gateway "${plain(manifest.host)}" has to be off for good.`;
@@ -103,16 +103,18 @@ function contentLines({ host, made_at: at, made_by: by, state, secrets, left_out
   ];
 }
 
-const STATE_DIR_LINES = /^\s*(?:export\s+)?STATE_DIR\s*=\s*["']?([^"'\s#]+)/gm;
-
-/** As the service gets it from systemd, else as the configuration that stands in the backup or the environment says. */
-function stateFolderOf(reader: ArchiveReader, config: string | undefined, isService: boolean): string {
+/** The state folder of the agent with the configuration that is then in place, in the environment of the service. */
+function stateFolderOf(reader: ArchiveReader, directory: string, isService: boolean): string {
   const files = reader.files.filter(({ name }) => /^config\/agent\.env(\.d\/[^/]+\.env)?$/.test(name));
-  const lines = files.flatMap((file) => [...reader.text(file).matchAll(STATE_DIR_LINES)]);
-  const named = lines.at(-1)?.[1];
-  if (process.env.STATE_DIR) return resolve(process.env.STATE_DIR);
-  if (named) return resolve(named);
-  return isService ? '/var/lib/tagferry' : daemonPlace(config, process.env).stateDir;
+  const coming = new Map(files.map((file) => [file.name.slice('config/'.length), reader.text(file)]));
+  const environment = isService ? { STATE_DIRECTORY: '/var/lib/tagferry', ...process.env } : process.env;
+  const { settings, problems, isBroken } = readSettingsLeniently({ directory, environment }, coming);
+  if (!isBroken('STATE_DIR')) return settings.stateDir;
+  const problem = problems.find(({ reason }) => reason.startsWith('STATE_DIR'));
+  throw new TagferryError(`the state folder of the backup is unknown here: ${problem?.reason ?? 'STATE_DIR'}`, {
+    code: 'restore.state_folder',
+    hint: 'Set STATE_DIR in the environment of this command, and of the service.',
+  });
 }
 
 async function demandStopped(config: string | undefined): Promise<void> {

@@ -35,6 +35,8 @@ async function runDaemon(directory: string, strict: boolean, storeThread: StoreT
   const { demandInService } = await import('../store/decommission-mark.ts');
   demandInService(settings.stateDir);
   storeThread.open(storeThreadOptions(settings));
+  const { NameLookup } = await import('../base/name-lookup.ts');
+  new NameLookup().install();
   const { createLogger } = await import('../base/logger.ts');
   const { logConsole } = await import('../base/console-lines.ts');
   const { RecentLines } = await import('../base/recent-lines.ts');

@@ -155,9 +155,9 @@ async function tryAnswers(directory: string, answers: Answers): Promise<void> {
   if (isTrouble(login)) throw refused(login.message, login.hint);
   try {
     const application = answers.env.get('CLIENT_APPLICATION');
-    const trouble = application ? await tryApplication(login, application) : undefined;
+    const found = application ? await tryApplication(login, application) : '';
     const { failures } = answers.tag ? await tryTag(directory, answers, login, answers.tag) : { failures: [] };
-    const first = trouble ?? failures[0];
+    const first = isTrouble(found) ? found : failures[0];
     if (first) throw refused(first.message, first.hint);
   } finally {
     await login.revoke().catch(() => {});

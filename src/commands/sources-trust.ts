@@ -1,10 +1,12 @@
 import { X509Certificate } from 'node:crypto';
-import { chmodSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { systemClock } from '../base/clock.ts';
+import { writeDurably } from '../base/durable-file.ts';
 import { TagferryError, UsageError } from '../base/errors.ts';
 import { plain } from '../base/foreign-text.ts';
 import { silentLogger } from '../base/logger.ts';
+import { readRegularFileSync } from '../base/regular-file.ts';
 import { configurationDirectory, readTagsLeniently } from '../config/configuration.ts';
 import { SOURCE_KINDS } from '../sources/kinds.ts';
 import type { FirstContact } from '../sources/source-kind.ts';
@@ -52,7 +54,7 @@ export async function trustSource(
   }
   const question = 'Does the server show this fingerprint in its own configuration? Trust it?';
   if (asked === undefined && !(await confirm(question, flags.yes))) return false;
-  const file = keep(trustFolder, name, hexOf(certificate.fingerprint), der);
+  const file = await keep(trustFolder, name, hexOf(certificate.fingerprint), der);
   if (!flags.json) {
     process.stdout.write(
       `It is trusted: ${file}. A running agent takes it within seconds.\n` +
@@ -101,19 +103,16 @@ function jsonOf(certificate: X509Certificate, { offers, own }: FirstContact, isT
 
 function filesOf(folder: string): Buffer[] {
   try {
-    return readdirSync(folder).map((name) => readFileSync(join(folder, name)));
+    return readdirSync(folder).map((name) => readRegularFileSync(join(folder, name)).bytes);
   } catch {
     return [];
   }
 }
 
 /** The service reads it, and cannot change whom it trusts: the folder is the configuration's. */
-function keep(folder: string, source: string, fingerprint: string, der: Buffer): string {
+async function keep(folder: string, source: string, fingerprint: string, der: Buffer): Promise<string> {
   mkdirSync(folder, { recursive: true, mode: 0o755 });
   const file = join(folder, `${source.replaceAll(/[^A-Za-z0-9_-]/g, '_')}-${fingerprint.slice(0, 16)}.der`);
-  const beside = join(folder, `.${fingerprint}.new`);
-  writeFileSync(beside, der, { mode: 0o644 });
-  chmodSync(beside, 0o644);
-  renameSync(beside, file);
+  await writeDurably(file, der, '.tmp', 0o644);
   return file;
 }

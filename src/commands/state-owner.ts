@@ -1,13 +1,17 @@
-import { chownSync, readdirSync, statSync } from 'node:fs';
+import { lchownSync, lstatSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** What root made anew in the service's folder must still open for the service. */
+/**
+ * Gives files that root created in the state folder to the service. The service can put links there: they are changed themselves, never
+ * what they point to, and files with several names are left alone.
+ */
 export function giveToOwner(stateDir: string): void {
   if (process.getuid?.() !== 0) return;
-  const { uid, gid } = statSync(stateDir, { throwIfNoEntry: false }) ?? { uid: 0, gid: 0 };
+  const { uid, gid } = lstatSync(stateDir, { throwIfNoEntry: false }) ?? { uid: 0, gid: 0 };
   if (uid === 0) return;
   for (const name of readdirSync(stateDir, { recursive: true, encoding: 'utf8' })) {
     const path = join(stateDir, name);
-    if (statSync(path).uid === 0) chownSync(path, uid, gid);
+    const found = lstatSync(path, { throwIfNoEntry: false });
+    if (found?.uid === 0 && (found.isDirectory() || found.nlink === 1)) lchownSync(path, uid, gid);
   }
 }

@@ -13,7 +13,7 @@ export type ShownStatus = Omit<StatusReport, 'holds' | 'events'> & {
 
 type Session = ShownStatus['session'];
 
-const MAX_HOLDS = 6;
+const MAX_HOLDS = 5;
 const MAX_NODES = 3;
 const MAX_PROBLEMS = 3;
 const LABEL_WIDTH = 10;
@@ -189,7 +189,13 @@ function putRequests({ requests, uplink }: ShownStatus, put: Put): void {
       ? `, enough for ${durationText((left / requests.day_projected) * 86_400)}`
       : '';
   put('quota', `${countText(quota.used)} of ${countText(quota.calls)} calls (${share} %)${since}${days}`, share >= 90);
+  const { payload } = quota;
+  if (!payload) return;
+  const payloadShare = Math.round((payload.used / payload.bytes) * 100);
+  put('', `${bytesText(payload.used)} of ${bytesText(payload.bytes)} payload (${payloadShare} %)`, payloadShare >= 90);
 }
+
+const DISABLED_BY = { command: '`webhook disable`', platform: 'the platform' };
 
 function putListener({ listener }: ShownStatus, put: Put): void {
   const reported = listener as Record<string, unknown> & ShownStatus['listener'];
@@ -198,11 +204,18 @@ function putListener({ listener }: ShownStatus, put: Put): void {
   if (listener.webhook_url === undefined) return;
   const registered = listener.registered === undefined ? 'not registered' : `registered as ${listener.registered}`;
   const secret = listener.secret_known ? '' : ', secret unknown';
-  const bad = listener.registered === undefined || !listener.secret_known;
-  put('', `${registered}${secret}: ${listener.webhook_url}`, bad);
+  const disabled = listener.disabled_by === null ? '' : `, disabled by ${DISABLED_BY[listener.disabled_by]}`;
+  const bad = listener.registered === undefined || !listener.secret_known || disabled !== '';
+  put('', `${registered}${secret}${disabled}: ${listener.webhook_url}`, bad);
+  if (disabled !== '') put('', 'tagferry webhook enable', true);
 }
 
 function putHolds(status: ShownStatus, put: Put): void {
+  const [silent, ...others] = status.silent_targets;
+  if (silent) {
+    const more = others.length === 0 ? '' : `, and ${others.length} more`;
+    put('silent', `${silent.target} has not responded for ${durationText(silent.silent_seconds)}${more}`, true);
+  }
   const { holds } = status;
   put('holds', holds.length === 0 ? 'none' : `${holds.length}: values wait in the buffer`, holds.length > 0);
   for (const hold of holds.slice(0, MAX_HOLDS)) {
@@ -214,6 +227,8 @@ function putHolds(status: ShownStatus, put: Put): void {
     put('', `${hold.kind} ${hold.id} ${cause} since ${timeText(hold.since)}${tags}${next}`, true);
   }
   if (holds.length > MAX_HOLDS) put('', `and ${holds.length - MAX_HOLDS} more: tagferry status --json`, true);
+  if (status.access_user === null && status.listener.webhook_url !== undefined)
+    put('', 'technical user unknown, events of access count for any user: set TECHNICAL_USER_ID');
   for (const { node, since } of status.lost_nodes.slice(0, MAX_NODES))
     put('', `node ${node} disappeared since ${timeText(since)}`, true);
 }

@@ -6,6 +6,7 @@ import type { ListedWebhook } from '../webhook/registration.ts';
 import type { SelfTestLine } from '../webhook/self-test.ts';
 import { confirm } from './asking.ts';
 import { askDaemon, daemonPlace } from './control-client.ts';
+import { addDeliveries } from './webhook-deliveries.ts';
 
 /** Adds `tagferry webhook`: this gateway's webhook on the platform. All of it needs the running daemon and its session. */
 export function define(program: Command): void {
@@ -26,20 +27,19 @@ export function define(program: Command): void {
     print(flags.json ? jsonText(webhooks) : listText(webhooks));
   });
 
-  json(
-    webhook.command('register').description('make or mend it as the configuration says: address, types, enabled'),
-  ).action(async (flags: Flags) => {
-    const answer = await tell<{ webhook: number }>('register');
-    print(flags.json ? jsonText(answer) : `Webhook ${answer.webhook} is registered and enabled.`);
-  });
+  json(webhook.command('register').description('create it, or correct its address, event types and filters')).action(
+    async (flags: Flags) => {
+      const answer = await tell<{ webhook: number; disabled: boolean }>('register');
+      const state = answer.disabled
+        ? 'registered and disabled. To enable it: `tagferry webhook enable`'
+        : 'registered and enabled';
+      print(flags.json ? jsonText(answer) : `Webhook ${answer.webhook} is ${state}.`);
+    },
+  );
 
   for (const [name, what, done] of [
-    ['enable', 'let the platform deliver again', 'enabled'],
-    [
-      'disable',
-      'no deliveries until `enable`, `register` or the next start; what is missed is fetched then',
-      'disabled',
-    ],
+    ['enable', 'resume deliveries', 'enabled'],
+    ['disable', 'stop deliveries until `enable`, across restarts; events are still read from the list', 'disabled'],
   ] as const) {
     json(webhook.command(name).description(what).argument('[id]', "another webhook than this gateway's")).action(
       async (id: string | undefined, flags: Flags) => {
@@ -99,6 +99,8 @@ export function define(program: Command): void {
     );
   });
 
+  addDeliveries(webhook, tell);
+
   json(
     webhook
       .command('test')
@@ -123,15 +125,21 @@ function json(command: Command): Command {
 function listText(webhooks: readonly ListedWebhook[]): string {
   if (webhooks.length === 0) return 'The client application has no webhook.';
   return table([
-    ['', 'id', 'state', 'address', 'event types'],
+    ['', 'id', 'state', 'address', 'event types', 'filters'],
     ...webhooks.map((one) => [
       one.own ? '*' : one.left_behind ? '!' : ' ',
       String(one.id),
       one.disabled ? 'disabled' : 'enabled',
       plain(one.url),
       plain((one.event_types ?? []).join(', ')),
+      plain(filtersText(one.properties)),
     ]),
   ]);
+}
+
+function filtersText(properties: ListedWebhook['properties']): string {
+  const parts = Object.entries(properties ?? {}).filter(([, names]) => names.length > 0);
+  return parts.map(([type, names]) => `${type}=${names.join(',')}`).join('; ') || 'none';
 }
 
 function testText(checks: readonly SelfTestLine[]): string {

@@ -1,6 +1,7 @@
-import { closeSync, fstatSync, openSync, readSync, type Stats } from 'node:fs';
+import type { Stats } from 'node:fs';
 import { resolve } from 'node:path';
 import { codeOf } from '../base/errors.ts';
+import { readRegularFileSync } from '../base/regular-file.ts';
 import type { Place, Problems } from './problem.ts';
 
 /** A file of the configuration folder, or one that `KEY_FILE` or a credential names. */
@@ -17,23 +18,14 @@ export type FileReading =
 
 const WORDS_FOR_CODE: Readonly<Record<string, { reason: string; instead: string }>> = {
   EISDIR: { reason: 'it is a folder', instead: 'put a file in its place' },
+  ENOTREG: { reason: 'it is not a regular file', instead: 'put a file in its place' },
   ELOOP: { reason: 'its symbolic links go round in a circle', instead: 'put a file in its place' },
 };
 
 /** Reads at most `maxBytes` of UTF-8; never throws. A mark of byte order at the start is taken off. */
 export function readConfigurationFile(path: string, maxBytes: number): FileReading {
-  let descriptor: number | undefined;
   try {
-    descriptor = openSync(path, 'r');
-    const stats = fstatSync(descriptor);
-    const bytes = readUpTo(descriptor, maxBytes + 1);
-    if (bytes.length > maxBytes) {
-      return {
-        reason: `is larger than ${maxBytes} bytes`,
-        instead: 'shorten it, or check that it is the right file',
-        line: 1,
-      };
-    }
+    const { bytes, stats } = readRegularFileSync(path, maxBytes);
     return decode(bytes, stats);
   } catch (error) {
     const code = codeOf(error) ?? 'unknown';
@@ -41,14 +33,16 @@ export function readConfigurationFile(path: string, maxBytes: number): FileReadi
     if (code === 'EACCES' || code === 'EPERM') {
       return { reason: 'cannot be read: this user may not read it', instead: readAdvice(path), line: 1, ownEyes: true };
     }
+    if (code === 'EFBIG') {
+      const instead = 'shorten it, or check that it is the right file';
+      return { reason: `is larger than ${maxBytes} bytes`, instead, line: 1 };
+    }
     const words = WORDS_FOR_CODE[code];
     return {
       reason: `cannot be read: ${words?.reason ?? code}`,
       instead: words?.instead ?? 'check the file and its file system',
       line: 1,
     };
-  } finally {
-    if (descriptor !== undefined) closeSync(descriptor);
   }
 }
 
@@ -61,19 +55,6 @@ export function reportUnread(
   const place = { file, line: found.line, column: 1 };
   if (found.ownEyes) problems.unreadable(place, `the file ${found.reason}`, found.instead);
   else problems.error(place, `the file ${found.reason}`, found.instead);
-}
-
-function readUpTo(descriptor: number, maxBytes: number): Buffer {
-  const chunks: Buffer[] = [];
-  let length = 0;
-  while (length < maxBytes) {
-    const chunk = Buffer.alloc(Math.min(65_536, maxBytes - length));
-    const count = readSync(descriptor, chunk, 0, chunk.length, null);
-    if (count === 0) break;
-    chunks.push(chunk.subarray(0, count));
-    length += count;
-  }
-  return Buffer.concat(chunks);
 }
 
 function decode(bytes: Buffer, stats: Stats): FileReading {

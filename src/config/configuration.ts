@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { ConfigurationError, codeOf } from '../base/errors.ts';
 import { warnIfWritableByAll } from './configuration-file.ts';
 import { directoryPath } from './drop-in-files.ts';
-import { keptEnvFile, linesWithoutSecrets, readEnvFiles } from './env-files.ts';
+import { type ComingFiles, keptEnvFile, linesWithoutSecrets, readEnvFiles } from './env-files.ts';
 import { namesInstrumentation } from './instrumentations.ts';
 import { warnOfLookAlikes } from './look-alikes.ts';
 import type { PlaceholderValues } from './placeholders.ts';
@@ -160,17 +160,30 @@ export interface LenientSettings {
   problems: readonly Problem[];
   /** Where a key is written, for a problem that shows elsewhere. */
   placeOf(key: KeyName): Place;
+  /** The key is written, but its value cannot be read. */
+  isBroken(key: KeyName): boolean;
 }
 
-/** Reads the settings alone and never throws: for verbs on the buffer of a stopped daemon, which need no credentials. */
-export function readSettingsLeniently(options: Omit<ConfigurationOptions, 'kinds'>): LenientSettings {
+/**
+ * Reads the settings alone and never throws: for verbs on the buffer of a stopped agent, which need no credentials. `coming`:
+ * files of the folder that are about to be written.
+ */
+export function readSettingsLeniently(
+  options: Omit<ConfigurationOptions, 'kinds'>,
+  coming?: ComingFiles,
+): LenientSettings {
   const { directory, environment } = options;
   const problems = new Problems();
-  const file = readEnvFiles(directory, placeholderValues(options), problems);
+  const file = readEnvFiles(directory, placeholderValues(options), problems, coming);
   const origins = gatherSettings(directory, file, environment, problems);
   const settings = readSettings(origins, environment, problems);
   checkSettings(settings, origins, problems);
-  return { settings, problems: sortProblems(problems.list), placeOf: (key) => origins.placeOf(key) };
+  return {
+    settings,
+    problems: sortProblems(problems.list),
+    placeOf: (key) => origins.placeOf(key),
+    isBroken: (key) => origins.broken.has(key),
+  };
 }
 
 /** Reads the tags alone and never throws: what is wrong with them is for `check` to say. */

@@ -18,18 +18,17 @@ const LEFT_BEHIND = /^\.|~$|\.dpkg-[a-z]+$/;
  * The files of a drop-in folder (`tags.d`), in the order of their names by bytes, so that it is the same in every locale. A folder
  * that is not there holds none. What lies in it under another ending is named: a file that nobody reads looks like one that is read.
  */
-function dropInFiles(folder: NamedFile, ending: string, problems: Problems): NamedFile[] {
-  let names: string[];
+function dropInFiles(folder: NamedFile, ending: string, problems: Problems, coming: readonly string[]): NamedFile[] {
+  let names = coming;
   try {
-    names = readdirSync(folder.path);
+    names = [...new Set([...readdirSync(folder.path), ...coming])];
   } catch (error) {
     const code = codeOf(error);
-    if (code === 'ENOENT') return [];
     const place = { file: folder.name, line: null, column: null };
     if (code === 'ENOTDIR')
       problems.error(place, 'this is no folder', `put a folder with *${ending} files in its place`);
-    else problems.error(place, `the folder cannot be read (${code})`, 'give the user of the service read access');
-    return [];
+    else if (code !== 'ENOENT')
+      problems.error(place, `the folder cannot be read (${code})`, 'give the user of the service read access');
   }
   const found: NamedFile[] = [];
   for (const name of names
@@ -56,9 +55,21 @@ export function directoryPath(directory: string, file: string): string {
   return `${directory.replace(/(?<=.)\/+$/, '')}/${file}`.replace(/^\/\//, '/');
 }
 
-/** A file of the configuration folder, and with it those of its drop-in folder. */
-export function withDropIns(directory: string, file: string, folder: string, problems: Problems): NamedFile[] {
+/**
+ * A file of the configuration folder, and with it those of its drop-in folder. `coming`: paths of files that are about to be
+ * written, relative to the configuration folder.
+ */
+export function withDropIns(
+  directory: string,
+  file: string,
+  folder: string,
+  problems: Problems,
+  coming: Iterable<string> = [],
+): NamedFile[] {
   const named = (name: string) => ({ path: join(directory, name), name: directoryPath(directory, name) });
   const ending = file.slice(file.lastIndexOf('.'));
-  return [named(file), ...dropInFiles(named(folder), ending, problems)];
+  const inFolder = [...coming].flatMap((path) =>
+    path.startsWith(`${folder}/`) ? [path.slice(folder.length + 1)] : [],
+  );
+  return [named(file), ...dropInFiles(named(folder), ending, problems, inFolder)];
 }

@@ -1,3 +1,4 @@
+import { relative } from 'node:path';
 import {
   readConfigurationFile,
   reportUnread,
@@ -12,14 +13,27 @@ import { AGENT_ENV_KEYS, KEY_NAMES, type KeyName, settingKey } from './setting-k
 
 const MAX_ENV_BYTES = 1_000_000;
 
-/** agent.env and agent.env.d as one: a later file's key replaces an earlier one's. Placeholders are filled in, but in no secret. */
-export function readEnvFiles(directory: string, values: PlaceholderValues, problems: Problems): EnvFile {
-  const [first, ...dropIns] = withDropIns(directory, 'agent.env', 'agent.env.d', problems);
-  const main = readEnvFile(first!, problems);
+/** Texts of files that are about to be written, by path relative to the configuration folder. */
+export type ComingFiles = ReadonlyMap<string, string>;
+
+/**
+ * Reads agent.env and agent.env.d as one: a key of a later file replaces that of an earlier one. Placeholders are replaced,
+ * except in secrets. A text of `coming` is read instead of the file in its place.
+ */
+export function readEnvFiles(
+  directory: string,
+  values: PlaceholderValues,
+  problems: Problems,
+  coming: ComingFiles = new Map(),
+): EnvFile {
+  const files = withDropIns(directory, 'agent.env', 'agent.env.d', problems, coming.keys());
+  const [main, ...dropIns] = files.map((file) => {
+    const text = coming.get(relative(directory, file.path));
+    return text === undefined ? readEnvFile(file, problems) : parseEnvFile(text, file.name, AGENT_ENV_KEYS, problems);
+  }) as [EnvFile, ...EnvFile[]];
   const lines = new Map(main.lines);
   let unreadable = main.unreadable === true;
-  for (const name of dropIns) {
-    const file = readEnvFile(name, problems);
+  for (const file of dropIns) {
     unreadable ||= file.unreadable === true;
     for (const [key, line] of file.lines) lines.set(key, line);
   }

@@ -1,5 +1,5 @@
-import { readFileSync } from 'node:fs';
-import { codeOf } from '../base/errors.ts';
+import { codeOf, messageOf } from '../base/errors.ts';
+import { readRegularFileSync } from '../base/regular-file.ts';
 import { readAdvice } from './configuration-file.ts';
 import type { Place, Problems } from './problem.ts';
 
@@ -9,8 +9,6 @@ const BEGINNINGS = {
   key: { mark: /-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----/, convert: 'pkey' },
 } as const;
 
-/** A chain of a hundred certificates. */
-const MAX_BYTES = 1_000_000;
 /** ASN.1: a sequence whose length follows in two bytes, as certificates and keys are written in DER. */
 const DER = [0x30, 0x82] as const;
 
@@ -28,11 +26,13 @@ export function checkPemFile(
   const { text, place } = written;
   let bytes: Buffer;
   try {
-    bytes = readFileSync(path).subarray(0, MAX_BYTES);
+    ({ bytes } = readRegularFileSync(path));
   } catch (error) {
     const code = codeOf(error);
     if (code === 'EISDIR') problems.error(place, `${name}: ${path} is a folder`, 'name the PEM file', text);
-    else if (code === 'EACCES' || code === 'EPERM') {
+    else if (code === 'ENOTREG' || code === 'EFBIG') {
+      problems.error(place, `${name}: ${messageOf(error)}`, 'name the PEM file', text);
+    } else if (code === 'EACCES' || code === 'EPERM') {
       problems.unreadable(place, `${name}: this user may not read ${path}`, placeToRead(path), text);
     }
     return;

@@ -2,7 +2,8 @@ import { readListenAddress } from '../base/listen-address.ts';
 import { insteadOf, nearestName, noneOf } from '../base/nearest.ts';
 import { readDuration, readSize, readSizeOrShare } from '../base/quantity.ts';
 import type { Reading } from '../base/reading.ts';
-import { EVENT_TYPES } from '../contract/events.ts';
+import { PROPERTIES } from '../contract/events/properties.ts';
+import { EVENT_TYPES, isEventType } from '../contract/events.ts';
 import type { BrokerTopic, Form } from './settings/entry.ts';
 
 /** How long any one setting may be; a list of all event types is a sixth of it. */
@@ -53,6 +54,8 @@ export function readForm(form: Form, text: string): Reading<unknown> {
       return readHosts(text);
     case 'event-types':
       return readEventTypes(text);
+    case 'event-properties':
+      return readEventProperties(text);
     case 'success-statuses':
       return readSuccess(text);
   }
@@ -178,4 +181,53 @@ function readEventTypes(text: string): Reading<readonly string[]> {
   if (types.size === 0)
     return { reason: 'names no event type', instead: 'write for example threshold_reached,asset_appeared' };
   return { value: [...types] };
+}
+
+/** Filters of event types, separated by semicolons (platform 6.3). The names `*` alone mean that everything is sent. */
+function readEventProperties(text: string): Reading<Readonly<Record<string, readonly string[]>>> {
+  const properties: Record<string, readonly string[]> = {};
+  for (const part of text.split(';')) {
+    if (part.trim() === '') continue;
+    const [type = '', list, ...more] = part.split('=').map((word) => word.trim());
+    if (list === undefined || more.length > 0) {
+      return {
+        reason: `has "${part.trim().slice(0, 60)}", which is not an event type with names`,
+        instead: PROPERTIES_EXAMPLE,
+      };
+    }
+    const wrong =
+      wrongType(type) ?? (type in properties ? { reason: `names ${type} twice`, instead: 'write it once' } : undefined);
+    if (wrong) return wrong;
+    const names = [...new Set(list.split(',').map((name) => name.trim()))].filter((name) => name !== '');
+    if (names.length === 0)
+      return { reason: `names nothing for ${type}`, instead: `write ${type}=* to receive everything` };
+    const wrongName = names.length === 1 && names[0] === '*' ? undefined : wrongProperty(type, names);
+    if (wrongName) return wrongName;
+    properties[type] = names[0] === '*' ? [] : names;
+  }
+  return { value: properties };
+}
+
+const PROPERTIES_EXAMPLE = 'write for example asset_updated=status,product; event_created=calibration';
+
+function wrongType(type: string): { reason: string; instead: string } | undefined {
+  if (!isEventType(type)) {
+    return {
+      reason: `names the unknown event type ${type.slice(0, 60)}`,
+      instead: insteadOf(type, Object.keys(PROPERTIES), ''),
+    };
+  }
+  if (PROPERTIES[type] !== undefined) return undefined;
+  const instead = `remove it, or write one of ${Object.keys(PROPERTIES).join(', ')}`;
+  return { reason: `names ${type}, which has no filter on the platform`, instead };
+}
+
+function wrongProperty(type: string, names: readonly string[]): { reason: string; instead: string } | undefined {
+  const known = isEventType(type) ? PROPERTIES[type] : undefined;
+  const wrong = Array.isArray(known) ? names.find((name) => !known.includes(name)) : names.find((name) => name === '*');
+  if (wrong === undefined) return undefined;
+  if (wrong === '*')
+    return { reason: `has * beside other names for ${type}`, instead: `write ${type}=* to receive everything` };
+  const reason = `names ${wrong.slice(0, 60)}, which is not an attribute of ${type}`;
+  return { reason, instead: insteadOf(wrong, known as readonly string[], '') };
 }

@@ -41,3 +41,16 @@ export const AGENT_ENV_KEYS: readonly string[] = KEY_NAMES.flatMap((key) => [key
 export function settingKey(key: KeyName): SettingEntry & { member: Entries[KeyName]['member'] } {
   return ENTRIES[key];
 }
+
+/** Every secret of the settings: each one of a list, and the password of an address. */
+export function secretsIn(settings: Readonly<Record<string, unknown>>): string[] {
+  const values = KEY_NAMES.filter((key) => settingKey(key).secret).map((key) => settings[settingKey(key).member]);
+  return values.filter((value) => typeof value === 'string').flatMap((value) => [value, ...partsOf(value)]);
+}
+
+function partsOf(value: string): string[] {
+  const parts = value.split(',').map((part) => part.trim());
+  if (!URL.canParse(value)) return parts;
+  const { password } = new URL(value);
+  return [...parts, password, ...(/%(?![0-9a-f]{2})/i.test(password) ? [] : [decodeURIComponent(password)])];
+}

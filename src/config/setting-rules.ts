@@ -22,6 +22,7 @@ export function checkSettings(settings: ReadSettings, origins: GivenSettings, pr
   checkListeners(settings, origins, problems);
   checkTls(settings, origins, problems);
   checkRelay(settings, origins, problems);
+  checkFilters(settings, origins, problems);
   if (settings.postMaxBytes !== undefined && settings.postMaxBytes > MAX_BODY_BYTES) {
     const reason = `POST_MAX_BYTES "${textOf('POST_MAX_BYTES', origins)}" is more than the platform takes in one post (${MAX_BODY_BYTES / 1000}kB)`;
     problems.error(
@@ -157,6 +158,17 @@ function checkRelay(settings: ReadSettings, origins: GivenSettings, problems: Pr
         `${key} is set, and events come by WEBHOOK_FROM`,
         `remove ${key} or WEBHOOK_FROM`,
       );
+  }
+}
+
+/** A filter of a type that is not registered has no effect. */
+function checkFilters(settings: ReadSettings, origins: GivenSettings, problems: Problems): void {
+  const { webhookEvents: registered, webhookProperties } = settings;
+  if (registered === undefined) return;
+  for (const type of Object.keys(webhookProperties ?? {})) {
+    if (registered.includes(type)) continue;
+    const reason = `WEBHOOK_PROPERTIES has a filter for ${type}, which is not among WEBHOOK_EVENTS`;
+    problems.warning(origins.placeOf('WEBHOOK_PROPERTIES'), reason, `add ${type} to WEBHOOK_EVENTS`, type);
   }
 }
 

@@ -78,6 +78,18 @@ describe('the doctor without a daemon', () => {
     expect(sandbox.values.counts().received).toBe(0);
   });
 
+  it('looks for the configured client application by its name', async () => {
+    const before = sandbox.requests.list().length;
+    agent.write(sandbox.url, { tags: TAGS, env: { CLIENT_APPLICATION: SANDBOX_CREDENTIALS.clientApplication } });
+    expect(linesOf((await consult(agent)).checks, 'api')[0]!.state).toBe('ok');
+    agent.write(sandbox.url, { tags: TAGS });
+    const paths = sandbox.requests
+      .list()
+      .slice(before)
+      .map((one) => one.path);
+    expect(paths.filter((path) => path.startsWith('/v1/client_applications'))).toEqual(['/v1/client_applications']);
+  });
+
   it('names the asset that may not be seen and the one that may not be written, and fails', async () => {
     sandbox.takePermission({ type: 'Asset', id: 881 });
     sandbox.takePermission({ type: 'Asset', id: 882 }, { types: ['can_update'] });
@@ -150,12 +162,12 @@ describe('the doctor without a daemon', () => {
       expect(linesOf(checks, 'csv')).toMatchObject([
         {
           state: 'failure',
-          message: expect.stringContaining('may only read'),
+          message: expect.stringContaining('read-only'),
           next: expect.stringContaining('csv-folder.conf'),
         },
         {
           state: 'failure',
-          message: expect.stringContaining(`no folder ${gone}`),
+          message: expect.stringContaining(`folder ${gone}`),
           next: expect.stringContaining('install -d'),
         },
         { state: 'ok', message: expect.stringContaining('read and written') },

@@ -195,6 +195,15 @@ describe('events', () => {
     const { status, stdout } = await verb('events', 'catch-up');
     expect(`${status} ${stdout}`).toMatch(/^0 \d+ deliver(y|ies) listed/);
   });
+
+  it('fails with 1 if the platform rejects a resend of missed events', async () => {
+    const path = `/v1/client_applications/3/webhooks/${sandbox.webhooks()[0]!.id}/events`;
+    sandbox.faults.add({ method: 'GET', path, status: 200, body: { events: [{ id: 987, status: 'failed' }] } });
+    sandbox.faults.add({ method: 'POST', path, status: 422 });
+    const { status, stdout } = await verb('events', 'catch-up', '--json');
+    sandbox.faults.clear();
+    expect({ status, report: JSON.parse(stdout) }).toMatchObject({ status: 1, report: { asked: 0, rejected: 1 } });
+  });
 });
 
 describe('webhook', () => {

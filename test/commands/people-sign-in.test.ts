@@ -66,6 +66,14 @@ describe('login', () => {
     sandbox.tokens.expireAll(false);
     expect((await account.run('permissions', 'ls', 'Asset/881')).status).toBe(0);
 
+    account.environment.PKCE_CHALLENGE = 'base64';
+    const literal = login('--pkce');
+    const literalAddress = new URL(await literal.address());
+    expect(literalAddress.searchParams.get('code_challenge')).toMatch(/^[A-Za-z0-9+/]{43}=$/);
+    await fetch(await signInOnPage(literalAddress.href));
+    expect(await literal.ended()).toBe(0);
+    delete account.environment.PKCE_CHALLENGE;
+
     const pkce = login('--pkce');
     expect(new URL(await pkce.address()).searchParams.has('code_challenge')).toBe(true);
     delete account.environment.CLIENT_SECRET;

@@ -77,9 +77,8 @@ describe('--v1', () => {
     ],
   ] as const;
 
-  it.each(forms)('past %s is refused with the v2 form to use: %s', async (sunset, v2, [verb, ...args]) => {
-    const dayAfter = at(new Date(Date.parse(sunset) + 86_400_000).toISOString());
-    await expect(run(dayAfter, verb, ...args, '--v1', '--dry-run')).rejects.toMatchObject({
+  it.each(forms)('fails from the start of %s on and names the v2 form: %s', async (sunset, v2, [verb, ...args]) => {
+    await expect(run(at(`${sunset}T00:00:00Z`), verb, ...args, '--v1', '--dry-run')).rejects.toMatchObject({
       code: 'platform.sunset',
       hint: expect.stringContaining(v2),
     });
@@ -87,9 +86,9 @@ describe('--v1', () => {
   });
 
   it.each(forms)(
-    'until %s, that day included, goes out with a warning that names the day and %s',
+    'is sent until %s begins, with a warning that names the day and %s',
     async (sunset, v2, [verb, ...args]) => {
-      await run(at(`${sunset}T23:59:59Z`), verb, ...args, '--v1', '--dry-run');
+      await run(at(new Date(Date.parse(sunset) - 1).toISOString()), verb, ...args, '--v1', '--dry-run');
       expect(JSON.parse(printed.out)).toMatchObject({
         dry_run: true,
         requests: [{ url: expect.stringContaining('/v1/') }],
@@ -99,7 +98,15 @@ describe('--v1', () => {
     },
   );
 
-  it('of the list is refused too', async () => {
+  it('fails while the clock of the machine is not set', async () => {
+    await expect(run(at('1970-01-01T00:10:00Z'), 'permissions', 'ls', 'Asset/881', '--v1')).rejects.toMatchObject({
+      code: 'platform.sunset_unknown',
+      hint: expect.stringContaining('tagferry permissions ls Asset/881'),
+    });
+    expect(sandbox.requests.list()).toEqual([]);
+  });
+
+  it('fails for a list too', async () => {
     await expect(run(at('2027-05-02T00:00:00Z'), 'permissions', 'ls', 'Asset/881', '--v1')).rejects.toMatchObject({
       code: 'platform.sunset',
       hint: expect.stringContaining('tagferry permissions ls Asset/881'),

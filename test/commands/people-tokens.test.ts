@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Clock, systemClock } from '../../src/base/clock.ts';
+import { Redactor } from '../../src/base/redactor.ts';
 import { PersonFile, personStateFolder } from '../../src/commands/person/person-file.ts';
 import { PersonTokens } from '../../src/commands/person/person-tokens.ts';
 import { createDispatcher } from '../../src/platform/dispatcher.ts';
@@ -22,7 +23,12 @@ beforeEach(async () => {
   sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
   await sandbox.start();
   folder = mkdtempSync(join(tmpdir(), 'tagferry-tokens-'));
-  boundary = new HttpBoundary({ sockets: createDispatcher({ connections: 8 }), clock, userAgent: 'tagferry/test' });
+  boundary = new HttpBoundary({
+    redactor: new Redactor(),
+    sockets: createDispatcher({ connections: 8 }),
+    clock,
+    userAgent: 'tagferry/test',
+  });
 });
 afterEach(async () => {
   await boundary.close();

@@ -70,7 +70,11 @@ describe('agent.env', () => {
       'DRAIN_ORDER=live_first',
       '1: DRAIN_ORDER "live_first" is none of live-first, oldest-first, write live-first',
     ],
-    ['a choice unknown', 'CLIENT_AUTH=digest', '1: CLIENT_AUTH "digest" is unknown, write one of basic, body'],
+    [
+      'a choice unknown',
+      'CLIENT_AUTH=digest',
+      '1: CLIENT_AUTH "digest" is unknown, write one of basic, basic-encoded, body',
+    ],
     [
       'a choice that every object has',
       'LOG_FORMAT=constructor',
@@ -107,6 +111,26 @@ describe('agent.env', () => {
       'an event type misspelt',
       'WEBHOOK_EVENTS=asset_appeared,treshold_reached',
       '1: WEBHOOK_EVENTS "asset_appeared,treshold_reached" names the unknown event type treshold_reached, write threshold_reached',
+    ],
+    [
+      'a filter of an event type that has none',
+      'WEBHOOK_EVENTS=*\nWEBHOOK_PROPERTIES=node_appeared=tag',
+      '2: WEBHOOK_PROPERTIES "node_appeared=tag" names node_appeared, which has no filter on the platform, remove it, or write one of asset_values_created, instrumentation_values_created, asset_updated, edge_device_updated, asset_specifications_updated, event_specifications_updated, event_created, event_document_created',
+    ],
+    [
+      'a filter of an attribute that the event type does not have',
+      'WEBHOOK_EVENTS=*\nWEBHOOK_PROPERTIES=asset_updated=statsu',
+      '2: WEBHOOK_PROPERTIES "asset_updated=statsu" names statsu, which is not an attribute of asset_updated, write status',
+    ],
+    [
+      'a filter of an unknown event type',
+      'WEBHOOK_EVENTS=*\nWEBHOOK_PROPERTIES=asset_update=status',
+      '2: WEBHOOK_PROPERTIES "asset_update=status" names the unknown event type asset_update, write asset_updated',
+    ],
+    [
+      'a filter of an event type that is not registered',
+      'WEBHOOK_PROPERTIES=asset_updated=status',
+      '1: warning: WEBHOOK_PROPERTIES has a filter for asset_updated, which is not among WEBHOOK_EVENTS, add asset_updated to WEBHOOK_EVENTS',
     ],
     [
       'a path without its place',

@@ -24,6 +24,7 @@ describe('settings', () => {
       technicalUsername: 'machine',
       technicalPassword: 'secret-of-the-machine',
       clientAuth: 'basic',
+      pkceChallenge: 'base64url',
       apiKeyHeader: undefined,
       valuesPath: '/v1/assets/{asset_id}/values',
       postIntervalMs: 10_000,
@@ -61,12 +62,14 @@ describe('settings', () => {
       webhookTlsKey: undefined,
       webhookAcceptSha1: false,
       webhookPollMs: 300_000,
+      webhookReenable: 'failures',
       platformCa: undefined,
       httpsProxy: undefined,
       noProxy: undefined,
       ingestHosts: undefined,
       ingestPartial: false,
       ingestTagFrom: 'measurement',
+      ingestKeyFrom: '{field}',
       ingestTlsCert: undefined,
       ingestTlsKey: undefined,
       opsToken: undefined,
@@ -95,6 +98,7 @@ describe('settings', () => {
         'WEBHOOK_ACCEPT_SHA1=yes',
         'BUFFER_FULL=Refuse-New\r',
         'WEBHOOK_EVENTS=asset_appeared, threshold_reached,asset_appeared',
+        'WEBHOOK_PROPERTIES=asset_updated=status, product,status; event_created=eh.x;asset_values_created=*;',
         'PLATFORM_CA=',
       ].join('\n'),
     );
@@ -108,6 +112,7 @@ describe('settings', () => {
       webhookAcceptSha1: true,
       bufferFull: 'refuse-new',
       webhookEvents: ['asset_appeared', 'threshold_reached'],
+      webhookProperties: { asset_updated: ['status', 'product'], event_created: ['eh.x'], asset_values_created: [] },
       platformCa: undefined,
     });
   });

@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto';
-import { once } from 'node:events';
 import { createWriteStream, type WriteStream } from 'node:fs';
 import { open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { Writable } from 'node:stream';
 import { finished } from 'node:stream/promises';
 import { codeOf, TagferryError } from '../../base/errors.ts';
+import { pacedWrite } from '../../base/paced-write.ts';
 import { type TarHeader, tarEnd, tarHeader, tarPadding } from '../../base/tar.ts';
 import { SUMS } from './manifest.ts';
 
@@ -80,9 +80,7 @@ export class ArchiveWriter {
 
   async #put(bytes: Buffer): Promise<void> {
     this.bytes += bytes.length;
-    if (this.#failure === undefined && !this.#output.write(bytes)) {
-      await Promise.race([once(this.#output, 'drain'), once(this.#output, 'close')]).catch(() => {});
-    }
+    if (this.#failure === undefined) await pacedWrite(this.#output, bytes);
     if (this.#failure !== undefined) throw this.#unwritable(this.#failure);
   }
 

@@ -1,7 +1,9 @@
 /** What of the configuration goes into a backup: the whole folder, or, without secrets, the three files and their drop-ins. */
-import { existsSync, readdirSync, readFileSync, type Stats, statSync } from 'node:fs';
+
+import { existsSync, readdirSync, type Stats, statSync } from 'node:fs';
 import { join, relative } from 'node:path';
 import { codeOf } from '../../base/errors.ts';
+import { readRegularFileSync } from '../../base/regular-file.ts';
 import { withDropIns } from '../../config/drop-in-files.ts';
 import { Problems } from '../../config/problem.ts';
 import { KEY_NAMES, type KeyName, settingKey } from '../../config/setting-keys.ts';
@@ -85,7 +87,7 @@ function addFile(
   const why = unfit(found) ?? (files.length >= MAX_FILES ? 'the folder holds too many files' : undefined);
   if (why !== undefined) return void leftOut.push({ file: path, why });
   try {
-    const text = readFileSync(path);
+    const text = readRegularFileSync(path, MAX_SMALL_BYTES).bytes;
     const bytes = clean ? Buffer.from(clean(text.toString('utf8'))) : text;
     const owner = { user: nameOf('user', found.uid), group: nameOf('group', found.gid) };
     files.push({ name, size: bytes.length, mode: found.mode & 0o777, ...owner, read: () => [bytes] });

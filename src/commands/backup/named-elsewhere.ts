@@ -1,7 +1,10 @@
 /** Files that the configuration names and that lie elsewhere: a backup of the folder does not have them, and who restores has to know. */
-import { readFileSync, statSync } from 'node:fs';
+import { statSync } from 'node:fs';
+import { hostname } from 'node:os';
 import { isAbsolute, relative, resolve } from 'node:path';
+import { readRegularFileSync } from '../../base/regular-file.ts';
 import { withDropIns } from '../../config/drop-in-files.ts';
+import { readEnvFiles } from '../../config/env-files.ts';
 import { Problems } from '../../config/problem.ts';
 
 /** An absolute path: what begins with a slash behind a quote, a bracket, a separator or a space. */
@@ -11,9 +14,10 @@ const OF_THE_SYSTEM = /^\/(bin|sbin|lib|lib64|usr\/(bin|sbin|lib)|dev|proc|sys)\
 const MAX_NAMED = 100;
 
 export function namedElsewhere(directory: string): { file: string; why: string }[] {
-  const found = new Set<string>();
+  const values = { hostname: hostname(), environment: process.env };
+  const lines = [...readEnvFiles(directory, values, new Problems()).lines.values()];
+  const found = new Set(lines.flatMap(({ value }) => (isElsewhere(directory, value) ? [value] : [])));
   const files = [
-    ...withDropIns(directory, 'agent.env', 'agent.env.d', new Problems()),
     ...withDropIns(directory, 'tags.yaml', 'tags.d', new Problems()),
     ...withDropIns(directory, 'reactions.yaml', 'reactions.d', new Problems()),
   ];
@@ -29,14 +33,21 @@ export function namedElsewhere(directory: string): { file: string; why: string }
 }
 
 function isElsewhere(directory: string, path: string): boolean {
+  if (!isAbsolute(path)) return false;
   const inside = relative(resolve(directory), path);
   if (OF_THE_SYSTEM.test(path) || (!inside.startsWith('..') && !isAbsolute(inside))) return false;
-  return statSync(path, { throwIfNoEntry: false })?.isFile() === true;
+  try {
+    return statSync(path).isFile();
+  } catch {
+    return false;
+  }
 }
+
+const MAX_BYTES = 64_000_000;
 
 function textOf(path: string): string {
   try {
-    return readFileSync(path, 'utf8');
+    return readRegularFileSync(path, MAX_BYTES).bytes.toString();
   } catch {
     return '';
   }

@@ -111,8 +111,9 @@ async function deleteWebhook(
     try {
       const { webhookUrl: url, webhookEvents: eventTypes, clientApplication: application } = settings;
       const log = createLogger({ level: 'silent', format: 'json', fd: 2 });
-      const parts = { platform: login.client, file, clock: systemClock, log };
-      const registration = new WebhookRegistration({ url, secret: undefined, eventTypes, application }, parts);
+      const parts = { platform: login.client, file, clock: systemClock, log, redactor: login.redactor };
+      const options = { url, secret: undefined, eventTypes, application, reenable: 'never' } as const;
+      const registration = new WebhookRegistration(options, parts);
       await registration.load();
       if ((await registration.list()).some((one) => one.own)) await registration.delete();
       return { webhook };

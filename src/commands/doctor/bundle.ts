@@ -1,8 +1,9 @@
-import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { arch, release, totalmem, type } from 'node:os';
 import { join, relative } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { codeOf, TagferryError } from '../../base/errors.ts';
+import { readRegularFileSync } from '../../base/regular-file.ts';
 import { type TarEntry, writeTar } from '../../base/tar.ts';
 import { withDropIns } from '../../config/drop-in-files.ts';
 import { Problems } from '../../config/problem.ts';
@@ -61,9 +62,13 @@ function write(file: string, bytes: Buffer): void {
   }
 }
 
+/** Larger files are left out; of the others the beginning is included. */
+const MAX_FILE_BYTES = 64_000_000;
+const MAX_TEXT = 1_000_000;
+
 function textOf(path: string): string {
   try {
-    return readFileSync(path, 'utf8').slice(0, 1_000_000);
+    return readRegularFileSync(path, MAX_FILE_BYTES).bytes.toString().slice(0, MAX_TEXT);
   } catch (error) {
     return `(${codeOf(error)})\n`;
   }
@@ -106,7 +111,7 @@ function tokensIn(stateDir: string): string[] {
   };
   for (const name of ['session.json', 'webhook.json']) {
     try {
-      collect(JSON.parse(readFileSync(join(stateDir, name), 'utf8')));
+      collect(JSON.parse(readRegularFileSync(join(stateDir, name)).bytes.toString()));
     } catch {
       // Not there, or not for this user: then it is not in what this user can read either.
     }

@@ -1,7 +1,9 @@
-import { accessSync, constants, statSync } from 'node:fs';
+import { statSync } from 'node:fs';
 import { counted, durationText } from '../../base/amounts.ts';
+import { systemClock } from '../../base/clock.ts';
+import { codeOf } from '../../base/errors.ts';
 import type { Source } from '../../config/tags.ts';
-import { folderProblem } from '../../sources/csv/folder-problem.ts';
+import { FolderClient, folderProblem } from '../../sources/csv/folder-client.ts';
 import { SOURCE_KINDS } from '../../sources/kinds.ts';
 import type { SourceReport } from '../../sources/source-report.ts';
 import { type CheckLine, type Consultation, failure, ok, warning } from './finding.ts';
@@ -64,13 +66,23 @@ function checkDeviceFile(check: string, name: string, device: string): CheckLine
   return failure(check, message, next);
 }
 
-/** Asked within the service's confinement, as all of the doctor: what may be written here, the service may write. */
-function checkFolder(check: string, name: string, folder: string, isWritten: boolean): CheckLine {
+/** Runs within the confinement of the service, as all checks of the doctor: access here is access of the service. */
+async function checkFolder(check: string, name: string, path: string, isWritten: boolean): Promise<CheckLine> {
+  const folder = new FolderClient(path, systemClock);
   try {
-    accessSync(folder, constants.R_OK | constants.X_OK | (isWritten ? constants.W_OK : 0));
-    return ok(check, `${name}: ${folder} can be ${isWritten ? 'read and written' : 'read'}`);
+    const { readOnly } = await folder.list('', '');
+    if (!isWritten || readOnly === undefined) {
+      return ok(check, `${name}: ${path} can be ${isWritten ? 'read and written' : 'read'}`);
+    }
+    return folderFailure(check, name, path, readOnly);
   } catch (error) {
-    const { problem, hint = 'See who owns it.' } = folderProblem(folder, error);
-    return failure(check, `${name}: ${problem}`, hint);
+    return folderFailure(check, name, path, codeOf(error));
+  } finally {
+    folder.end();
   }
+}
+
+function folderFailure(check: string, name: string, path: string, code: string | undefined): CheckLine {
+  const { problem, hint = 'Check its owner and permissions.' } = folderProblem(path, code);
+  return failure(check, `${name}: ${problem}`, hint);
 }

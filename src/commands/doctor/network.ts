@@ -1,8 +1,9 @@
 import { lookup } from 'node:dns/promises';
-import { readFileSync } from 'node:fs';
 import { connect as connectTcp } from 'node:net';
 import { connect as connectTls, rootCertificates } from 'node:tls';
 import { codeOf, messageOf, TagferryError } from '../../base/errors.ts';
+import { Redactor } from '../../base/redactor.ts';
+import { readRegularFileSync } from '../../base/regular-file.ts';
 import { createDispatcher } from '../../platform/dispatcher.ts';
 import { HttpBoundary } from '../../platform/http-boundary.ts';
 import { goesDirect, parseNoProxy } from '../../platform/no-proxy.ts';
@@ -91,7 +92,7 @@ function checkTls(
   const check = `${name}.tls`;
   let ca: string[] | undefined;
   try {
-    if (platformCa !== undefined) ca = [...rootCertificates, readFileSync(platformCa, 'utf8')];
+    if (platformCa !== undefined) ca = [...rootCertificates, readRegularFileSync(platformCa).bytes.toString()];
   } catch (error) {
     const next = 'Name a PEM file that this user may read.';
     return Promise.resolve(failure(check, `PLATFORM_CA cannot be read (${codeOf(error)})`, next));
@@ -131,11 +132,11 @@ async function checkHttp(url: URL, { settings, clock, version }: Consultation): 
   try {
     const sockets = createDispatcher({
       connections: 1,
-      caPem: settings.platformCa === undefined ? undefined : readFileSync(settings.platformCa, 'utf8'),
+      caPem: settings.platformCa === undefined ? undefined : readRegularFileSync(settings.platformCa).bytes.toString(),
       httpsProxy: settings.httpsProxy,
       noProxy: settings.noProxy,
     });
-    boundary = new HttpBoundary({ sockets, clock, userAgent: `tagferry/${version}` });
+    boundary = new HttpBoundary({ sockets, clock, redactor: new Redactor(), userAgent: `tagferry/${version}` });
     const answer = await boundary.send({ method: 'GET', url, deadlineMs: PATIENCE_MS, maxAnswerBytes: 65_536 });
     if (answer.status >= 500) {
       return warning('network.http', `${url.origin} answers ${answer.status}`, 'The platform is not well: try later.');

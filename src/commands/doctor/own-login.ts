@@ -1,6 +1,8 @@
-import { readFileSync } from 'node:fs';
 import type { Clock } from '../../base/clock.ts';
 import { createLogger } from '../../base/logger.ts';
+import { Redactor } from '../../base/redactor.ts';
+import { readRegularFileSync } from '../../base/regular-file.ts';
+import { secretsIn } from '../../config/setting-keys.ts';
 import type { Settings } from '../../config/settings.ts';
 import { PlatformClient } from '../../platform/client.ts';
 import { createDispatcher } from '../../platform/dispatcher.ts';
@@ -11,6 +13,7 @@ import { TokenRequests } from '../../platform/session/token-requests.ts';
 /** A login for a few calls, beside whatever the daemon does: one attempt, no file, and the token is revoked at the end. */
 export interface OwnLogin {
   client: PlatformClient;
+  redactor: Redactor;
   /** Of another's tokens, which this user's credentials may revoke. */
   revokeOther(token: string): Promise<void>;
   /** Rejects where the platform did not take the token back. */
@@ -30,11 +33,13 @@ export async function logIn(
   const { requestsPerMinute, requestsPerDay } = settings;
   const sockets = createDispatcher({
     connections: 2,
-    caPem: settings.platformCa === undefined ? undefined : readFileSync(settings.platformCa, 'utf8'),
+    caPem: settings.platformCa === undefined ? undefined : readRegularFileSync(settings.platformCa).bytes.toString(),
     httpsProxy: settings.httpsProxy,
     noProxy: settings.noProxy,
   });
-  const boundary = new HttpBoundary({ sockets, clock, userAgent: `tagferry/${version}` });
+  const redactor = new Redactor();
+  redactor.configure(secretsIn(settings));
+  const boundary = new HttpBoundary({ sockets, clock, redactor, userAgent: `tagferry/${version}` });
   // The clock's timers keep no process alive: this one does, while the budget is waited for.
   const awake = setInterval(() => {}, PATIENCE_MS);
   const close = () => {
@@ -61,6 +66,7 @@ export async function logIn(
     });
     return {
       client,
+      redactor,
       revokeOther: (token) => requests.revoke(token, AbortSignal.timeout(PATIENCE_MS)),
       revoke: () => requests.revoke(accessToken, AbortSignal.timeout(PATIENCE_MS)),
       close,

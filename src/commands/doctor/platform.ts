@@ -59,6 +59,7 @@ async function askWithOwnLogin(consultation: Consultation, configuration: Config
     const diagnosis = await diagnosePlatform({
       client: login.client,
       clock,
+      application: settings.clientApplication,
       ...objectsOfTags(tags),
       requestsPerMinute: settings.requestsPerMinute,
       pathOf: (asset) => fillValuesPath(settings.valuesPath, asset, instrumentationOf.get(asset)),

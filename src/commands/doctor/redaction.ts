@@ -1,5 +1,6 @@
+import { REDACTED, Redactor } from '../../base/redactor.ts';
 import type { ReadSettings } from '../../config/read-settings.ts';
-import { AGENT_ENV_KEYS, KEY_NAMES, settingKey } from '../../config/setting-keys.ts';
+import { AGENT_ENV_KEYS, KEY_NAMES, secretsIn, settingKey } from '../../config/setting-keys.ts';
 
 /**
  * Takes secrets out of text that is mailed: first by where they stand (keys that hold one, and every key that nobody knows, which
@@ -7,26 +8,15 @@ import { AGENT_ENV_KEYS, KEY_NAMES, settingKey } from '../../config/setting-keys
  */
 export type Redact = (text: string) => string;
 
-const GONE = '***';
-/** A shorter secret would take half of the text with it, and is none. */
-const MIN_LENGTH = 4;
-
 /** Replaces what is known to be secret, and the password of every address. */
 export function redactor(settings: ReadSettings, more: readonly string[] = []): Redact {
-  const secrets = KEY_NAMES.filter((key) => settingKey(key).secret)
-    .map((key) => settings[settingKey(key).member])
-    .filter((value): value is string => typeof value === 'string')
-    .concat(more)
-    .filter((value) => value.length >= MIN_LENGTH)
-    .flatMap((value) => [value, encodeURIComponent(value), JSON.stringify(value).slice(1, -1), base64(value)])
-    .sort((a, b) => b.length - a.length);
-  return (text) => {
-    let clean = text;
-    for (const secret of new Set(secrets)) clean = clean.replaceAll(secret, GONE);
-    return clean
-      .replaceAll(/\/\/[^/\s"'@]*@/g, `//${GONE}@`)
-      .replaceAll(/\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{8,}/gi, `$1 ${GONE}`);
-  };
+  const known = new Redactor();
+  known.configure([...secretsIn({ ...settings }), ...more]);
+  return (text) =>
+    known
+      .redact(text)
+      .replaceAll(/\/\/[^/\s"'@]*@/g, `//${REDACTED}@`)
+      .replaceAll(/\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{8,}/gi, `$1 ${REDACTED}`);
 }
 
 /** agent.env line by line: only what is known to be no secret keeps its value, commented out or not. */
@@ -37,9 +27,9 @@ export function redactEnvFile(text: string): string {
       const found = /^(\s*[#;]*\s*(?:export\s+)?)([A-Za-z_][A-Za-z0-9_.-]*)(\s*=)(.*)$/.exec(line);
       if (found) {
         const [, before, key = '', equals, value = ''] = found;
-        return isPublic(key) || value.trim() === '' ? line : `${before}${key}${equals}${GONE}`;
+        return isPublic(key) || value.trim() === '' ? line : `${before}${key}${equals}${REDACTED}`;
       }
-      return line.trim() === '' || /^\s*[#;]/.test(line) ? line : GONE;
+      return line.trim() === '' || /^\s*[#;]/.test(line) ? line : REDACTED;
     })
     .join('\n');
 }
@@ -48,7 +38,7 @@ export function redactEnvFile(text: string): string {
 export function redactYaml(text: string): string {
   return text.replaceAll(
     /^(.*?\b(?:password|passwd|secret|token|authorization|api[-_]?key|x-[a-z-]*key|cookie)["']?\s*:\s*)(\S.*)$/gim,
-    `$1${GONE}`,
+    `$1${REDACTED}`,
   );
 }
 
@@ -56,8 +46,4 @@ function isPublic(key: string): boolean {
   if (key.endsWith('_FILE') && AGENT_ENV_KEYS.includes(key)) return true;
   const known = KEY_NAMES.find((name) => name === key);
   return known !== undefined && !settingKey(known).secret;
-}
-
-function base64(value: string): string {
-  return Buffer.from(value).toString('base64').replace(/=+$/, '');
 }

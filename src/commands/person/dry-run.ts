@@ -15,7 +15,7 @@ export class DryRun {
     const { method, url, body } = request;
     const text = typeof body === 'string' ? body : undefined;
     this.requests.push({ method, url: url.href, ...(text === undefined ? {} : { body: JSON.parse(text) }) });
-    return { status: 204, header: () => undefined, text: '' };
+    return { status: 204, header: () => undefined, text: '', redact: String };
   }
 
   /** The header is never shown, so nobody has to be signed in. */

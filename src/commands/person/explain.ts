@@ -5,18 +5,18 @@
  * they are known (the platform, tags.yaml, the person who asks), and what nobody told is said.
  */
 import { readTagsLeniently } from '../../config/configuration.ts';
-import type { PermissionRecordV2, PermissionType, Permitable, PermitableType } from '../../contract/permissions.ts';
+import type { PermissionRecordV2, Permitable, PermitableType } from '../../contract/permissions.ts';
 import { CallRefusal } from '../../platform/call-refusal.ts';
 import type { PlatformClient } from '../../platform/client.ts';
 import { allEntries, listEntries } from '../../platform/pages.ts';
 import { PermissionsV2 } from '../../platform/resources/permissions-v2.ts';
 import { SOURCE_KINDS } from '../../sources/kinds.ts';
-import { isSameAssignable, nameOfAssignable, nameOfPermitable } from './named-objects.ts';
+import { isSameAssignable, nameOfPermitable } from './named-objects.ts';
 
 export interface Reason {
   /** The record, as `permissions take` names it. */
   id: number;
-  types: PermissionType[];
+  types: string[];
   on: Permitable;
   /** From the object that the permission is on to the one that was asked about; empty where it is the same. */
   way: string[];
@@ -31,8 +31,6 @@ export interface Explanation {
   sees: 'yes' | 'if a member' | 'unknown';
   direct: Reason[];
   inherited: Reason[];
-  /** Permissions of the user on things that may or may not be related to the object. */
-  perhaps: Reason[];
   /** What the API did not tell, as sentences. */
   unknowns: string[];
 }
@@ -58,8 +56,6 @@ interface Found {
 
 /** Parents of parents: nobody builds deeper, and a circle ends. */
 const MAX_OBJECTS = 30;
-/** A list of everything that a user has may be long. */
-const MAX_PERHAPS = 200;
 
 export async function explain(
   reader: PlatformClient,
@@ -73,14 +69,13 @@ export async function explain(
   for (let next = queue.shift(); next !== undefined; next = queue.shift()) {
     await lookAt(reader, user, next, found);
     const own = next.at === object ? [...knownRelations(known), ...relationsOfTags(object, directory)] : [];
-    for (const { to, because } of [...own, ...(await relationsOfPlatform(reader, next.at, found))]) {
+    for (const { to, because } of [...own, ...(await relationsOfPlatform(reader, next, found))]) {
       const name = nameOfPermitable(to);
       if (found.seen.has(name) || found.seen.size >= MAX_OBJECTS) continue;
       found.seen.add(name);
       queue.push({ at: to, way: [`${nameOfPermitable(next.at)} ${because} ${name}`, ...next.way] });
     }
   }
-  const perhaps = object.type === 'Asset' ? await elsewhere(reader, user, found) : [];
   found.unknowns.add('Owners: the API has no call that lists them.');
   const { direct, inherited } = found;
   return {
@@ -89,7 +84,6 @@ export async function explain(
     sees: verdict([...direct, ...inherited]),
     direct,
     inherited,
-    perhaps,
     unknowns: [...found.unknowns],
   };
 }
@@ -125,7 +119,7 @@ async function lookAt(
 }
 
 function reasonOf(record: PermissionRecordV2, user: string, on: Permitable, way: string[]): Reason | undefined {
-  const { id, assignable, permission_types: types = [] } = record;
+  const { id, assignable, permission_types: types } = record;
   const base = { id, types, on, way };
   if (assignable?.type === 'Usergroup') return { ...base, usergroup: assignable.id };
   return isSameAssignable(assignable, { email: user, type: 'User' }) ? base : undefined;
@@ -164,7 +158,11 @@ function relationsOfTags(object: Permitable, directory: string): Relation[] {
  * The platform's own word on an asset's relations: calls that the vendor's clients make, which the specification does not
  * name. Where they are refused the relation is not told.
  */
-async function relationsOfPlatform(reader: PlatformClient, at: Permitable, found: Found): Promise<Relation[]> {
+async function relationsOfPlatform(
+  reader: PlatformClient,
+  { at, way }: { at: Permitable; way: string[] },
+  found: Found,
+): Promise<Relation[]> {
   if (at.type !== 'Asset') return [];
   const base = `/v1/assets/${at.id}`;
   const ask = async (what: string, list: () => Promise<Relation[]>): Promise<Relation[]> => {
@@ -172,52 +170,27 @@ async function relationsOfPlatform(reader: PlatformClient, at: Permitable, found
       return await list();
     } catch (error) {
       if (!isRefusal(error)) throw error;
-      found.unknowns.add(`The ${what} of ${nameOfPermitable(at)}: the platform does not tell (${error.status}).`);
+      const option = what.replace(/s$/, '');
+      const next = way.length === 0 ? `; name it with --${option}` : '';
+      found.unknowns.add(
+        `The ${what} of ${nameOfPermitable(at)}: not reported by the platform (${error.status})${next}.`,
+      );
       return [];
     }
   };
   const listed = (member: string, type: PermitableType) => async () => {
-    const entries = await allEntries(listEntries<{ id?: unknown }>(reader, `${base}/${member}`, [member]));
-    return entries.flatMap(({ id }) => (Number.isSafeInteger(id) ? [relation(type, id as number)] : []));
+    const ids = await allEntries(listEntries(reader, `${base}/${member}`, [member], (entry) => entry.integer('id')));
+    return ids.map((id) => relation(type, id));
   };
   return [
     ...(await ask('instrumentations', listed('instrumentations', 'Instrumentation'))),
     ...(await ask('nodes', listed('nodes', 'Node'))),
     ...(await ask('parent', async () => {
-      const asset = await reader.call<{ parent?: { id?: unknown } | null }>({
-        method: 'GET',
-        path: base,
-        kind: 'other',
-      });
-      const id = asset?.parent?.id;
-      return Number.isSafeInteger(id) ? [relation('Asset', id as number)] : [];
+      const asset = await reader.record({ method: 'GET', path: base, kind: 'other' }, 'asset');
+      const parent = asset.optional('parent', asset.record);
+      return parent === undefined ? [] : [relation('Asset', parent.integer('id'))];
     })),
   ];
-}
-
-/** What the user has on nodes, instrumentations and assets elsewhere: where relations are not told, the way may lead through one. */
-async function elsewhere(reader: PlatformClient, user: string, found: Found): Promise<Reason[]> {
-  const perhaps: Reason[] = [];
-  try {
-    for (const type of ['Node', 'Instrumentation', 'Asset'] as const) {
-      const query = { permitable_type: type };
-      for await (const record of listEntries<PermissionRecordV2>(reader, '/v2/permissions', ['permissions'], {
-        query,
-      })) {
-        if (perhaps.length >= MAX_PERHAPS) break;
-        const on = record.permitable;
-        if (on === undefined || found.seen.has(nameOfPermitable(on))) continue;
-        if (nameOfAssignable(record.assignable).toLowerCase() !== user.toLowerCase()) continue;
-        perhaps.push({ id: record.id, types: record.permission_types, on, way: [] });
-      }
-    }
-  } catch (error) {
-    if (!isRefusal(error)) throw error;
-    found.unknowns.add(
-      `What ${user} has elsewhere: the platform does not list it without an object (${error.status}).`,
-    );
-  }
-  return perhaps;
 }
 
 /** Answers that mean "not for you" or "there is no such call": anything else is a failure. */

@@ -6,7 +6,7 @@ import { typesText } from './permission-record.ts';
 
 /** An explanation for a terminal. */
 export function explanationText(explanation: Explanation): string {
-  const { user, object, sees, direct, inherited, perhaps, unknowns } = explanation;
+  const { user, object, sees, direct, inherited, unknowns } = explanation;
   const name = nameOfPermitable(object);
   const verdicts = {
     yes: `${user} sees ${name}.`,
@@ -17,25 +17,16 @@ export function explanationText(explanation: Explanation): string {
     verdicts[sees],
     ...section('Direct', direct, () => `on ${name} itself`),
     ...section('Inherited', inherited, ({ way }) => way.toReversed().join(', ')),
-    ...section(
-      'Perhaps inherited, where related',
-      perhaps,
-      ({ on }) => `on ${nameOfPermitable(on)}; name it with --${optionFor(on.type)} ${on.id} if it is`,
-    ),
     ...(unknowns.length === 0 ? [] : ['', 'Not told', ...unknowns.map((one) => `  ${plain(one)}`)]),
   ].join('\n');
 }
 
 function section(title: string, reasons: readonly Reason[], words: (reason: Reason) => string): string[] {
-  if (reasons.length === 0) return title.startsWith('Perhaps') ? [] : ['', title, '  none'];
+  if (reasons.length === 0) return ['', title, '  none'];
   const rows = reasons.map((reason) => [
     `  permission ${reason.id}`,
     plain(typesText(reason.types)),
     `${words(reason)}${reason.usergroup === undefined ? '' : `, for usergroup/${reason.usergroup}`}`,
   ]);
   return ['', title, table(rows)];
-}
-
-function optionFor(type: string): string {
-  return type === 'Asset' ? 'parent' : type.toLowerCase();
 }

@@ -41,17 +41,20 @@ export function userIdOf(text: string): number {
   throw new UsageError(`${JSON.stringify(text)} is no user`, 'Write user/6.');
 }
 
+/** For who and object of a record that does not contain them. */
+export const NOT_REPORTED = '(not reported)';
+
 export function nameOfPermitable({ type, id }: Permitable): string {
   return `${type}/${id}`;
 }
 
 export function nameOfAssignable(assignable: AssignableV1 | AssignableV2 | undefined): string {
-  if (assignable === undefined) return '(not told)';
+  if (assignable === undefined) return NOT_REPORTED;
   if ('email' in assignable) return assignable.email;
   return `${assignable.type.toLowerCase()}/${assignable.id}`;
 }
 
-export function isSameAssignable(a: AssignableV2 | undefined, b: AssignableV2): boolean {
+export function isSameAssignable(a: AssignableV1 | AssignableV2 | undefined, b: AssignableV2): boolean {
   if (a === undefined || a.type !== b.type) return false;
   return nameOfAssignable(a).toLowerCase() === nameOfAssignable(b).toLowerCase();
 }

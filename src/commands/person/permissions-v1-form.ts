@@ -1,12 +1,11 @@
 import { UsageError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
-import { table } from '../../base/table.ts';
 import type { PermissionType, Permitable } from '../../contract/permissions.ts';
 import { allEntries } from '../../platform/pages.ts';
 import { PermissionsV1 } from '../../platform/resources/permissions-v1.ts';
 import { heedDeprecatedForm } from './deprecated-form.ts';
-import { assignableV1Of, nameOfAssignable, nameOfPermitable } from './named-objects.ts';
-import { typesText } from './permission-record.ts';
+import { assignableV1Of, nameOfPermitable } from './named-objects.ts';
+import { permissionRow, permissionTable, typesText } from './permission-record.ts';
 import type { PersonContext } from './person-context.ts';
 
 /** `permissions --v1`: one record a type, users by number, no change of a set (platform 2.2, 4.2; deprecated, section 9). */
@@ -14,13 +13,13 @@ import type { PersonContext } from './person-context.ts';
 export async function list(context: PersonContext, permitable: Permitable): Promise<void> {
   heedDeprecatedForm('permissions', `tagferry permissions ls ${nameOfPermitable(permitable)}`, context.clock);
   const records = await allEntries(new PermissionsV1(context.reader).list(permitable));
-  const rows = records.map((one) => [
-    plain(String(one.id)),
-    plain(nameOfAssignable(one.assignable)),
-    plain(one.permission_type),
-    nameOfPermitable(one.permitable ?? permitable),
-  ]);
-  context.show(table([['id', 'who', 'may', 'object'], ...rows]), records);
+  context.show(permissionTable(records.map((one) => permissionRow({ permitable, ...one }))), records);
+}
+
+export async function show(context: PersonContext, id: string): Promise<void> {
+  heedDeprecatedForm('permissions', 'tagferry permissions show <id>', context.clock);
+  const record = await new PermissionsV1(context.reader).read(id);
+  context.show(permissionTable([permissionRow(record)]), record);
 }
 
 export async function grant(
@@ -49,5 +48,5 @@ export async function take(context: PersonContext, id: string, all: boolean): Pr
 export function idIn(words: readonly string[]): string {
   const [id = '', ...rest] = words;
   if (rest.length === 0 && /^\d{1,15}$/.test(id)) return id;
-  throw new UsageError('v1 takes one permission away by its id', 'See `tagferry permissions ls --v1 <object>`.');
+  throw new UsageError('v1 names one permission by its id', 'See `tagferry permissions ls --v1 <object>`.');
 }

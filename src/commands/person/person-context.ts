@@ -4,12 +4,13 @@ import { PlatformError } from '../../base/errors.ts';
 import { jsonText } from '../../base/foreign-text.ts';
 import { version } from '../../base/installation.ts';
 import { silentLogger } from '../../base/logger.ts';
+import { Redactor } from '../../base/redactor.ts';
 import { CallRefusal } from '../../platform/call-refusal.ts';
 import { PlatformClient } from '../../platform/client.ts';
 import { createDispatcher } from '../../platform/dispatcher.ts';
 import { HttpBoundary } from '../../platform/http-boundary.ts';
 import { confirm } from '../asking.ts';
-import { DryRun } from './dry-run.ts';
+import { DryRun, type PlannedRequest } from './dry-run.ts';
 import { PersonFile } from './person-file.ts';
 import { clientOf, type PersonSettings, personSettings } from './person-settings.ts';
 import { PersonTokens } from './person-tokens.ts';
@@ -21,6 +22,13 @@ export interface PersonFlags {
   dryRun?: boolean;
   yes?: boolean;
   v1?: boolean;
+}
+
+/** A request below {base_url} that is shown before it is sent. */
+interface ShownRequest {
+  method: string;
+  path: string;
+  body: object;
 }
 
 /** What a verb works with while it runs. */
@@ -35,8 +43,8 @@ export interface PersonContext {
   writer: PlatformClient;
   clock: Clock;
   isDry: boolean;
-  /** Asks before something is taken away or replaced; with `--dry-run` nothing is. */
-  sure(question: string): Promise<boolean>;
+  /** Prints the request, if given, and asks for confirmation. Always true with `--dry-run`, which sends nothing. */
+  sure(question: string, request?: ShownRequest): Promise<boolean>;
   /** Says what was done: the sentence on a terminal, the facts as JSON elsewhere; with `--dry-run` the requests instead. */
   done(sentence: string, facts: object): void;
   /** Rows for people, the data for programs. */
@@ -70,6 +78,8 @@ export async function inPersonContext(
   act: (context: PersonContext) => Promise<void>,
 ): Promise<void> {
   const settings = personSettings(program, process.env);
+  const redactor = new Redactor();
+  redactor.configure([settings.clientSecret, settings.httpsProxy]);
   const boundary = new HttpBoundary({
     sockets: createDispatcher({
       connections: CONNECTIONS,
@@ -78,6 +88,7 @@ export async function inPersonContext(
       noProxy: settings.noProxy,
     }),
     clock,
+    redactor,
     userAgent: `tagferry/${version()}`,
   });
   const file = new PersonFile(process.env, settings, flags.as, clock);
@@ -101,8 +112,10 @@ export async function inPersonContext(
     writer: new PlatformClient({ ...shared, boundary: dryRun ?? boundary, tokens: dryRun?.tokens ?? tokens }),
     clock,
     isDry: dryRun !== undefined,
-    async sure(question) {
-      if (dryRun || (await confirm(question, flags.yes))) return true;
+    async sure(question, request) {
+      if (dryRun) return true;
+      if (request) process.stderr.write(`${requestText({ ...request, url: settings.platformUrl + request.path })}\n`);
+      if (await confirm(question, flags.yes)) return true;
       process.stderr.write('Nothing was changed.\n');
       process.exitCode = 1;
       return false;
@@ -130,8 +143,9 @@ function inPersonsWords(error: unknown): unknown {
 }
 
 function plannedText({ requests }: DryRun): string {
-  return requests
-    .flatMap(({ method, url, body }) => [`${method} ${url}`, ...(body === undefined ? [] : [jsonText(body)])])
-    .concat('Nothing was sent: --dry-run.')
-    .join('\n');
+  return [...requests.map(requestText), 'Nothing was sent: --dry-run.'].join('\n');
+}
+
+function requestText({ method, url, body }: PlannedRequest): string {
+  return [`${method} ${url}`, ...(body === undefined ? [] : [jsonText(body)])].join('\n');
 }

@@ -1,6 +1,6 @@
-import { readFileSync } from 'node:fs';
 import type { Command } from 'commander';
 import { ConfigurationError, codeOf, UsageError } from '../../base/errors.ts';
+import { readRegularFileSync } from '../../base/regular-file.ts';
 import { configurationDirectory, readSettingsLeniently } from '../../config/configuration.ts';
 import { problemLine } from '../../config/problem.ts';
 import type { PersonClient } from '../../platform/grants/person.ts';
@@ -17,6 +17,8 @@ export interface PersonSettings {
   clientId: string;
   /** Absent where none is configured, or where this user may not read it. */
   clientSecret: string | undefined;
+  /** PKCE_CHALLENGE. */
+  pkceChallenge: 'base64url' | 'base64' | undefined;
   apiKeyHeader: string | undefined;
   /** PEM text of PLATFORM_CA. */
   caPem: string | undefined;
@@ -43,6 +45,7 @@ export function personSettings(program: Command, environment: NodeJS.ProcessEnv)
     identityUrl,
     clientId,
     clientSecret: settings.clientSecret,
+    pkceChallenge: settings.pkceChallenge,
     apiKeyHeader: settings.apiKeyHeader,
     caPem: settings.platformCa === undefined ? undefined : authorityIn(settings.platformCa),
     httpsProxy: settings.httpsProxy,
@@ -60,7 +63,7 @@ export function flowOf(settings: PersonSettings, asked: SignInFlow | undefined):
 
 /** The client as a flow presents it. Throws `UsageError` where the flow needs a secret that is not there any more. */
 export function clientOf(settings: PersonSettings, flow: SignInFlow): PersonClient {
-  if (flow === 'pkce') return { clientId: settings.clientId };
+  if (flow === 'pkce') return { clientId: settings.clientId, challengeEncoding: settings.pkceChallenge };
   if (settings.clientSecret === undefined) {
     throw new UsageError(
       'this sign-in was made with CLIENT_SECRET, which is not readable now',
@@ -72,7 +75,7 @@ export function clientOf(settings: PersonSettings, flow: SignInFlow): PersonClie
 
 function authorityIn(path: string): string {
   try {
-    return readFileSync(path, 'utf8');
+    return readRegularFileSync(path).bytes.toString();
   } catch (error) {
     throw new ConfigurationError([
       `PLATFORM_CA: ${path} cannot be read (${codeOf(error)}), name a PEM file that this user may read`,

@@ -117,9 +117,9 @@ export class PersonTokens implements TokenSource {
     const { boundary, identityUrl, client, clock } = this.#options;
     if (person.refreshToken === undefined) throw signedOut('the sign-in has ended');
     const asked = personRefreshRequest(identityUrl, client(person.flow), person.refreshToken);
-    const answer = await boundary.send(asked.request);
+    const answer = await boundary.send(asked);
     try {
-      return this.#stored(processPersonAnswer(answer, asked, clock.wallMs(), person.refreshToken), person.flow);
+      return this.#stored(processPersonAnswer(answer, clock.wallMs(), person.refreshToken), person.flow);
     } catch (error) {
       if (!(error instanceof GrantError) || error.oauthError !== 'invalid_grant') throw error;
       throw signedOut('the sign-in has ended: it lasts 24 hours at most', error);
@@ -136,7 +136,7 @@ export class PersonTokens implements TokenSource {
   async #revoke(person: StoredPerson): Promise<void> {
     const { boundary, identityUrl, client, clock } = this.#options;
     const asked = personRevokeRequest(identityUrl, client(person.flow), person.accessToken);
-    processPersonRevocation(await boundary.send(asked.request), asked, clock.wallMs());
+    processPersonRevocation(await boundary.send(asked), clock.wallMs());
   }
 
   #stored(tokens: Tokens, flow: SignInFlow): StoredPerson {

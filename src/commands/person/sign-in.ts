@@ -101,7 +101,7 @@ async function exchange(signIn: SignIn, comeBack: ComeBack, options: SignInOptio
   const { boundary, identityUrl, client, clock } = options;
   try {
     const asked = codeGrantRequest(identityUrl, client, signIn, codeOfRedirect(comeBack.redirect, signIn));
-    const tokens = processPersonAnswer(await boundary.send(asked.request), asked, clock.wallMs());
+    const tokens = processPersonAnswer(await boundary.send(asked), clock.wallMs());
     comeBack.respond(true, 'You are signed in. This page may be closed.');
     return tokens;
   } catch (error) {

@@ -7,14 +7,17 @@ import {
   fsyncSync,
   mkdirSync,
   openSync,
-  readFileSync,
   renameSync,
+  rmSync,
   statSync,
   writeSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { codeOf, TagferryError } from '../../base/errors.ts';
 import { SHIPPED_CONFIGURATION } from '../../base/installation.ts';
+import { readRegularFileSync } from '../../base/regular-file.ts';
+
+const MAX_BYTES = 64_000_000;
 
 /** A shipped file's text; `''` where this installation has none. */
 export function shippedText(name: string): string {
@@ -24,7 +27,7 @@ export function shippedText(name: string): string {
 /** A file's text; `undefined` where there is none. Throws `setup.unreadable`. */
 export function readText(path: string): string | undefined {
   try {
-    return readFileSync(path, 'utf8');
+    return readRegularFileSync(path, MAX_BYTES).bytes.toString();
   } catch (error) {
     if (codeOf(error) === 'ENOENT') return undefined;
     throw new TagferryError(`${path} cannot be read (${codeOf(error)})`, {
@@ -44,7 +47,8 @@ export function writeWhole(path: string, text: string | Uint8Array, mode: number
   try {
     mkdirSync(dirname(path), { recursive: true });
     const before = existsSync(path) ? statSync(path) : undefined;
-    const file = openSync(temporary, 'w', 0o600);
+    rmSync(temporary, { force: true });
+    const file = openSync(temporary, 'wx', 0o600);
     try {
       writeSync(file, typeof text === 'string' ? Buffer.from(text) : text);
       fchmodSync(file, before ? before.mode & 0o777 : mode);

@@ -1,3 +1,7 @@
+import { parseEnvFile } from '../../config/env-file.ts';
+import { Problems } from '../../config/problem.ts';
+import { AGENT_ENV_KEYS } from '../../config/setting-keys.ts';
+
 /**
  * Sets keys in the text of agent.env and leaves every other line as it is: a line of the key is replaced, else its commented
  * default is followed by the new line, else the new line goes to the end. An empty value takes the line's value away.
@@ -16,12 +20,9 @@ export function setEnvLines(text: string, values: ReadonlyMap<string, string>): 
   return `${lines.join('\n')}\n`;
 }
 
-/** The value of a key as a person would see it in the text; `''` where there is none. For defaults of questions alone. */
+/** The value of a key as the agent reads it, before placeholders are replaced; `''` if there is none. */
 export function envValue(text: string, key: string): string {
-  const line = text.split('\n').find((one) => lineOf(one) === key);
-  const value = line?.slice(line.indexOf('=') + 1).trim() ?? '';
-  const bare = /^'(.*)'$|^"(.*)"$/.exec(value);
-  return bare ? (bare[1] ?? bare[2] ?? '') : value.replace(/\s+#.*$/, '');
+  return parseEnvFile(text, 'agent.env', AGENT_ENV_KEYS, new Problems()).lines.get(key)?.value ?? '';
 }
 
 function lineOf(line: string): string | undefined {

@@ -7,7 +7,7 @@ import { envValue } from './env-lines.ts';
 import { askFirstSource } from './first-source.ts';
 import { type FirstTag, hasTag } from './first-tag.ts';
 import { askNumber, askSecret, askSetting, until } from './questions.ts';
-import { currentApplication, isTrouble, type Trouble, tryApplication, tryLogin, tryTag } from './trials.ts';
+import { isTrouble, type Trouble, tryApplication, tryLogin, tryTag } from './trials.ts';
 
 export interface Surroundings {
   directory: string;
@@ -73,13 +73,14 @@ export class Interview {
   }
 
   async #askApplication(login: OwnLogin): Promise<void> {
-    const current = await currentApplication(login);
-    const shown = current === undefined ? 'empty: the current one' : `empty: the current one, ${current}`;
+    const current = await tryApplication(login);
+    const shown = isTrouble(current) ? 'empty: the current one' : `empty: the current one, ${current}`;
+    if (isTrouble(current)) this.#dialogue.say(`  ${current.message}\n`);
     for (;;) {
       await this.#setting('CLIENT_APPLICATION', `Name of the client application (${shown})`);
       const name = this.#answers.env.get('CLIENT_APPLICATION') ?? '';
-      const trouble = name === '' ? undefined : await tryApplication(login, name);
-      if (!trouble || (await this.#isTaken(trouble))) return;
+      const found = name === '' ? name : await tryApplication(login, name);
+      if (!isTrouble(found) || (await this.#isTaken(found))) return;
     }
   }
 

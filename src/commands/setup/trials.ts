@@ -25,21 +25,13 @@ export async function tryLogin(directory: string, answers: Answers): Promise<Own
   }
 }
 
-export const isTrouble = (outcome: object): outcome is Trouble => 'hint' in outcome && 'message' in outcome;
+export const isTrouble = (outcome: object | string): outcome is Trouble =>
+  typeof outcome === 'object' && 'hint' in outcome && 'message' in outcome;
 
-/** The name of the application that the API key belongs to, where the platform tells. */
-export async function currentApplication({ client }: OwnLogin): Promise<string | undefined> {
-  const applications = new ClientApplications(client);
-  return applications.current(AbortSignal.timeout(PATIENCE_MS)).then(
-    ({ name }) => name,
-    () => undefined,
-  );
-}
-
-export async function tryApplication({ client }: OwnLogin, name: string): Promise<Trouble | undefined> {
+/** Finds the application of that name; without a name the one that the API key belongs to. Returns its name. */
+export async function tryApplication({ client }: OwnLogin, name?: string): Promise<string | Trouble> {
   try {
-    await new ClientApplications(client).find(name, AbortSignal.timeout(PATIENCE_MS));
-    return undefined;
+    return (await new ClientApplications(client).find(name, AbortSignal.timeout(PATIENCE_MS))).name;
   } catch (error) {
     return { message: messageOf(error), hint: error instanceof TagferryError ? (error.hint ?? '') : '' };
   }
@@ -56,6 +48,7 @@ export async function tryTag(
   const { assets, instrumentations } = await diagnosePlatform({
     client,
     clock: systemClock,
+    application: answers.env.get('CLIENT_APPLICATION'),
     assets: [tag.asset],
     instrumentations: tag.instrumentation === undefined ? [] : [tag.instrumentation],
     requestsPerMinute: 0,

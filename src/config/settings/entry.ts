@@ -24,6 +24,8 @@ export type Form =
   /** Empty is off. */
   | { as: 'listen' }
   | { as: 'event-types' }
+  /** Filters of event types: `asset_updated=status,product; event_created=calibration`. */
+  | { as: 'event-properties' }
   /** A broker of tags.yaml and a topic there. */
   | { as: 'topic' }
   /** Names of hosts, comma-separated. */
@@ -73,9 +75,11 @@ export type ValueOf<F extends Form> = F extends { as: 'choice'; of: readonly (in
             ? BrokerTopic
             : F extends { as: 'event-types' | 'hosts' }
               ? readonly string[]
-              : F extends { as: 'success-statuses' }
-                ? readonly number[]
-                : string;
+              : F extends { as: 'event-properties' }
+                ? Readonly<Record<string, readonly string[]>>
+                : F extends { as: 'success-statuses' }
+                  ? readonly number[]
+                  : string;
 
 export const DAY_MS = 86_400_000;
 export const YEAR_MS = 365 * DAY_MS;

@@ -38,6 +38,20 @@ export const LISTENERS = {
     takenBy: 'reload',
     text: 'Of line protocol: where the tag stands, measurement or the name of an Influx tag.',
   },
+  INGEST_KEY_FROM: {
+    member: 'ingestKeyFrom',
+    form: {
+      as: 'text',
+      pattern: /^(?=.*\{field\})(?:[A-Za-z0-9._-]|\{[^{}\s]+\})+$/,
+      what: 'a key made of {field} and names of Influx tags in braces',
+      example: '{field} or {field}_{cpu}',
+    },
+    default: '{field}',
+    takenBy: 'reload',
+    text:
+      'Key of a value in line protocol, from {field} and Influx tags: {field}_{cpu}. A missing Influx tag is left out with the ' +
+      'text before it; characters that a key cannot contain become _.',
+  },
   INGEST_TLS_CERT: { member: 'ingestTlsCert', form: { as: 'path' }, takenBy: 'restart', text: CERTIFICATE },
   INGEST_TLS_KEY: { member: 'ingestTlsKey', form: { as: 'path' }, takenBy: 'restart', text: 'PEM file of its key.' },
   WEBHOOK_LISTEN: {

@@ -55,10 +55,19 @@ export const PLATFORM = {
   },
   CLIENT_AUTH: {
     member: 'clientAuth',
-    form: { as: 'choice', of: ['basic', 'body'] },
+    form: { as: 'choice', of: ['basic', 'basic-encoded', 'body'] },
     default: 'basic',
     takenBy: 'reload',
-    text: 'How key and secret are sent: basic (a header) or body.',
+    text:
+      'How key and secret are sent: basic (a header, both as they are), basic-encoded (both percent-encoded first, ' +
+      'RFC 6749 2.3.1) or body (form fields).',
+  },
+  PKCE_CHALLENGE: {
+    member: 'pkceChallenge',
+    form: { as: 'choice', of: ['base64url', 'base64'] },
+    default: 'base64url',
+    takenBy: 'reload',
+    text: 'Encoding of code_challenge for tagferry login: base64url (RFC 7636) or base64 with padding.',
   },
   API_KEY_HEADER: {
     member: 'apiKeyHeader',
@@ -80,7 +89,7 @@ export const PLATFORM = {
     form: { as: 'text' },
     otherwise: 'the current one',
     takenBy: 'restart',
-    text: 'Name of the client application that events are registered for.',
+    text: 'Name of the client application that events are registered for. Required if the platform has several and does not offer /v1/client_applications/current.',
   },
   PLATFORM_CA: {
     member: 'platformCa',

@@ -22,6 +22,23 @@ export const WEBHOOK = {
     takenBy: 'restart',
     text: 'Event types to register for, with commas between; * is all of them.',
   },
+  WEBHOOK_PROPERTIES: {
+    member: 'webhookProperties',
+    form: { as: 'event-properties' },
+    takenBy: 'restart',
+    text:
+      'Filters of the webhook by event type, instead of those derived from reactions.yaml: attributes, value keys, specification keys or ' +
+      'event type codes. For example asset_updated=status,product; event_created=* (all).',
+  },
+  WEBHOOK_REENABLE: {
+    member: 'webhookReenable',
+    form: { as: 'choice', of: ['failures', 'always', 'never'] },
+    default: 'failures',
+    takenBy: 'restart',
+    text:
+      'When to enable a webhook that was disabled on the platform: failures is only after two weeks of failed deliveries, which is ' +
+      'when the platform disables it. `webhook disable` always stays until `webhook enable`.',
+  },
   WEBHOOK_TLS_CERT: {
     member: 'webhookTlsCert',
     form: { as: 'path' },
@@ -56,7 +73,9 @@ export const WEBHOOK = {
     member: 'technicalUserId',
     form: { as: 'count', min: 1, max: MAX },
     takenBy: 'restart',
-    text: 'With WEBHOOK_FROM: the number of the technical user, by which its events of access are told from those of others.',
+    text:
+      'Id of the technical user. Events of access (appeared, disappeared) for other users are ignored. Required with WEBHOOK_FROM, ' +
+      'unless the token response contains the id.',
   },
   WEBHOOK_POLL: {
     member: 'webhookPollMs',
