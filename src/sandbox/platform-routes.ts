@@ -9,9 +9,10 @@ import { addSignInEndpoints } from './identity/sign-in.ts';
 import { addSignUpEndpoints } from './identity/sign-up.ts';
 import { addSubscriptionPages } from './identity/subscription-page.ts';
 import { addLabelEndpoints, type LabelRegistry } from './labels/label-endpoints.ts';
+import { CAN_PERMIT_OFFSET } from './permissions/id-offsets.ts';
 import { addMembershipEndpoints } from './permissions/membership-endpoints.ts';
 import { addOwnerEndpoints } from './permissions/owner-endpoints.ts';
-import { addPermissionEndpoints, CAN_PERMIT_OFFSETS } from './permissions/permission-endpoints.ts';
+import { addPermissionEndpoints } from './permissions/permission-endpoints.ts';
 import type { PermissionRegistry } from './permissions/permission-registry.ts';
 import type { Visibility } from './permissions/visibility.ts';
 import type { SandboxClock } from './sandbox-clock.ts';
@@ -20,6 +21,7 @@ import { addObjectEndpoints } from './site/object-endpoints.ts';
 import type { Notice, Owner } from './site/records.ts';
 import type { SiteModel } from './site/site-model.ts';
 import type { Strictness } from './strictness.ts';
+import { Clients } from './tokens/client-auth.ts';
 import { addTokenEndpoints } from './tokens/token-endpoints.ts';
 import type { TokenStore } from './tokens/token-store.ts';
 import type { ValueArrival } from './values/value-arrival.ts';
@@ -55,16 +57,18 @@ export function platformRoutes(contexts: PlatformContexts, options: SandboxOptio
   const { site, permissions, visibility, tokens, codes, faults, clock } = contexts;
   const router = new Router();
   const strict: Strictness = new Set(options.strict);
-  addTokenEndpoints(router, site, tokens, strict);
+  const clients = new Clients(site, strict);
+  addTokenEndpoints(router, site, clients, tokens, strict);
   addSignInEndpoints(router, site, codes, strict);
   addSignUpEndpoints(router, { site, clock, notices: contexts.notices, makeToken, webUrl: contexts.webUrl });
   addSubscriptionPages(router, site, makeToken);
-  addIdentityEndpoints(router, site, tokens, codes);
-  const canPermitOffset = options.canPermitOffset ?? CAN_PERMIT_OFFSETS[0]!;
-  if (!CAN_PERMIT_OFFSETS.includes(canPermitOffset)) {
-    throw new Error(`canPermitOffset ${canPermitOffset} would make ids ambiguous: ${CAN_PERMIT_OFFSETS.join(', ')}`);
-  }
-  const permissionContext = { site, registry: permissions, visibility, canPermitOffset };
+  addIdentityEndpoints(router, site, clients, tokens, codes);
+  const permissionContext = {
+    site,
+    registry: permissions,
+    visibility,
+    canPermitOffset: options.canPermitOffset ?? CAN_PERMIT_OFFSET,
+  };
   addPermissionEndpoints(router, permissionContext);
   addOwnerEndpoints(router, permissionContext, contexts.owners);
   addMembershipEndpoints(router, site, strict);
@@ -90,6 +94,7 @@ export function platformRoutes(contexts: PlatformContexts, options: SandboxOptio
     deliveriesUnder: options.deliveriesUnder ?? 'events',
     strict,
     technicalUser: (application) => site.get('client_applications', application)?.technical_user,
+    hasEventTypeCode: (code) => site.all('event_types').some((type) => type.code === code),
   });
   return router;
 }

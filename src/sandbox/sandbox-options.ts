@@ -47,7 +47,7 @@ export interface SandboxOptions extends TokenOptions {
   /** Settled deliveries remembered; 20,000 unless given. */
   maxDeliveries?: number;
   deliveriesUnder?: 'events' | 'webhook_events';
-  /** Of can_permit in v1 permission ids, not shown in platform 2.2: 3 unless given, or 5, 6, 7. */
+  /** Offset of can_permit in v1 permission ids, which platform 2.2 does not show. Default: 3. Any whole number that no other type has. */
   canPermitOffset?: number;
   /** Edges of the model graph, which platform 2.2 does not show, as `Node>Asset`; those of `permissions/inheritance.ts` unless given. */
   inheritance?: readonly string[];

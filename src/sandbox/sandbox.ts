@@ -21,6 +21,7 @@ import { Usage } from './http/usage.ts';
 import { CodeRegistry } from './identity/code-registry.ts';
 import type { LabelRegistry } from './labels/label-endpoints.ts';
 import { addOpenApiEndpoints } from './openapi/document.ts';
+import { recordDistance } from './permissions/id-offsets.ts';
 import { chosenRules, type InheritanceRule, type PermitableRef } from './permissions/inheritance.ts';
 import { PermissionAdmin, type PermissionAdminOptions } from './permissions/permission-admin.ts';
 import { PermissionRegistry } from './permissions/permission-registry.ts';
@@ -109,9 +110,10 @@ export class Sandbox implements Stage {
     this.#recordFile = options.recordFile;
     this.#log = options.log ?? silentLogger();
     this.clock = new SandboxClock(realClock, options.speed ?? 1, options.nowMs);
-    const { site, owners } = siteOf(options.seed ?? defaultSeed);
+    const idDistance = recordDistance(options.canPermitOffset);
+    const { site, owners } = siteOf(options.seed ?? defaultSeed, idDistance);
     this.owners = owners;
-    this.site = new SiteModel(site);
+    this.site = new SiteModel(site, idDistance);
     this.inheritance = chosenRules(options.inheritance);
     this.permissions = new PermissionRegistry(this.site, this.inheritance);
     const makeToken = () => randomBytes(32).toString('base64url');
@@ -158,7 +160,6 @@ export class Sandbox implements Stage {
       },
       options.edgeDeviceOfflineAfterMs ?? 5 * 60_000,
     );
-
     this.clientExam = new ClientExam(this.requests, realClock, {
       ownerOf: (token) => this.tokens.ownerOf(token),
       isOffered: (method, path) => 'route' in router.find(method === 'HEAD' ? 'GET' : method, path),

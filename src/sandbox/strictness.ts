@@ -4,6 +4,12 @@
  */
 export const STRICT_RULES = {
   redirect: { spec: '5.3', lax: 'any-port', strict: 'exact', what: 'a redirect URI on loopback may name any port' },
+  'basic-auth': {
+    spec: '5.2',
+    lax: 'encoded',
+    strict: 'literal',
+    what: 'percent-encoded key and secret in a Basic header (RFC 6749 2.3.1)',
+  },
   'client-user': { spec: '1', lax: 'any', strict: 'own', what: 'key of one subscription with the user of another' },
   'webhook-address': { spec: '2.4', lax: 'any', strict: 'public', what: 'webhook addresses that are not public' },
   'webhook-members': {
@@ -11,6 +17,12 @@ export const STRICT_RULES = {
     lax: 'ignored',
     strict: 'refused',
     what: 'unknown members and filters of webhooks and their deliveries',
+  },
+  properties: {
+    spec: '6.3',
+    lax: 'any',
+    strict: 'known',
+    what: 'names in `properties` that the event type does not have, and event types without a filter',
   },
   changers: {
     spec: '5.9',

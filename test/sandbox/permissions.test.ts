@@ -203,7 +203,7 @@ describe('platform 9: deprecations', () => {
     for (const path of ['/v1/permissions', '/v1/permissions/999999']) {
       const { headers } = await anna.get(path);
       expect(headers.get('deprecation')).toBe(`@${Date.UTC(2025, 4, 1) / 1000}`);
-      expect(headers.get('sunset')).toBe('Sat, 01 May 2027 23:59:59 GMT');
+      expect(headers.get('sunset')).toBe('Sat, 01 May 2027 00:00:00 GMT');
     }
     expect((await anna.get('/v2/permissions')).headers.get('sunset')).toBeNull();
   });

@@ -3,7 +3,7 @@ import { assume } from '../../src/sandbox/program/assumptions.ts';
 import { optionsOf, type SandboxFlags } from '../../src/sandbox/program/flags.ts';
 import { SANDBOX_CREDENTIALS, Sandbox, type SandboxOptions } from '../../src/sandbox/sandbox.ts';
 import { STRICT_RULE_NAMES, type StrictRule } from '../../src/sandbox/strictness.ts';
-import { Visitor } from './visitor.ts';
+import { basic, Visitor } from './visitor.ts';
 
 const WEBHOOKS = '/v1/client_applications/3/webhooks';
 const SIGN_IN = {
@@ -51,6 +51,17 @@ const TRIES: readonly Try[] = [
     strict: 400,
   },
   {
+    rule: 'basic-auth',
+    what: 'a percent-encoded secret',
+    attempt: ({ visitor }) => {
+      const { technicalUsername: username, technicalPassword: password } = SANDBOX_CREDENTIALS;
+      const fields = { grant_type: 'password', username, password };
+      return visitor.form('/oauth/token', fields, basic(SANDBOX_CREDENTIALS.clientId, 'sandbox%2Dsecret'));
+    },
+    lax: 200,
+    strict: 401,
+  },
+  {
     rule: 'client-user',
     what: 'the key of one subscription with the technical user of another',
     attempt: ({ sandbox, visitor }) => {
@@ -84,6 +95,37 @@ const TRIES: readonly Try[] = [
       return visitor.get(`${WEBHOOKS}/${id}/events?state=failed`);
     },
     lax: 200,
+    strict: 400,
+  },
+  ...(
+    [
+      ['an attribute that assets do not have', { asset_updated: ['colour'] }],
+      ['an attribute of edge devices for assets', { asset_updated: ['software_version'] }],
+      ['a value key that no value can have', { asset_values_created: ['flow rate'] }],
+      ['an event type code that does not exist', { event_document_created: ['callibration'] }],
+      ['an event type without a filter', { threshold_reached: ['high'] }],
+      ['an event type that the webhook does not receive', { event_created: ['calibration'] }],
+    ] as const
+  ).map(
+    ([what, properties]): Try => ({
+      rule: 'properties',
+      what: `a webhook filtered by ${what}`,
+      attempt: ({ visitor }) => {
+        const event_types = ['asset_updated', 'asset_values_created', 'event_document_created', 'threshold_reached'];
+        return webhook(visitor, PUBLIC, { event_types, properties });
+      },
+      lax: 201,
+      strict: 400,
+    }),
+  ),
+  {
+    rule: 'properties',
+    what: 'a webhook changed to an unknown attribute',
+    attempt: async ({ visitor }) => {
+      const { id } = (await webhook(visitor, PUBLIC)).body;
+      return visitor.call('PATCH', `${WEBHOOKS}/${id}`, { properties: { asset_updated: ['colour'] } });
+    },
+    lax: 204,
     strict: 400,
   },
   {
@@ -158,7 +200,15 @@ describe('--strict', () => {
   it('takes what keeps to the letter', async () => {
     const { visitor, anna } = await started({ strict: STRICT_RULE_NAMES });
     expect((await signIn(visitor, {})).status).toBe(200);
-    expect((await webhook(visitor, PUBLIC)).status).toBe(201);
+    const properties = {
+      asset_updated: ['serial_number', 'status'],
+      edge_device_updated: ['software_version'],
+      asset_values_created: ['flow'],
+      asset_specifications_updated: ['eClass-0173/1'],
+      event_created: ['calibration'],
+      event_document_created: [],
+    };
+    expect((await webhook(visitor, PUBLIC, { event_types: Object.keys(properties), properties })).status).toBe(201);
     expect((await visitor.post(881, 'flow', [{ value: 1 }])).status).toBe(204);
     const users = { users: [{ email: 'ben@sandbox.example' }] };
     expect((await anna.call('POST', '/v2/userroles/60/users', users)).status).toBe(204);

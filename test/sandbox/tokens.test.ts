@@ -128,6 +128,21 @@ describe('platform 4.1: client authentication', () => {
     expect(reply.status).toBe(200);
   });
 
+  it('rejects an encoded Basic secret under the rule basic-auth', async () => {
+    const strict = new Sandbox({ strict: ['basic-auth'] });
+    await strict.start();
+    try {
+      strict.site.get('api_keys', 3)!.client_secret = 'a+b/c=~!';
+      const { clientId, technicalUsername: username, technicalPassword: password } = SANDBOX_CREDENTIALS;
+      const login = (sent: string) =>
+        new Visitor(strict).form('/oauth/token', { grant_type: 'password', username, password }, basic(clientId, sent));
+      expect((await login('a%2Bb%2Fc%3D%7E%21')).status).toBe(401);
+      expect((await login('a+b/c=~!')).status).toBe(200);
+    } finally {
+      await strict.stop();
+    }
+  });
+
   it('refuses in the words of RFC 6749 section 5.2', async () => {
     const password = { grant_type: 'password', username: 'x', password: 'y' };
     const wrongClient = await visitor.form('/oauth/token', password, basic('nobody', 'x'));

@@ -41,10 +41,12 @@ function shown(application: Application) {
 
 function subscriptions(call: Call, site: SiteModel, usage: Usage): Answer {
   const application = own(call, site);
+  const spent = usage.spent(application.id);
   const subscription = {
     id: application.id,
     api_call_quota: application.call_quota ?? 0,
-    api_calls_used: usage.spent(application.id).calls,
+    api_calls_used: spent.calls,
+    ...(application.byte_quota ? { payload_quota: application.byte_quota, payload_used: spent.bytes } : {}),
     start_date: new Date(usage.startedMs).toISOString().slice(0, 10),
     status: application.active === false ? 'inactive' : 'active',
   };

@@ -1,4 +1,4 @@
-import { type Deprecation, deprecationOf, isSunset } from '../../contract/deprecations.ts';
+import { type Deprecation, deprecationOf, sunsetMs } from '../../contract/deprecations.ts';
 import { refusal } from './refusal.ts';
 
 /** A permission of v1 is another record in v2, of another id: its endpoint says which. */
@@ -14,10 +14,10 @@ export function deprecationHeaders(path: string, wallMs: number, afterSunset = 4
   if (!deprecation) return {};
   const headers = {
     deprecation: `@${Math.floor(sinceMs(deprecation) / 1000)}`,
-    sunset: new Date(Date.parse(`${deprecation.sunset}T23:59:59Z`)).toUTCString(),
+    sunset: new Date(sunsetMs(deprecation)).toUTCString(),
     ...(OF_ANOTHER_ID.test(path) ? {} : successorLink(path.replace(/^\/v1\//, '/v2/'))),
   };
-  if (isSunset(deprecation, wallMs)) {
+  if (wallMs >= sunsetMs(deprecation)) {
     throw refusal(afterSunset, `v1 ended on ${deprecation.sunset}. Use ${deprecation.instead}`, undefined, headers);
   }
   return headers;

@@ -3,7 +3,7 @@ import { type Answer, type Call, formBody } from '../http/call.ts';
 import { oauthRefusal } from '../http/refusal.ts';
 import type { Router } from '../http/router.ts';
 import type { SiteModel } from '../site/site-model.ts';
-import { type NamedClient, namedClient } from '../tokens/client-auth.ts';
+import type { Clients, NamedClient } from '../tokens/client-auth.ts';
 import { refreshGrant, revokeByBearer } from '../tokens/token-endpoints.ts';
 import type { TokenStore } from '../tokens/token-store.ts';
 import type { CodeRegistry } from './code-registry.ts';
@@ -13,18 +13,24 @@ import { matchesChallenge } from './sign-in.ts';
 const VERIFIER = /^[A-Za-z0-9._~-]{43,128}$/;
 
 /** The token endpoints on {web_url} (platform 4.1): code and refresh for people, revocation by the token itself. */
-export function addIdentityEndpoints(router: Router, site: SiteModel, tokens: TokenStore, codes: CodeRegistry): void {
+export function addIdentityEndpoints(
+  router: Router,
+  site: SiteModel,
+  clients: Clients,
+  tokens: TokenStore,
+  codes: CodeRegistry,
+): void {
   const none = { auth: 'none' } as const;
-  router.add('POST', IDENTITY_TOKEN_PATH, (call) => tokenAnswer(call, site, tokens, codes), none);
+  router.add('POST', IDENTITY_TOKEN_PATH, (call) => tokenAnswer(call, clients, tokens, codes), none);
   router.add('POST', IDENTITY_REVOKE_PATH, (call) => revokeAnswer(call, site, tokens), none);
 }
 
-function tokenAnswer(call: Call, site: SiteModel, tokens: TokenStore, codes: CodeRegistry): Answer {
+function tokenAnswer(call: Call, clients: Clients, tokens: TokenStore, codes: CodeRegistry): Answer {
   const form = formBody(call);
   const grant = form.get('grant_type');
   if (grant === null) throw oauthRefusal(400, 'invalid_request', 'grant_type is missing');
-  if (grant === 'authorization_code') return codeGrant(call, form, site, tokens, codes);
-  const client = knownClient(call, form, site);
+  if (grant === 'authorization_code') return codeGrant(call, form, clients, tokens, codes);
+  const client = knownClient(call, form, clients);
   if (grant === 'refresh_token') {
     // Platform 4.1: "client_secret for the web flow only". A public client has none; its refresh token is bound to its id.
     if (!client.proved && tokens.needsSecret(form.get('refresh_token') ?? '')) {
@@ -35,8 +41,8 @@ function tokenAnswer(call: Call, site: SiteModel, tokens: TokenStore, codes: Cod
   throw oauthRefusal(400, 'unsupported_grant_type', `${grant.slice(0, 60)} is not offered here`);
 }
 
-function knownClient(call: Call, form: URLSearchParams, site: SiteModel): NamedClient {
-  const client = namedClient(call, form, site);
+function knownClient(call: Call, form: URLSearchParams, clients: Clients): NamedClient {
+  const client = clients.named(call, form);
   if (!client) throw oauthRefusal(401, 'invalid_client', 'client_id is missing');
   return client;
 }
@@ -45,7 +51,7 @@ function knownClient(call: Call, form: URLSearchParams, site: SiteModel): NamedC
 function codeGrant(
   call: Call,
   form: URLSearchParams,
-  site: SiteModel,
+  clients: Clients,
   tokens: TokenStore,
   codes: CodeRegistry,
 ): Answer {
@@ -57,7 +63,7 @@ function codeGrant(
   }
   const replayed = codes.replayed(code);
   const given = codes.take(code);
-  const client = knownClient(call, form, site);
+  const client = knownClient(call, form, clients);
   if (replayed?.family !== undefined && replayed.application === client.application.id) {
     tokens.revokeFamily(replayed.family);
   }

@@ -4,7 +4,7 @@
  * together. An id says up to which request and which sentence a viewer has got it.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { eventFrame, writeFrames } from '../../base/inbound/event-stream.ts';
+import { eventFrame, idlestOf, StreamReader, writeFrames } from '../../base/inbound/event-stream.ts';
 import type { Stage } from '../admin/stage.ts';
 import type { PostedSeries } from '../values/values-body.ts';
 import type { SandboxEvents } from './sandbox-events.ts';
@@ -13,15 +13,21 @@ import { chartOf, deliveriesOf, seriesLine, siteOf, tokensOf, webhooksOf } from 
 type Sentence = SandboxEvents['happened'][number];
 type Point = SandboxEvents['points']['points'][number];
 
-interface Viewer {
-  response: ServerResponse;
-  /** The series whose chart it looks at. */
-  asset: number | undefined;
-  key: string;
-  /** Of that series, since the last second. */
-  points: Point[];
-  /** The chart's frame that it has. */
-  chart: string;
+/** An open page. */
+class Viewer extends StreamReader {
+  /** Series of the chart that the page shows. */
+  readonly asset: number | undefined;
+  readonly key: string;
+  /** Points of that series since the last second. */
+  points: Point[] = [];
+  /** Chart frame that was sent last. */
+  chart = '';
+
+  constructor(response: ServerResponse, nowMs: number, asset: number | undefined, key: string) {
+    super(response, nowMs);
+    this.asset = asset;
+    this.key = key;
+  }
 }
 
 /** What is sent again where it has changed, and not otherwise. */
@@ -68,12 +74,8 @@ export class LiveStream {
     });
   }
 
+  /** Responds with the stream. Beyond `MAX_VIEWERS` the new viewer replaces the one that has read nothing for longest. */
   open(request: IncomingMessage, response: ServerResponse, asset: number | undefined, key: string): void {
-    if (this.#viewers.size >= MAX_VIEWERS) {
-      response.writeHead(503, { 'Content-Type': 'text/plain', 'Retry-After': '10' });
-      response.end(`${MAX_VIEWERS} look already, which is as many as may\n`);
-      return;
-    }
     response.writeHead(200, {
       'Content-Type': 'text/event-stream; charset=utf-8',
       'Cache-Control': 'no-store',
@@ -83,9 +85,11 @@ export class LiveStream {
       response.end();
       return;
     }
-    // Those who look already get what is new first: from here on all have the same.
+    const nowMs = this.#stage.clock.monotonicMs();
+    if (this.#viewers.size >= MAX_VIEWERS) this.#evict(nowMs);
+    // Present viewers get their news first: from here on all viewers have the same.
     this.#send();
-    const viewer: Viewer = { response, asset, key, points: [], chart: '' };
+    const viewer = new Viewer(response, nowMs, asset, key);
     this.#viewers.add(viewer);
     response.once('close', () => this.#leave(viewer));
     if (this.#viewers.size === 1) this.#listen();
@@ -116,6 +120,13 @@ export class LiveStream {
     const newSentences = this.#happened.filter(({ id }) => id > seen.sentence);
     frames.push(frame('requests', newRequests), frame('happened', newSentences));
     writeFrames(viewer.response, `${frames.join('')}${this.#chartFrame(viewer)}${this.#tick()}`);
+  }
+
+  #evict(nowMs: number): void {
+    const idlest = idlestOf(this.#viewers, nowMs);
+    if (!idlest) return;
+    this.#leave(idlest);
+    idlest.evict();
   }
 
   #listen(): void {
@@ -190,7 +201,11 @@ export class LiveStream {
     this.#sentHappened = this.#lastHappened;
     const text = frames.join('');
     const tick = this.#tick();
-    for (const viewer of this.#viewers) writeFrames(viewer.response, `${text}${this.#ownFrames(viewer)}${tick}`);
+    const nowMs = stage.clock.monotonicMs();
+    for (const viewer of this.#viewers) {
+      viewer.noteProgress(nowMs);
+      writeFrames(viewer.response, `${text}${this.#ownFrames(viewer)}${tick}`);
+    }
   }
 
   #stateFrames(): [name: string, text: string][] {

@@ -119,13 +119,19 @@ export const WIRE_SCHEMAS = {
   Unit: object({ id: integer, href: text, code: text, symbol: text }, ['id', 'href', 'code']),
   /** Platform 2.3. */
   ClientApplication: object({ id: integer, name: text }),
-  ApiSubscription: object({
-    id: integer,
-    api_call_quota: integer,
-    api_calls_used: integer,
-    start_date: text,
-    status: text,
-  }),
+  /** Payload is reported where the application has a `byte_quota`. */
+  ApiSubscription: object(
+    {
+      id: integer,
+      api_call_quota: integer,
+      api_calls_used: integer,
+      payload_quota: integer,
+      payload_used: integer,
+      start_date: text,
+      status: text,
+    },
+    ['id', 'api_call_quota', 'api_calls_used', 'start_date', 'status'],
+  ),
   /** Platform 2.4. */
   WebhookCreate: object(webhookMembers, ['url', 'event_types']),
   WebhookChange: object(webhookMembers, []),

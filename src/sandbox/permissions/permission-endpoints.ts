@@ -1,5 +1,5 @@
 import {
-  PERMISSION_ID_OFFSETS_V1,
+  PERMISSION_TYPES,
   type PermissionRecordV1,
   type PermissionRecordV2,
   type PermissionType,
@@ -11,6 +11,7 @@ import { notFound, refusal } from '../http/refusal.ts';
 import type { Router } from '../http/router.ts';
 import type { Grant } from '../site/records.ts';
 import type { SiteModel } from '../site/site-model.ts';
+import { offsetOf } from './id-offsets.ts';
 import type { PermitableRef } from './inheritance.ts';
 import type { PermissionRegistry } from './permission-registry.ts';
 import { mustMay } from './permitted.ts';
@@ -21,18 +22,9 @@ export interface PermissionContext {
   site: SiteModel;
   registry: PermissionRegistry;
   visibility: Visibility;
-  /** Of v1 ids, see `CAN_PERMIT_OFFSETS`. */
+  /** Offset of can_permit in v1 ids, see `id-offsets.ts`. */
   canPermitOffset: number;
 }
-
-/**
- * What the offset of can_permit in v1 ids may be; the first is the default. Not shown in the spec (2.2): these are free
- * between the three that are, and ids stay unambiguous because pairs are 8 apart.
- */
-export const CAN_PERMIT_OFFSETS: readonly number[] = [3, 5, 6, 7];
-
-const offsetOf = (type: PermissionType, context: PermissionContext): number =>
-  PERMISSION_ID_OFFSETS_V1[type] ?? context.canPermitOffset;
 
 /** Permissions v1 and v2 (platform 4.2). Changing wants `can_permit` on the object, looking that or `can_read`. */
 export function addPermissionEndpoints(router: Router, context: PermissionContext): void {
@@ -136,20 +128,19 @@ function foundV2(call: Call, context: PermissionContext): Grant {
   return record;
 }
 
-/** Platform 2.2: the v1 id is the record's id plus the type's offset. */
+/** Finds the record and type of a v1 id, which is the record's id plus the type's offset (platform 2.2). */
 function foundV1(call: Call, context: PermissionContext): { record: Grant; type: PermissionType } {
   const id = idParam(call, 'id');
-  for (let offset = 1; offset < 8; offset++) {
-    const record = context.site.get('permissions', id - offset);
-    const type = record?.types.find((one) => offsetOf(one, context) === offset);
-    if (record && type && isShown(call, context, record.permitable)) return { record, type };
+  for (const type of PERMISSION_TYPES) {
+    const record = context.site.get('permissions', id - offsetOf(type, context.canPermitOffset));
+    if (record?.types.includes(type) && isShown(call, context, record.permitable)) return { record, type };
   }
   throw notFound(`permission ${id}`);
 }
 
 function recordsV1(grant: Grant, context: PermissionContext): PermissionRecordV1[] {
   return grant.types.map((type) => ({
-    id: String(grant.id + offsetOf(type, context)),
+    id: String(grant.id + offsetOf(type, context.canPermitOffset)),
     permission_type: type,
     assignable: assignableV1(grant),
     permitable: { ...grant.permitable },

@@ -2,8 +2,8 @@ import { UsageError } from '../../base/errors.ts';
 import { insteadOf } from '../../base/nearest.ts';
 import { readDuration } from '../../base/quantity.ts';
 import { EVENT_TIMES } from '../events/event-time.ts';
+import { CAN_PERMIT_OFFSET, offsetProblem } from '../permissions/id-offsets.ts';
 import { INHERITANCE, ruleName } from '../permissions/inheritance.ts';
-import { CAN_PERMIT_OFFSETS } from '../permissions/permission-endpoints.ts';
 import type { SandboxOptions } from '../sandbox.ts';
 import { STRICT_RULE_NAMES, STRICT_RULES, type StrictRule } from '../strictness.ts';
 
@@ -21,11 +21,14 @@ interface Assumption {
 /** What the spec calls "not shown" and the sandbox has to assume: `--assume name=value` assumes something else. */
 const ASSUMPTIONS: Readonly<Record<string, Assumption>> = {
   'can-permit-offset': {
-    default: '3',
+    default: String(CAN_PERMIT_OFFSET),
     spec: '2.2',
     what: 'offset of can_permit in v1 permission ids',
     apply: (options, text) => {
-      options.canPermitOffset = Number(oneOf(text, CAN_PERMIT_OFFSETS.map(String)));
+      const offset = /^\d{1,7}$/.test(text) ? Number(text) : Number.NaN;
+      const problem = offsetProblem(offset);
+      if (problem !== undefined) throw new UsageError(`can-permit-offset ${JSON.stringify(text)} ${problem}`);
+      options.canPermitOffset = offset;
     },
   },
   inheritance: {

@@ -36,8 +36,8 @@ interface SeedPermission {
   types: PermissionType[];
 }
 
-/** A seed as the site's records. Throws `Error` with a sentence where it names a user that it does not have. */
-export function siteOf(seed: SandboxSeed): { site: SiteSnapshot; owners: Owner[] } {
+/** Returns a seed as records of the site, permissions `idDistance` apart. Throws `Error` for a user that the seed does not contain. */
+export function siteOf(seed: SandboxSeed, idDistance = 8): { site: SiteSnapshot; owners: Owner[] } {
   const users = (seed.users ?? []).map((user) => ({ ...user, technical: user.technical ?? false }));
   const idOf = (user: number | string): number => {
     const found = users.find((one) => one.id === user || one.email === user);
@@ -58,7 +58,7 @@ export function siteOf(seed: SandboxSeed): { site: SiteSnapshot; owners: Owner[]
   );
   site.client_applications = applications.map(({ application }) => application);
   site.api_keys = [...applications.flatMap(({ key }) => key ?? []), ...(seed.api_keys ?? [])];
-  let nextId = 8;
+  let nextId = idDistance;
   const grants: Grant[] = [];
   for (const permission of seed.permissions ?? []) {
     const assignable =
@@ -67,7 +67,7 @@ export function siteOf(seed: SandboxSeed): { site: SiteSnapshot; owners: Owner[]
         : ({ type: 'Usergroup', id: permission.usergroup } as const);
     for (const permitable of objectsOf(permission.on)) {
       grants.push({ id: nextId, assignable, permitable, types: [...permission.types] });
-      nextId += 8;
+      nextId += idDistance;
     }
   }
   site.permissions = grants;

@@ -10,13 +10,16 @@ export type SiteSnapshot = { [K in Kind]?: SiteRecords[K][] };
 /** The objects of the site by kind and id. Holds no rules: who may see what stands in `permissions/`, what is told in `events/`. */
 export class SiteModel {
   readonly #tables = new Map<Kind, Map<number, SiteRecords[Kind]>>(KINDS.map((kind) => [kind, new Map()]));
+  readonly #idDistance: number;
   #nextId = 100_000;
   #version = 0;
   #holders: { version: number; byKind: Record<Holder, Map<number, SiteRecords[Holder][]>> } | undefined;
   /** Base of every `href`; known once the server listens. */
   baseUrl = '';
 
-  constructor(snapshot: SiteSnapshot = {}) {
+  /** `idDistance`: between two new ids; v1 permission ids need room for the offsets of their types (platform 2.2). */
+  constructor(snapshot: SiteSnapshot = {}, idDistance = 8) {
+    this.#idDistance = idDistance;
     for (const kind of KINDS) for (const record of snapshot[kind] ?? []) this.put(kind, structuredClone(record));
   }
 
@@ -31,7 +34,7 @@ export class SiteModel {
   put<K extends Kind>(kind: K, record: SiteRecords[K]): SiteRecords[K] {
     this.#table(kind).set(record.id, record);
     this.#version++;
-    if (record.id >= this.#nextId) this.#nextId = record.id + 8;
+    if (record.id >= this.#nextId) this.#nextId = record.id + this.#idDistance;
     return record;
   }
 
@@ -71,9 +74,9 @@ export class SiteModel {
     return found;
   }
 
-  /** An id that nothing has. Multiples of 8, so that a v1 permission id never meets another by its offset (platform 2.2). */
+  /** Returns an unused id, a multiple of the distance. */
   newId(): number {
-    this.#nextId = (Math.floor(this.#nextId / 8) + 1) * 8;
+    this.#nextId = (Math.floor(this.#nextId / this.#idDistance) + 1) * this.#idDistance;
     return this.#nextId;
   }
 

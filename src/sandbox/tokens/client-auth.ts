@@ -3,6 +3,7 @@ import type { Call } from '../http/call.ts';
 import { oauthRefusal } from '../http/refusal.ts';
 import type { Application } from '../site/records.ts';
 import type { SiteModel } from '../site/site-model.ts';
+import type { Strictness } from '../strictness.ts';
 
 /** Whether two texts are equal, in a time that tells nothing about where they differ. */
 export function sameText(a: string, b: string): boolean {
@@ -16,12 +17,35 @@ export interface NamedClient {
   proved: boolean;
 }
 
-/**
- * Client credentials both ways (platform 5.2): Basic is the base64 of key, colon and secret as they stand; the
- * form-encoded spelling of RFC 6749 section 2.3.1 passes too. Or `client_id` and `client_secret` in the body. 401 `invalid_client` where they are wrong; both ways at once is 400.
- */
-export function namedClient(call: Call, form: URLSearchParams, site: SiteModel): NamedClient | undefined {
-  const basic = basicCredentials(call);
+/** Authenticates clients (platform 5.2). */
+export class Clients {
+  readonly #site: SiteModel;
+  readonly #strict: Strictness;
+
+  constructor(site: SiteModel, strict: Strictness) {
+    this.#site = site;
+    this.#strict = strict;
+  }
+
+  /**
+   * Credentials in a Basic header, which is the base64 of key, colon and secret as they are (also as RFC 6749 section 2.3.1 encodes
+   * them, unless the rule `basic-auth` is in force), or as `client_id` and `client_secret` in the body. Returns undefined if there are
+   * none. Throws 401 `invalid_client` if they are wrong, 400 if both forms are present.
+   */
+  named(call: Call, form: URLSearchParams): NamedClient | undefined {
+    return namedClient(call, form, this.#site, this.#strict.has('basic-auth'));
+  }
+
+  /** The same for grants that require the secret. */
+  proved(call: Call, form: URLSearchParams): Application {
+    const client = this.named(call, form);
+    if (!client?.proved) throw oauthRefusal(401, 'invalid_client', 'client credentials are missing');
+    return client.application;
+  }
+}
+
+function namedClient(call: Call, form: URLSearchParams, site: SiteModel, isLiteral: boolean): NamedClient | undefined {
+  const basic = basicCredentials(call)?.slice(0, isLiteral ? 1 : 2);
   const inBody = form.get('client_id');
   if (basic && form.get('client_secret') !== null) {
     throw oauthRefusal(400, 'invalid_request', 'client credentials came in the header and in the body');
@@ -48,13 +72,6 @@ function clientOf({ id, secret }: Credentials, site: SiteModel): NamedClient | u
   const application = key && site.get('client_applications', key.client_application);
   if (!application || (secret !== null && !sameText(key.client_secret, secret))) return undefined;
   return { application, proved: secret !== null };
-}
-
-/** The same, for grants that need the secret. */
-export function provedClient(call: Call, form: URLSearchParams, site: SiteModel): Application {
-  const client = namedClient(call, form, site);
-  if (!client?.proved) throw oauthRefusal(401, 'invalid_client', 'client credentials are missing');
-  return client.application;
 }
 
 /** What a Basic header may mean, as it stands first. `undefined` where there is no such header. */

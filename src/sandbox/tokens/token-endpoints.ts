@@ -5,23 +5,29 @@ import type { Router } from '../http/router.ts';
 import type { Application } from '../site/records.ts';
 import type { SiteModel } from '../site/site-model.ts';
 import type { Strictness } from '../strictness.ts';
-import { namedClient, provedClient, sameText } from './client-auth.ts';
+import { type Clients, sameText } from './client-auth.ts';
 import type { TokenStore } from './token-store.ts';
 
 const NO_STORE = { 'cache-control': 'no-store', pragma: 'no-cache' };
 
 /** The token endpoints on {base_url} (platform 4.1): password and refresh grants, revocation. */
-export function addTokenEndpoints(router: Router, site: SiteModel, tokens: TokenStore, strict: Strictness): void {
-  router.add('POST', TOKEN_PATH, (call) => tokenAnswer(call, site, tokens, strict), { auth: 'none' });
-  router.add('POST', REVOKE_PATH, (call) => revokeAnswer(call, site, tokens), { auth: 'none' });
+export function addTokenEndpoints(
+  router: Router,
+  site: SiteModel,
+  clients: Clients,
+  tokens: TokenStore,
+  strict: Strictness,
+): void {
+  router.add('POST', TOKEN_PATH, (call) => tokenAnswer(call, site, clients, tokens, strict), { auth: 'none' });
+  router.add('POST', REVOKE_PATH, (call) => revokeAnswer(call, clients, tokens), { auth: 'none' });
 }
 
-function tokenAnswer(call: Call, site: SiteModel, tokens: TokenStore, strict: Strictness): Answer {
+function tokenAnswer(call: Call, site: SiteModel, clients: Clients, tokens: TokenStore, strict: Strictness): Answer {
   const form = formBody(call);
   const grant = form.get('grant_type');
   if (grant === null) throw oauthRefusal(400, 'invalid_request', 'grant_type is missing');
-  if (grant === 'password') return passwordGrant(form, provedClient(call, form, site), site, tokens, strict);
-  if (grant === 'refresh_token') return refreshGrant(form, provedClient(call, form, site).id, tokens);
+  if (grant === 'password') return passwordGrant(form, clients.proved(call, form), site, tokens, strict);
+  if (grant === 'refresh_token') return refreshGrant(form, clients.proved(call, form).id, tokens);
   throw oauthRefusal(400, 'unsupported_grant_type', `${grant.slice(0, 60)} is not offered here`);
 }
 
@@ -64,9 +70,9 @@ export function refreshGrant(form: URLSearchParams, application: number, tokens:
 }
 
 /** Response of revoke: not shown; RFC 7009 section 2.2 answers 200 to whatever is no longer a token. */
-function revokeAnswer(call: Call, site: SiteModel, tokens: TokenStore): Answer {
+function revokeAnswer(call: Call, clients: Clients, tokens: TokenStore): Answer {
   const form = formBody(call);
-  const client = namedClient(call, form, site);
+  const client = clients.named(call, form);
   if (client?.proved) return revoked(form, client.application.id, tokens);
   // "client credentials as above or Authorization header" (platform 4.1).
   if (call.bearer === undefined) throw oauthRefusal(401, 'invalid_client', 'client credentials are missing');

@@ -18,7 +18,7 @@ export interface DeliveryEngineOptions {
   /** Counts a call and its bytes against the subscription's quota; `false`: it is spent and nothing may be sent. */
   spend(application: number, bytes: number): boolean;
   report(report: DeliveryReport): void;
-  /** Platform 3.2: disabled after more than two weeks; the contact person is told. */
+  /** A webhook was disabled after more than two weeks of failures; its contact person must be notified (platform 3.2). */
   disabled(webhook: WebhookRecord): void;
 }
 
@@ -154,12 +154,14 @@ export class DeliveryEngine {
     const lane = this.#lane(delivery.webhook);
     if (typeof answer === 'number' && answer >= 200 && answer < 300) {
       registry.settle(delivery, 'delivered');
+      delivery.failingSinceMs = undefined;
       webhook.failingSinceMs = undefined;
       lane.head = undefined;
       report({ delivery, webhook, answer, nextInMs: undefined });
       return;
     }
     const nowMs = clock.wallMs();
+    delivery.failingSinceMs ??= nowMs;
     webhook.failingSinceMs ??= nowMs;
     const nextInMs = retryDelayMs(delivery.attempts, () => clock.random());
     report({ delivery, webhook, answer, nextInMs });
@@ -170,7 +172,10 @@ export class DeliveryEngine {
       delivery.nextMs = nowMs + nextInMs;
       clock.after(nextInMs, () => this.#ready(delivery));
     }
-    if (nowMs - webhook.failingSinceMs > TWO_WEEKS_MS && !webhook.disabled) {
+    // Platform 3.2 counts for one event, which another event's success does not reset; platform 7 for the webhook, whose events follow
+    // one another through an outage. The earlier start is the event's where only that event fails, and else the webhook's.
+    const failingSinceMs = Math.min(delivery.failingSinceMs, webhook.failingSinceMs);
+    if (nowMs - failingSinceMs > TWO_WEEKS_MS && !webhook.disabled) {
       webhook.disabled = true;
       this.#options.disabled(webhook);
     }

@@ -1,5 +1,5 @@
 import { BlockList, isIP } from 'node:net';
-import { EVENT_TYPES } from '../../contract/events.ts';
+import { EVENT_TYPES, type EventType, PROPERTIES } from '../../contract/events.ts';
 import { isObject } from '../http/call.ts';
 import { refusal } from '../http/refusal.ts';
 import type { Strictness } from '../strictness.ts';
@@ -11,8 +11,22 @@ export type WebhookChange = Partial<
 
 const MEMBERS = ['url', 'event_types', 'properties', 'disabled', 'force_sorted_delivery'];
 
-/** The members of a create or change body (platform 2.4 and 6.3), checked; 400 for what cannot be. */
-export function readWebhookBody(body: Record<string, unknown>, strict: Strictness): WebhookChange {
+export interface WebhookRules {
+  strict: Strictness;
+  /** Whether the site has an event type with this code. */
+  hasEventTypeCode(code: string): boolean;
+}
+
+/**
+ * Returns the members of a create or change body (platform 2.4 and 6.3). Throws a refusal with 400 for invalid members. `webhook` is the
+ * one to change.
+ */
+export function readWebhookBody(
+  body: Record<string, unknown>,
+  rules: WebhookRules,
+  webhook?: WebhookRecord,
+): WebhookChange {
+  const { strict } = rules;
   const change: WebhookChange = {};
   const names = Object.keys(body);
   if (names.length > 0 && !names.some((name) => MEMBERS.includes(name))) {
@@ -25,6 +39,9 @@ export function readWebhookBody(body: Record<string, unknown>, strict: Strictnes
   if (body.url !== undefined) change.url = readUrl(body.url, strict);
   if (body.event_types !== undefined) change.event_types = readEventTypes(body.event_types);
   if (body.properties !== undefined && body.properties !== null) change.properties = readProperties(body.properties);
+  if (change.properties && strict.has('properties')) {
+    checkProperties(change.properties, change.event_types ?? webhook?.event_types ?? [], rules);
+  }
   for (const flag of ['disabled', 'force_sorted_delivery'] as const) {
     const value = body[flag];
     if (value === undefined) continue;
@@ -99,4 +116,26 @@ function readProperties(value: unknown): Record<string, string[]> {
     properties[type] = names as string[];
   }
   return properties;
+}
+
+/** Platform 6.3: a list for an event type that has no filter, or a name that does not exist, gives a webhook that is never called. */
+function checkProperties(
+  properties: Readonly<Record<string, readonly string[]>>,
+  eventTypes: readonly string[],
+  rules: WebhookRules,
+): void {
+  for (const [type, names] of Object.entries(properties)) {
+    const known = PROPERTIES[type as EventType];
+    if (known === undefined) throw refusal(400, `${type} has no filter`, 'properties');
+    if (!eventTypes.includes(type)) throw refusal(400, `${type} is not in event_types`, 'properties');
+    const unknown = names.find((name) => {
+      if (known === 'value keys') return !/^[a-z0-9._-]{1,128}$/.test(name);
+      if (known === 'specification keys') return name === '';
+      if (known === 'event type codes') return !rules.hasEventTypeCode(name);
+      return !known.includes(name);
+    });
+    if (unknown === undefined) continue;
+    const expected = typeof known === 'string' ? known : known.join(', ');
+    throw refusal(400, `${type}: ${JSON.stringify(unknown.slice(0, 60))} must be one of: ${expected}`, 'properties');
+  }
 }

@@ -4,19 +4,17 @@ import { type Answer, type Call, idParam, isObject, objectBody } from '../http/c
 import { page } from '../http/paging.ts';
 import { notFound, refusal } from '../http/refusal.ts';
 import type { Router } from '../http/router.ts';
-import type { Strictness } from '../strictness.ts';
 import { readTimestamp } from '../values/values-body.ts';
 import type { DeliveryEngine } from './delivery-engine.ts';
-import { readWebhookBody } from './webhook-body.ts';
+import { readWebhookBody, type WebhookRules } from './webhook-body.ts';
 import type { Delivery, WebhookRecord, WebhookRegistry } from './webhook-registry.ts';
 
-export interface WebhookContext {
+export interface WebhookContext extends WebhookRules {
   registry: WebhookRegistry;
   engine: DeliveryEngine;
   makeSecret(): string;
   /** Which member holds the deliveries list: not shown, and seen both ways. */
   deliveriesUnder: 'events' | 'webhook_events';
-  strict: Strictness;
   /** The technical user of a client application. */
   technicalUser(application: number): number | undefined;
 }
@@ -88,7 +86,7 @@ function list(call: Call, context: WebhookContext): Answer {
 function create(call: Call, context: WebhookContext): Answer {
   const application = ownApplication(call, 'application');
   mustBeTechnical(call, context);
-  const { url, event_types, ...rest } = readWebhookBody(objectBody(call), context.strict);
+  const { url, event_types, ...rest } = readWebhookBody(objectBody(call), context);
   if (url === undefined) throw refusal(400, 'is missing', 'url');
   if (event_types === undefined) throw refusal(400, 'is missing', 'event_types');
   const webhook = context.registry.add({
@@ -109,9 +107,8 @@ function create(call: Call, context: WebhookContext): Answer {
 
 function change(call: Call, context: WebhookContext): Answer {
   const webhook = changeable(call, context);
-  const wanted = readWebhookBody(objectBody(call), context.strict);
-  // Enabled again, the two weeks begin anew.
-  if (wanted.disabled === false) webhook.failingSinceMs = undefined;
+  const wanted = readWebhookBody(objectBody(call), context, webhook);
+  if (wanted.disabled === false) context.registry.forgetFailures(webhook);
   Object.assign(webhook, wanted);
   return { status: 204, story: `webhook ${webhook.id} is changed (${Object.keys(wanted).join(', ')})` };
 }

@@ -7,7 +7,7 @@ export interface WebhookRecord extends Webhook {
   application: number;
   secret: string;
   createdMs: number;
-  /** When deliveries began to fail without one success since; platform 3.2 disables after two weeks of that. */
+  /** Wall time of the first failed attempt since any event was delivered. */
   failingSinceMs: number | undefined;
 }
 
@@ -25,6 +25,8 @@ export interface Delivery {
   lastSendMs: number | undefined;
   /** When the next attempt is due, by the sandbox's wall clock; `undefined` where it waits for none. */
   nextMs: number | undefined;
+  /** Wall time of the event's first failed attempt, resends included, until it is delivered or its webhook is enabled again. */
+  failingSinceMs: number | undefined;
   /** What the last attempt was answered: a status, or why there was none. */
   lastAnswer: number | string | undefined;
 }
@@ -80,10 +82,17 @@ export class WebhookRegistry {
       attempts: 0,
       nextMs: undefined,
       lastSendMs: undefined,
+      failingSinceMs: undefined,
       lastAnswer: undefined,
     };
     this.#deliveries.set(delivery.id, delivery);
     return delivery;
+  }
+
+  /** Restarts the two weeks of failures of a webhook and of its events. */
+  forgetFailures(webhook: WebhookRecord): void {
+    webhook.failingSinceMs = undefined;
+    for (const delivery of this.deliveries(webhook.id)) delivery.failingSinceMs = undefined;
   }
 
   /** A delivery has ended. */
