@@ -75,7 +75,7 @@ export class ClosedBuffer {
         "others could write in the state folder: it is now its owner's alone (0700)",
       );
     }
-    const stamps = new Stamps(await readStamps(this.#client.service('values')));
+    const stamps = new Stamps(await readStamps(this.#client.service('values')), opened.clockOffsetMs);
     return new BufferFlow(this.#options, { client: this.#client, setAside: this.#setAside, opened, stamps });
   }
 

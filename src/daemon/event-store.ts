@@ -47,7 +47,7 @@ export const eventStore: EventStoreKind<EventServices> = {
     // The platform has them still, and those that are here are known.
     if (hasLostCommits) opened.services.inbox.setNote(WATERMARK_NOTE, '');
     // Numbers of events that are under way are not given again.
-    if (before) opened.services.inbox.startAfter(before.inbox.lastId);
+    if (before) opened.services.inbox.startAfter(before.inbox.highestId());
     return opened;
   },
   carryOver,

@@ -3,12 +3,13 @@ import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import { AccessFollower } from '../access/follower.ts';
 import { Holds } from '../access/holds.ts';
-import { ownAccessOnly } from '../access/own-access.ts';
+import { type OwnUser, ownAccessOnly } from '../access/own-access.ts';
 import type { Clock } from '../base/clock.ts';
-import { webhookBudgetBytes } from '../base/inbound/memory-budget.ts';
+import { reactionBudgetBytes, webhookBudgetBytes } from '../base/inbound/memory-budget.ts';
 import type { Logger } from '../base/logger.ts';
 import { memoryLimitBytes } from '../base/memory-limit.ts';
 import { endOrphans } from '../base/programs/family.ts';
+import type { Redactor } from '../base/redactor.ts';
 import type { BrokerSpec } from '../broker/broker-spec.ts';
 import { Brokers } from '../broker/brokers.ts';
 import type { NatsSpec } from '../broker/nats/nats-spec.ts';
@@ -21,14 +22,18 @@ import type { PlatformClient } from '../platform/client.ts';
 import type { Journal } from '../reactions/journal.ts';
 import { createPerformer } from '../reactions/perform.ts';
 import { RecentOutputs } from '../reactions/recent-outputs.ts';
+import type { JudgingTime } from '../reactions/rules.ts';
 import { ReactionRunner } from '../reactions/runner.ts';
 import { tagNames } from '../reactions/tag-names.ts';
+import type { SilentTarget } from '../reactions/targets.ts';
 import { SOURCE_KINDS } from '../sources/kinds.ts';
 import { gatewayName } from '../store/gateway-identity.ts';
 import type { Remote } from '../store/store-api.ts';
 import { CatchUp } from '../webhook/catch-up.ts';
-import { EventFeed } from '../webhook/event-feed.ts';
-import { filtersFor } from '../webhook/filters.ts';
+import { Deliveries } from '../webhook/deliveries.ts';
+import { parsed } from '../webhook/event-feed.ts';
+import { FailureWatch } from '../webhook/failure-watch.ts';
+import { type Filters, filtersFor, narrowedTypes } from '../webhook/filters.ts';
 import type { Inbox } from '../webhook/inbox.ts';
 import { pathOf, WebhookListener } from '../webhook/listener.ts';
 import { WebhookRegistration } from '../webhook/registration.ts';
@@ -50,13 +55,16 @@ export interface EventsFlowOptions {
   reactions: readonly Reaction[];
   buffer: BufferFlow;
   client: PlatformClient;
+  /** The user that the token response reported. */
+  sessionUser(): number | undefined;
   /** Posts to WEBHOOK_URL as the platform would, for the self-test. */
+  redactor: Redactor;
   sendToPublic(url: string): SendTest;
   clock: Clock;
   log: Logger;
   metrics: Metrics;
   /** What the ages of events are judged by: see `eventNowMs`. */
-  nowMs(): number | undefined;
+  now(): JudgingTime | undefined;
 }
 
 /** Retention of the inbox is worked off in small steps between other calls. */
@@ -93,6 +101,8 @@ export class EventsFlow {
   readonly brokers: Brokers;
   readonly registration: WebhookRegistration;
   readonly catchUp: CatchUp;
+  readonly deliveries: Deliveries;
+  readonly failureWatch: FailureWatch;
   readonly runner: ReactionRunner;
   readonly outputs = new RecentOutputs();
   readonly #follower: AccessFollower;
@@ -104,20 +114,22 @@ export class EventsFlow {
   #saidDamaged = 0;
 
   constructor(options: EventsFlowOptions) {
-    const { settings, tags, reactions, buffer, client, clock, log, metrics } = options;
+    const { settings, tags, reactions, buffer, client, clock, log, metrics, redactor } = options;
     this.#options = options;
     this.#inbox = buffer.inbox;
     this.#instance = gatewayName(settings.stateDir, 'reactions');
     const received = (eventType: string) => metrics.eventsReceived.inc({ event_type: eventType });
-    const feed = new EventFeed(this.#inbox);
     const inserted = () => {
       this.#relay.wake();
       this.#follower.wake();
       this.runner.wake();
     };
     this.holds = makeHolds({ settings, tags: tags.tags.values(), buffer, clock, log });
-    const { webhookFrom, technicalUserId } = settings;
-    const held = webhookFrom ? ownAccessOnly(this.holds, technicalUserId, log) : this.holds;
+    const { webhookFrom } = settings;
+    const held = ownAccessOnly(this.holds, { user: () => this.ownUser, isRelayed: webhookFrom !== undefined, log });
+    const feed = {
+      ofAccess: async (limit: number, afterId: number) => (await this.#inbox.ofAccess(limit, afterId)).map(parsed),
+    };
     this.#follower = new AccessFollower({ feed, holds: held, clock, logger: log });
     this.brokers = new Brokers({
       clock,
@@ -130,14 +142,16 @@ export class EventsFlow {
         url: settings.webhookUrl,
         secret: settings.webhookSecret,
         eventTypes: settings.webhookEvents,
-        properties: filtersFor(reactions, settings.webhookEvents),
+        properties: this.#filters(reactions),
         application: settings.clientApplication,
+        reenable: settings.webhookReenable,
       },
       {
         platform: client,
         file: new RegistrationFile(join(settings.stateDir, 'webhook.json')),
         clock,
         log,
+        redactor,
         registered: () => {
           this.catchUp.nowRegistered();
           this.#relay.wake();
@@ -157,8 +171,11 @@ export class EventsFlow {
         inserted,
       },
     );
+    const registered = () => this.registration.current();
+    this.deliveries = new Deliveries({ platform: client, registered, clock });
+    this.failureWatch = new FailureWatch({ platform: client, registered, clock, log });
     this.runner = new ReactionRunner({
-      journal: journalOf(this.#inbox, feed),
+      journal: journalOf(this.#inbox),
       reactions,
       tagOf: tagNames(tags.tags.values()),
       perform: createPerformer({
@@ -170,7 +187,8 @@ export class EventsFlow {
       }),
       clock,
       logger: log,
-      nowMs: () => options.nowMs(),
+      now: () => options.now(),
+      memoryBytes: reactionBudgetBytes(memoryLimitBytes()),
       onOutcome: (name, outcome) => metrics.reactions.inc({ name, outcome }),
     });
     this.#relay = new RelayFlow({
@@ -180,6 +198,7 @@ export class EventsFlow {
       brokers: this.brokers,
       inbox: this.#inbox,
       secrets: () => this.registration.secrets(),
+      ownUser: () => this.ownUser,
       inserted,
       clock,
       log,
@@ -223,7 +242,28 @@ export class EventsFlow {
     this.runner.start();
     await this.registration.start(this.#stopping.signal);
     this.catchUp.start(this.#stopping.signal);
+    this.failureWatch.start();
     this.#prune();
+  }
+
+  /** By TECHNICAL_USER_ID, else by the token response; `undefined` where neither is known. */
+  get ownUser(): OwnUser | undefined {
+    const { settings, sessionUser } = this.#options;
+    if (settings.technicalUserId !== undefined) return { id: settings.technicalUserId, from: 'setting' };
+    const id = sessionUser();
+    return id === undefined ? undefined : { id, from: 'token' };
+  }
+
+  #filters(reactions: readonly Reaction[]): Filters {
+    const { log, settings } = this.#options;
+    const { webhookEvents } = settings;
+    const explicit = settings.webhookProperties ?? {};
+    for (const type of narrowedTypes(reactions, webhookEvents, explicit)) {
+      const hint = `Add the names that the reactions need, or write ${type}=* in WEBHOOK_PROPERTIES.`;
+      const fields = { event: 'webhook.filter_narrow', eventType: type, hint };
+      log.warn(fields, 'WEBHOOK_PROPERTIES leaves out changes that a reaction needs');
+    }
+    return filtersFor(reactions, webhookEvents, explicit);
   }
 
   async #followBrokers(tags: Tags): Promise<string[]> {
@@ -235,11 +275,15 @@ export class EventsFlow {
   /** New rules, tags and brokers. Gives the brokers whose subscriptions have to be made anew. */
   async reload(tags: Tags, reactions: readonly Reaction[]): Promise<string[]> {
     this.runner.setReactions(reactions, tagNames(tags.tags.values()));
-    this.registration.setFilters(filtersFor(reactions, this.#options.settings.webhookEvents));
+    this.registration.setFilters(this.#filters(reactions));
     this.holds.setTags(tags.tags.values());
     const fresh = await this.#followBrokers(tags);
     this.#relay.reload(tags, reactions);
     return fresh;
+  }
+
+  get silentTargets(): readonly SilentTarget[] {
+    return this.runner.silentTargets;
   }
 
   /** Where the listener is, for `status`; `undefined` where it is off. */
@@ -293,6 +337,7 @@ export class EventsFlow {
       this.#listener?.stop(),
       this.#relay.stop(),
       this.catchUp.stop(),
+      this.failureWatch.stop(),
       this.registration.stop(),
       this.runner.stop(budgetMs),
       this.#follower.stop(),
@@ -302,11 +347,12 @@ export class EventsFlow {
   }
 }
 
-/** Events come parsed, by the feed; everything else is the inbox's own. */
-function journalOf(inbox: Remote<Inbox>, feed: EventFeed): Journal {
+/** The inbox, with payloads that are parsed on demand. */
+function journalOf(inbox: Remote<Inbox>): Journal {
   return {
-    runnable: (limit, afterId) => feed.runnable(limit, afterId),
-    retried: (limit, afterId) => feed.retried(limit, afterId),
+    fresh: async (limit, afterId) => (await inbox.fresh(limit, afterId)).map(parsed),
+    due: async (limit, afterId) => (await inbox.due(limit, afterId)).map(parsed),
+    retried: async (limit, afterId) => (await inbox.retried(limit, afterId)).map(parsed),
     markRunning: (id) => inbox.markRunning(id),
     record: (id, progress, attempt) => inbox.record(id, progress, attempt),
     finish: (id, state, retryInMs) => inbox.finish(id, state, retryInMs),

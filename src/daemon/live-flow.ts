@@ -5,6 +5,7 @@ import { PageFiles } from '../base/inbound/page-files.ts';
 import { BUILT_PAGES } from '../base/installation.ts';
 import type { Logger } from '../base/logger.ts';
 import type { RecentLines } from '../base/recent-lines.ts';
+import { deliveriesFeed } from '../ops/live/deliveries-feed.ts';
 import { type DoctorLine, DoctorRun } from '../ops/live/doctor-run.ts';
 import { type EventsFeedParts, eventsFeed } from '../ops/live/events-feed.ts';
 import { gatewayZone } from '../ops/live/gateway-zone.ts';
@@ -17,6 +18,7 @@ import { Sampler, type Standing } from '../ops/live/sampler.ts';
 import { type TagFeedParts, tagFeed, tagsFeed } from '../ops/live/tag-feeds.ts';
 import { TagTable, type TagTableParts } from '../ops/live/tag-table.ts';
 import type { StatusReport } from '../ops/status-report.ts';
+import type { RecentDeliveries } from '../webhook/deliveries.ts';
 
 export interface LiveFlowOptions {
   version: string;
@@ -27,6 +29,8 @@ export interface LiveFlowOptions {
   standing(): Standing;
   tags: Omit<TagTableParts, 'clock'> & Pick<TagFeedParts, 'pathOf'>;
   events: EventsFeedParts;
+  /** Deliveries of the webhook as last read. */
+  deliveries(): RecentDeliveries;
   held: HeldFeedParts;
   recentLines: RecentLines | undefined;
   runDoctor(): Promise<DoctorLine[]>;
@@ -70,6 +74,8 @@ export class LiveFlow {
         return tagFeed(Number(of), { ...tags, table: this.#tagTable(), clock });
       case 'events':
         return eventsFeed(events);
+      case 'deliveries':
+        return deliveriesFeed(() => this.#options.deliveries());
       case 'held':
         return heldFeed(held);
       case 'log':

@@ -22,8 +22,14 @@ export interface LivePartsOptions {
   valuesPath(): string;
 }
 
-export function liveParts(options: LivePartsOptions): Pick<LiveFlowOptions, 'tags' | 'events' | 'held'> {
-  return { tags: tagParts(options), events: eventParts(options), held: heldParts(options) };
+export function liveParts(options: LivePartsOptions): Pick<LiveFlowOptions, 'tags' | 'events' | 'deliveries' | 'held'> {
+  const { deliveries } = options.events;
+  return {
+    tags: tagParts(options),
+    events: eventParts(options),
+    deliveries: () => deliveries.recent(),
+    held: heldParts(options),
+  };
 }
 
 function tagParts({ buffer, events, sources, uplink, tags, valuesPath }: LivePartsOptions): LiveFlowOptions['tags'] {

@@ -21,6 +21,8 @@ export interface OperatorParts extends AgentParts {
   session: Session;
   /** Whatever posts wait for, one is tried at once. */
   tryPosting(): void;
+  /** Values of these series were deleted or moved. */
+  withdrawn(series: readonly number[]): void;
   /** What it said last; where nobody keeps it the route `logs` has nothing to show. */
   recentLines: RecentLines | undefined;
   buffer: BufferFlow;
@@ -41,6 +43,10 @@ export function operatorRoutes(parts: OperatorParts): ControlRoutes {
     intake: sources.intake,
     clock,
     isHeld: (asset) => events.holds.isHeld(asset),
+    withdrawn: (series) => {
+      events.holds.withdrawn(new Set(series.map(({ asset }) => asset)));
+      parts.withdrawn(series.map(({ id }) => id));
+    },
   });
   return {
     ...agentRoutes(parts),

@@ -1,9 +1,13 @@
 /** The way to the platform: sockets, session, request budget, client. */
-import { readFileSync } from 'node:fs';
+
 import type { Clock } from '../base/clock.ts';
 import { ConfigurationError, codeOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
+import { Redactor } from '../base/redactor.ts';
+import { readRegularFileSync } from '../base/regular-file.ts';
+import { secretsIn } from '../config/setting-keys.ts';
 import type { Settings } from '../config/settings.ts';
+import { jsonObjectOf } from '../platform/answer-body.ts';
 import { PlatformClient } from '../platform/client.ts';
 import { createDispatcher, type Sockets } from '../platform/dispatcher.ts';
 import { HttpBoundary } from '../platform/http-boundary.ts';
@@ -34,6 +38,8 @@ export class PlatformFlow {
   readonly budget: RequestBudget;
   readonly client: PlatformClient;
   readonly boundary: HttpBoundary;
+  /** Knows every secret in force. */
+  readonly redactor = new Redactor();
 
   /** Read at each token request: a reload may bring new ones. */
   #credentials: SessionCredentials;
@@ -42,19 +48,22 @@ export class PlatformFlow {
   constructor(options: PlatformFlowOptions) {
     const { settings, clock, log } = options;
     this.#credentials = credentialsOf(settings);
+    this.redactor.configure(secretsIn(settings));
     this.#sockets = createDispatcher({
       connections: settings.postConcurrency + OTHER_SOCKETS,
       caPem: settings.platformCa === undefined ? undefined : readAuthority(settings.platformCa),
       httpsProxy: settings.httpsProxy,
       noProxy: settings.noProxy,
     });
-    this.boundary = new HttpBoundary({ sockets: this.#sockets, clock, userAgent: `tagferry/${options.version}` });
+    const { redactor } = this;
+    const userAgent = `tagferry/${options.version}`;
+    this.boundary = new HttpBoundary({ sockets: this.#sockets, clock, redactor, userAgent });
     this.session = new Session({
-      // Its answers tell the platform's time before the first call of the API can.
+      // A granted token informs the clock before the first call of the API can.
       boundary: {
         send: async (request) => {
           const answer = await this.boundary.send(request);
-          this.client.platformClock.observe(answer);
+          if (answer.status === 200 && jsonObjectOf(answer)?.access_token) this.client.platformClock.witness(answer);
           return answer;
         },
       },
@@ -63,6 +72,7 @@ export class PlatformFlow {
       file: new SessionFile(settings.stateDir),
       clock,
       log,
+      redactor,
       onRenewal: (grant) => options.onRenewal(grant),
     });
     this.budget = new RequestBudget(clock, {
@@ -98,6 +108,7 @@ export class PlatformFlow {
   /** New credentials, and a session that was refused tries at once. */
   reload(settings: Settings): void {
     this.#credentials = credentialsOf(settings);
+    this.redactor.configure(secretsIn(settings));
     this.session.tryNow();
   }
 
@@ -118,7 +129,7 @@ function credentialsOf(settings: Settings): SessionCredentials {
 
 function readAuthority(path: string): string {
   try {
-    return readFileSync(path, 'utf8');
+    return readRegularFileSync(path).bytes.toString();
   } catch (error) {
     throw new ConfigurationError([
       `PLATFORM_CA: ${path} cannot be read (${codeOf(error)}), name a PEM file that this user may read`,

@@ -1,5 +1,5 @@
 /** Events over a broker: what this gateway publishes for others (WEBHOOK_TO), or takes from one that does (WEBHOOK_FROM). */
-import { isOfAnother } from '../access/own-access.ts';
+import { isOfAnother, type OwnUser } from '../access/own-access.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Logger } from '../base/logger.ts';
 import type { Broker } from '../broker/broker.ts';
@@ -26,6 +26,7 @@ export interface RelayFlowOptions {
   brokers: Brokers;
   inbox: Remote<Inbox>;
   secrets(): readonly string[];
+  ownUser(): OwnUser | undefined;
   inserted(): void;
   clock: Clock;
   log: Logger;
@@ -44,7 +45,7 @@ export class RelayFlow {
     const { settings, brokers, inbox, clock, log, metrics, secrets, inserted } = options;
     this.#options = options;
     this.#concerns = concernOf(options.tags.tags.values(), options.reactions);
-    const { webhookTo, webhookFrom, technicalUserId } = settings;
+    const { webhookTo, webhookFrom } = settings;
     if (webhookTo) {
       const { broker, topic } = webhookTo;
       this.#relay = new Relay({
@@ -64,7 +65,7 @@ export class RelayFlow {
         acceptSha1: settings.webhookAcceptSha1,
         concerns: (arrived) => {
           const event = parsedEvent(arrived);
-          return this.#concerns(event) && !isOfAnother(event.eventType, event.envelope, technicalUserId);
+          return this.#concerns(event) && !isOfAnother(event.eventType, event.envelope, options.ownUser());
         },
         clock,
         log,

@@ -19,10 +19,12 @@ import { Quota } from '../ops/quota.ts';
 import { Rates } from '../ops/rates.ts';
 import { statusLine } from '../ops/status-line.ts';
 import { overallState, statusReport } from '../ops/status-report.ts';
+import { silentTargetNotes } from '../reactions/targets.ts';
 import { SOURCE_KINDS } from '../sources/kinds.ts';
 import { silentNotes } from '../sources/source-report.ts';
 import { fillValuesPath, PostAddresses } from '../uplink/post-address.ts';
 import type { Uplink } from '../uplink/uplink.ts';
+import { disabledNotes } from '../webhook/enablement.ts';
 import type { BufferFlow } from './buffer-flow.ts';
 import { certificateFiles } from './certificate-files.ts';
 import type { ConfigurationState } from './configuration-state.ts';
@@ -35,7 +37,7 @@ import { uplinkPace } from './pace.ts';
 import type { PlatformFlow } from './platform-flow.ts';
 import { SourcesFlow } from './sources-flow.ts';
 import type { StopStep } from './stop-steps.ts';
-import { eventNowMs } from './trusted-time.ts';
+import { eventTime } from './trusted-time.ts';
 import { makeUplink } from './uplink-making.ts';
 
 export interface RunningAgentOptions {
@@ -97,11 +99,13 @@ export class RunningAgent {
       reactions,
       buffer,
       client,
+      sessionUser: () => session.userId,
       sendToPublic: (url) => platform.senderTo(url),
       clock,
       log,
       metrics,
-      nowMs: () => eventNowMs(clock, client.platformClock, this.isReady),
+      redactor: platform.redactor,
+      now: () => eventTime(clock, client.platformClock, this.isReady),
     });
     this.#addresses = new PostAddresses(buffer.catalogue, settings.valuesPath, tags.tags.values());
     const onLiveDelivered = (waitedMs: number) => this.#live.sampler.delivered(waitedMs);
@@ -173,6 +177,7 @@ export class RunningAgent {
       session: platform.session,
       tags: () => this.#configuration.tags.tags,
       tryPosting: () => this.#uplink.tryNowOnRequest(),
+      withdrawn: (series) => this.#uplink.withdrawn(series),
       status: () => this.#quota.refresh().then(() => this.status()),
       reload: () => this.#options.reload().then(() => this.#options.files.report()),
       diagnose: () => this.#diagnose(),
@@ -330,9 +335,10 @@ export class RunningAgent {
   #diagnose() {
     const { clock, platform } = this.#options;
     const { settings, tags } = this.#configuration;
-    const { requestsPerMinute } = settings;
+    const { clientApplication: application, requestsPerMinute } = settings;
     const pathOf = (asset: number) => this.#pathOf(asset);
-    return diagnosePlatform({ client: platform.client, clock, ...objectsOfTags(tags), requestsPerMinute, pathOf });
+    const { client } = platform;
+    return diagnosePlatform({ client, clock, application, ...objectsOfTags(tags), requestsPerMinute, pathOf });
   }
 
   #pathOf(asset: number): string {
@@ -344,7 +350,14 @@ export class RunningAgent {
   #health() {
     const { buffer, files, platform } = this.#options;
     const { problems } = buffer;
-    const notes = [...files.notes, ...silentNotes(this.#sources.reports())];
+    const { failureWatch, registration, silentTargets } = this.#events;
+    const notes = [
+      ...files.notes,
+      ...silentNotes(this.#sources.reports()),
+      ...silentTargetNotes(silentTargets),
+      ...disabledNotes(registration.disabledBy, registration.current()?.webhook),
+      ...(registration.disabledBy === undefined ? failureWatch.notes : []),
+    ];
     return { ok: problems.length === 0, problems, notes, session: platform.sessionReport() };
   }
 

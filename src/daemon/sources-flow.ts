@@ -1,7 +1,7 @@
 /** Where values come in: the push listener and what tags.yaml reads by itself. Starts, follows a reload, stops. */
 
 import type { Clock } from '../base/clock.ts';
-import { UsageError } from '../base/errors.ts';
+import { codeOf, messageOf, UsageError } from '../base/errors.ts';
 import type { InboundServer } from '../base/inbound/inbound-server.ts';
 import { ingestBudgetBytes } from '../base/inbound/memory-budget.ts';
 import type { ListenAddress } from '../base/listen.ts';
@@ -17,7 +17,7 @@ import { Intake } from '../sources/intake.ts';
 import { LastReadings } from '../sources/last-readings.ts';
 import { type Point, pointsOf } from '../sources/points.ts';
 import { HttpPush, type PushRules } from '../sources/push/http-push.ts';
-import type { SourceFacts } from '../sources/source-facts.ts';
+import { runningFacts, unopenedFacts } from '../sources/source-facts.ts';
 import {
   type RunningSource,
   type ScanStep,
@@ -70,7 +70,13 @@ export class SourcesFlow {
   readonly #saidAhead = new Set<string>();
   readonly #running = new Map<string, Running>();
   readonly #shared = new Shared();
+  /** Sources that were stopped for a reload and have no successor yet, by name. */
+  readonly #replaced = new Map<string, RunningSource>();
+  /** Sources of tags.yaml that could not be opened, by name. */
+  readonly #unopened = new Map<string, { kind: string; problem: string; sinceMs: number }>();
   #state: 'open' | 'paused' | 'stopped' = 'open';
+  /** Start, reload, pause, resume and stop run one after another. */
+  #turn: Promise<void> = Promise.resolve();
 
   constructor(options: SourcesFlowOptions) {
     const { buffer, tags, clock } = options;
@@ -115,19 +121,16 @@ export class SourcesFlow {
     return this.#listening && formatListenAddress(this.#listening);
   }
 
-  /** What is known of each source of tags.yaml now. */
+  /** One report per source of tags.yaml. */
   reports(): SourceReport[] {
-    return sourceReports(this.#facts(), this.#options.clock.monotonicMs());
-  }
-
-  #facts(): SourceFacts[] {
-    return [...this.#running].map(([name, { kind, gate, source, openedMs, points }]) => {
-      const { stored, lastStoredMs, lastTakenMs, waiting } = gate;
-      const everyMs = Math.min(...points.map((point) => point.everyMs).filter((ms) => ms > 0));
-      const isPolled = Number.isFinite(everyMs) && !this.#kindOf(kind).tellsChanges;
-      const polled = { values: points.length, everyMs: isPolled ? everyMs : 0 };
-      return { ...source.state(), ...polled, name, kind, openedMs, stored, lastStoredMs, lastTakenMs, waiting };
+    const running = [...this.#running].map(([name, one]) => {
+      const isPolled = !this.#kindOf(one.kind).tellsChanges;
+      return runningFacts({ name, ...one, isPolled });
     });
+    const unopened = [...this.#unopened].map(([name, one]) =>
+      unopenedFacts({ name, ...one, values: pointsOf(this.#tags.tags, name, this.intake).length }),
+    );
+    return sourceReports([...running, ...unopened], this.#options.clock.monotonicMs());
   }
 
   /** Every value of these sources, or of all, read once; what comes by itself is waited for. */
@@ -170,7 +173,18 @@ export class SourcesFlow {
     return this.#options.kinds.find((one) => one.kind === name)!;
   }
 
-  async start(): Promise<void> {
+  start(): Promise<void> {
+    return this.#inTurn(() => this.#open());
+  }
+
+  #inTurn(work: () => Promise<void>): Promise<void> {
+    const done = this.#turn.then(work);
+    this.#turn = done.catch(() => {});
+    return done;
+  }
+
+  async #open(): Promise<void> {
+    if (this.#state !== 'open') return;
     await this.#listen();
     await this.#follow();
   }
@@ -192,46 +206,75 @@ export class SourcesFlow {
     }
   }
 
-  /** New tags, sources, rules of pushing and what VALUES_PATH names; what did not change goes on without a gap. */
-  async reload(tags: Tags, settings: Settings): Promise<void> {
-    this.#settings = settings;
-    this.#push?.setRules(pushRules(settings));
-    this.#tags = tags;
-    this.#byInstrumentation = namesInstrumentation(settings.valuesPath);
-    this.intake.replaceTags(tags.tags, this.#byInstrumentation);
-    this.intake.setMaxSeries(maxSeries(settings));
-    if (this.#state === 'open') await this.#follow();
-    this.readings.forgetOthers();
+  /** Applies tags, sources, push rules and VALUES_PATH. Sources that did not change keep running. */
+  reload(tags: Tags, settings: Settings): Promise<void> {
+    return this.#inTurn(async () => {
+      this.#settings = settings;
+      this.#push?.setRules(pushRules(settings));
+      this.#tags = tags;
+      this.#byInstrumentation = namesInstrumentation(settings.valuesPath);
+      this.intake.replaceTags(tags.tags, this.#byInstrumentation);
+      this.intake.setMaxSeries(maxSeries(settings));
+      if (this.#state === 'open') await this.#follow();
+      this.readings.forgetOthers();
+    });
   }
 
   async #follow(): Promise<void> {
+    const { sources } = this.#tags;
     for (const [name, running] of [...this.#running]) {
-      if (this.#tags.sources.get(name)?.kind === running.kind) continue;
+      if (sources.get(name)?.kind === running.kind) continue;
       this.#running.delete(name);
       await end(running, true);
     }
-    for (const source of this.#tags.sources.values()) {
+    for (const name of this.#unopened.keys()) if (!sources.has(name)) this.#unopened.delete(name);
+    for (const name of this.#replaced.keys()) if (!sources.has(name)) this.#leave(name);
+    for (const source of sources.values()) {
+      if (this.#state !== 'open') return;
       const made = this.#describe(source);
       const running = this.#running.get(source.name);
       if (running?.made === made) continue;
-      const gate = running?.gate ?? this.#gateOf(source);
-      const context = this.#contextOf(source, gate);
-      if (running && (await running.source.follow?.(context))) {
-        running.made = made;
-        running.points = (context as SourceContext).points;
-        continue;
+      if (running && (await this.#followed(running, source, made))) continue;
+      if (running) {
+        this.#running.delete(source.name);
+        this.#replaced.set(source.name, running.source);
+        await end(running, false);
       }
-      if (running) await end(running, false);
-      const kind = this.#kindOf(source.kind);
-      const fresh = running ? this.#contextOf(source, this.#gateOf(source)) : context;
-      const opened = await kind.open(fresh);
-      const openedMs = this.#options.clock.monotonicMs();
-      const { gate: its, points } = fresh as SourceContext;
-      this.#running.set(source.name, { made, kind: source.kind, gate: its, source: opened, openedMs, points });
-      opened.start();
+      await this.#openSource(source, made);
     }
-    // What sessions kept comes with the connection: by now somebody takes it.
+    // Messages that a session stored arrive with the connection: every source has subscribed before.
     this.#options.brokers.start();
+  }
+
+  async #followed(running: Running, source: Source, made: string): Promise<boolean> {
+    const context = this.#contextOf(source, running.gate);
+    if (!(await running.source.follow?.(context))) return false;
+    running.made = made;
+    running.points = (context as SourceContext).points;
+    return true;
+  }
+
+  async #openSource(source: Source, made: string): Promise<void> {
+    const { name, kind } = source;
+    const context = this.#contextOf(source, this.#gateOf(source));
+    const { gate, points } = context as SourceContext;
+    const nowMs = this.#options.clock.monotonicMs();
+    try {
+      const opened = await this.#kindOf(kind).open(context);
+      opened.start();
+      this.#running.set(name, { made, kind, gate, source: opened, openedMs: nowMs, points });
+    } catch (error) {
+      this.#unopened.set(name, { kind, problem: codeOf(error) ?? messageOf(error), sinceMs: nowMs });
+      throw error;
+    }
+    this.#unopened.delete(name);
+    this.#leave(name);
+  }
+
+  /** The successor has subscribed in this turn of the event loop: the session of a broker changes by the difference only. */
+  #leave(name: string): void {
+    this.#replaced.get(name)?.leave?.();
+    this.#replaced.delete(name);
   }
 
   #gateOf({ name, kind, timeFrom }: Source): Gate {
@@ -286,31 +329,35 @@ export class SourcesFlow {
     throw new UsageError('no values are taken in: this gateway is being decommissioned, or stops');
   }
 
-  /** Takes nothing in until `resume`; resolves when what was taken has its answer. */
+  /** Accepts nothing until `resume`. Resolves when accepted values are stored or rejected. */
   async pause(): Promise<void> {
     if (this.#state !== 'open') return;
     this.#state = 'paused';
-    await this.#close();
-    const listener = refusingListener(this.#settings, this.#options);
-    if (!listener || this.#state !== 'paused') return;
-    this.#refusing = listener;
-    // Where another took the address in between there is none; that is no reason not to go on.
-    await listener.start().catch(() => {});
+    await this.#inTurn(async () => {
+      await this.#close();
+      const listener = refusingListener(this.#settings, this.#options);
+      if (!listener || this.#state !== 'paused') return;
+      this.#refusing = listener;
+      // If another program took the address meanwhile, nothing listens; the pause continues.
+      await listener.start().catch(() => {});
+    });
   }
 
-  /** As the configuration of now has it. Nothing after `stop`. */
+  /** Applies the current configuration. Does nothing after `stop`. */
   async resume(): Promise<void> {
     if (this.#state !== 'paused') return;
     this.#state = 'open';
-    await this.#refusing?.stop();
-    this.#refusing = undefined;
-    await this.start();
+    await this.#inTurn(async () => {
+      await this.#refusing?.stop();
+      this.#refusing = undefined;
+      await this.#open();
+    });
   }
 
-  /** Takes nothing in any more; resolves when what was taken has its answer. */
-  async stop(): Promise<void> {
+  /** Accepts nothing more. Resolves when accepted values are stored or rejected. */
+  stop(): Promise<void> {
     this.#state = 'stopped';
-    await this.#close();
+    return this.#inTurn(() => this.#close());
   }
 
   async #close(): Promise<void> {
@@ -319,14 +366,17 @@ export class SourcesFlow {
       this.#refusing?.stop(),
       ...[...this.#running.values()].map((running) => end(running, false)),
     ]);
+    for (const [name, { source }] of this.#running) this.#replaced.set(name, source);
     this.#running.clear();
+    this.#unopened.clear();
     this.#push = this.#listening = this.#refusing = undefined;
   }
 }
 
 function pushRules(settings: Settings): PushRules {
-  const { ingestToken: token, ingestHosts: hosts, ingestPartial: partial, ingestTagFrom: tagFrom } = settings;
-  return { token, hosts, lines: { partial, tagFrom } };
+  const { ingestToken: token, ingestHosts: hosts, ingestPartial: partial } = settings;
+  const { ingestTagFrom: tagFrom, ingestKeyFrom: keyFrom } = settings;
+  return { token, hosts, lines: { partial, tagFrom, keyFrom } };
 }
 
 async function end({ source, gate }: Running, isGone: boolean): Promise<void> {

@@ -1,10 +1,12 @@
-import type { Clock } from '../base/clock.ts';
-import { EARLIEST_TRUSTED_MS } from '../buffer/recovery/stamp-correction.ts';
+import { type Clock, plausibleWallMs } from '../base/clock.ts';
+import type { JudgingTime } from '../reactions/rules.ts';
 
-/** What the platform's answers say about the time. */
+/** What authenticated responses of the platform say about the time. */
 export interface PlatformTime {
-  /** The platform's clock now, carried on by the monotonic one; `undefined` before its first answer. */
+  /** The platform's time now, carried on by the monotonic clock; `undefined` before it is known. */
   nowMs(): number | undefined;
+  /** A response contradicts the gateway's clock, and the next one is to decide. */
+  readonly isDisputed: boolean;
 }
 
 /**
@@ -12,17 +14,18 @@ export interface PlatformTime {
  * clock of their own: they boot in 1970 and jump when NTP answers.
  */
 export function trustedNowMs(clock: Clock, platform: PlatformTime): number | undefined {
-  const wallMs = clock.wallMs();
-  return wallMs >= EARLIEST_TRUSTED_MS ? wallMs : platform.nowMs();
+  return plausibleWallMs(clock) ?? platform.nowMs();
 }
 
 /**
- * What the age of an event is judged by: both its time and the platform's `Date` are the platform's, so this machine's clock, a
- * quarter of an hour fast or a week slow, decides nothing. The wall clock only where the platform has not answered yet, and
- * then not before the agent is ready, which waits for the first login to be tried: `undefined` until then.
+ * The time that decides the age of an event. Both the event's time and the platform's `Date` are the platform's, so a gateway clock
+ * that is a quarter of an hour fast or a week slow decides nothing. The gateway's clock only where the platform's time is not
+ * known, and then not before the agent is ready, which waits for the first login, and not while they contradict each other.
  */
-export function eventNowMs(clock: Clock, platform: PlatformTime, isReady: boolean): number | undefined {
+export function eventTime(clock: Clock, platform: PlatformTime, isReady: boolean): JudgingTime | undefined {
   const platformMs = platform.nowMs();
-  if (platformMs !== undefined) return platformMs;
-  return isReady ? trustedNowMs(clock, platform) : undefined;
+  if (platformMs !== undefined) return { ms: platformMs, clock: 'platform' };
+  const wallMs = plausibleWallMs(clock);
+  if (!isReady || platform.isDisputed || wallMs === undefined) return undefined;
+  return { ms: wallMs, clock: 'gateway' };
 }
