@@ -11,6 +11,7 @@ export default {
     'src/sandbox/{main,index}.ts!',
     'src/opcua/main.ts!',
     'src/daemon/{configuration,store}-thread.ts!',
+    'src/sources/csv/folder-program.ts!',
     'src/page/*/main.tsx!',
     'scripts/*.ts',
     'scripts/prove.d/prove.ts',

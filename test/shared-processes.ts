@@ -4,6 +4,8 @@
  * put in the place of others. These do, and have a process of their own.
  */
 export const ALONE = [
+  // Spies on `Buffer`.
+  'test/broker/framing.test.ts',
   // Another `@nats-io/jetstream`.
   'test/broker/nats-library.test.ts',
   'test/broker/nats-silent.test.ts',

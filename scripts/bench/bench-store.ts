@@ -22,7 +22,7 @@ export function benchStore(path: string, count = SERIES) {
   /** Commits and maintains itself until there is nothing to maintain. */
   const commit = (columns?: ValueColumns) => {
     const monotonicMs = performance.now();
-    let facts = store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs, wallMs: 0 });
+    let facts = store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs });
     while (facts.maintenanceDue) facts = store.maintain({ monotonicMs });
     return facts;
   };

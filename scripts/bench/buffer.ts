@@ -227,7 +227,7 @@ async function dayOfBytes(online: boolean): Promise<number> {
     for (let second = 0; second < DAY_SECONDS; second++) {
       const monotonicMs = second * 1000;
       const columns = plant.next(DAY_RATE);
-      let facts = store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs, wallMs: 0 });
+      let facts = store.commit({ columns, newSeries: catalogue.takeNew(), monotonicMs });
       // A tenth of the assets is due each second.
       for (let asset = 1 + (second % 10); online && asset <= ASSETS; asset += 10) {
         const { batch } = store.take({ asset, lane: 'live', maxValues: 5000, maxBytes: 480_000 });

@@ -79,12 +79,12 @@ function measure(load: (typeof LOADS)[number], pathOf: (name: string) => string)
   };
   let monotonicMs = 0;
   // The series themselves are written once.
-  store.commit({ columns: undefined, newSeries: catalogue.takeNew(), monotonicMs, wallMs: 0 });
+  store.commit({ columns: undefined, newSeries: catalogue.takeNew(), monotonicMs });
   for (let i = 0; i < load.commits; i++) {
     monotonicMs += load.everyMs;
     const columns = plant.next(load.perCommit);
     timed(bareCommits, () => bare.commit(columns));
-    let facts = timed(commits, () => store.commit({ columns, newSeries: [], monotonicMs, wallMs: 0 }));
+    let facts = timed(commits, () => store.commit({ columns, newSeries: [], monotonicMs }));
     while (facts.maintenanceDue) facts = timed(steps, () => store.maintain({ monotonicMs }));
   }
   store.close();

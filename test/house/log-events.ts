@@ -32,7 +32,7 @@ const COMPOSED: Readonly<Record<string, readonly string[]>> = {
 const PASSED_ON = [
   'config/event-outline.ts',
   'sources/trouble-log.ts',
-  'reactions/event-run.ts',
+  'reactions/reaction-run.ts',
   'uplink/sender.ts',
   'sandbox/events/plant-changes.ts',
   'sandbox/permissions/visibility.ts',

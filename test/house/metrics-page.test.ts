@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { createMetrics } from '../../src/ops/metrics.ts';
+import type { QuotaReport } from '../../src/ops/quota.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 const PAGE = readFileSync(join(ROOT, 'docs/metrics.md'), 'utf8');
@@ -34,7 +35,7 @@ describe('docs/metrics.md', () => {
     const registry = await createMetrics(
       () =>
         new Proxy(
-          { session: {}, version: '1', sources: [] },
+          { session: {}, version: '1', sources: [], silentTargets: [] },
           { get: (known, name) => Reflect.get(known, name) ?? 0 },
         ) as never,
     ).registry();
@@ -49,18 +50,18 @@ describe('docs/metrics.md', () => {
 
 describe('/metrics', () => {
   it('leaves out what is not known, and has it as soon as it is', async () => {
-    let quota: { calls: number; used: number } | undefined;
+    let quota: QuotaReport | undefined;
     const registry = await createMetrics(
       () =>
         new Proxy(
-          { session: {}, version: '1', sources: [] },
+          { session: {}, version: '1', sources: [], silentTargets: [] },
           { get: (known, name) => (name === 'quota' ? quota : (Reflect.get(known, name) ?? 0)) },
         ) as never,
     ).registry();
     const samples = async () =>
       (await registry.metrics()).split('\n').filter((line) => line.startsWith('tagferry_quota'));
     expect(await samples()).toEqual([]);
-    quota = { calls: 100, used: 7 };
+    quota = { calls: 100, used: 7, payload: null, since: null };
     expect(await samples()).toEqual([expect.stringMatching(/ 100$/), expect.stringMatching(/ 7$/)]);
     quota = undefined;
     expect(await registry.metrics()).not.toMatch(/ nan$/im);

@@ -107,7 +107,7 @@ export class EventPlant {
       for (;;) {
         const beforeId = all.at(-1)?.id;
         const page = await inbox.list({ limit: 1_000, ...(beforeId === undefined ? {} : { beforeId }) });
-        all.push(...page);
+        for (const { id } of page) all.push((await inbox.show(id))!);
         // What a test sends by hand is none of this plant's.
         if (page.length < 1_000) return all.filter(({ unrecognised }) => !unrecognised);
       }

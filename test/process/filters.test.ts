@@ -3,6 +3,8 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { freePort } from '../../src/base/port-claim.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { runVerb } from '../commands/verb-run.ts';
+import { TestPlatform } from '../webhook/parts/platforms.ts';
 import { AgentProcess } from './agent-process.ts';
 
 let sandbox: Sandbox;
@@ -55,5 +57,28 @@ describe('the filters of the webhook', () => {
     agent.signal('SIGHUP');
     await agent.until(() => agent.logged('config.refused').length === 1, 'the broken file is refused');
     expect(filters()).toEqual({});
+  });
+
+  it('follow WEBHOOK_PROPERTIES, are listed, and leave a second webhook alone, which is managed by id', async () => {
+    agent.write(sandbox.url, {
+      env: { ...env, WEBHOOK_PROPERTIES: 'asset_updated=serial_number' },
+      reactions: rule('{ asset.description: open }'),
+    });
+    await agent.start();
+    await agent.registered();
+    expect(filters()).toEqual({ asset_updated: ['serial_number'] });
+    expect(agent.logged('webhook.filter_narrow')).toMatchObject([{ eventType: 'asset_updated' }]);
+    const verb = (...args: string[]) => runVerb(['webhook', ...args, '--config', agent.config]);
+    const path = `/v1/client_applications/${sandbox.webhooks()[0]!.application}/webhooks`;
+    const body = { url: 'https://consumer.example/hook', event_types: ['node_appeared'] };
+    const platform = await TestPlatform.at(sandbox);
+    await platform.answered({ method: 'POST', path, body, kind: 'other' });
+    const other = sandbox.webhooks()[1]!.id;
+    expect((await verb('ls')).stdout).toMatch(/\* .*asset_updated=serial_number\n[^*]*consumer\.example/);
+    expect(await verb('disable', `${other}`)).toMatchObject({ status: 0 });
+    expect(sandbox.webhooks().map(({ disabled }) => disabled)).toEqual([false, true]);
+    expect(await verb('enable', `${other}`)).toMatchObject({ status: 0 });
+    expect(await verb('delete', `${other}`, '--yes')).toMatchObject({ status: 0 });
+    expect(sandbox.webhooks().map(({ disabled }) => disabled)).toEqual([false]);
   });
 });

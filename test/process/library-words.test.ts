@@ -22,7 +22,7 @@ beforeEach(async () => {
     socket.write(INFO);
     socket.on(
       'data',
-      (data) => data.includes('PING') && socket.write(`PONG\r\nKaputt\n${FORGED}\n${'x'.repeat(9_000)}`),
+      (data) => data.includes('PING') && socket.write(`PONG\r\nKaputt ${FORGED}${'x'.repeat(900)}\r\n`),
     );
   });
   server.listen(0, '127.0.0.1');

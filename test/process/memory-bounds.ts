@@ -15,15 +15,17 @@ export class MemoryBounds {
   readonly #group: string;
   readonly #isV2: boolean;
 
-  constructor(example: 'bounds.conf' | 'bounds-with-commands.conf' = 'bounds.conf') {
+  /** `maxMb`: hard limit in MiB in place of the example's bounds. */
+  constructor(example: 'bounds.conf' | 'bounds-with-commands.conf' = 'bounds.conf', maxMb?: number) {
+    const bound = (name: 'MemoryHigh' | 'MemoryMax') => (maxMb === undefined ? shipped(example, name) : `${maxMb}M`);
     const { own, isV2 } = memoryGroup();
     this.#isV2 = isV2;
     this.#group = join(own, `tagferry-test-${process.pid}-${++groups}`);
     try {
       if (isV2) writeFileSync(join(own, 'cgroup.subtree_control'), '+memory');
       mkdirSync(this.#group);
-      if (isV2) this.#write('memory.high', shipped(example, 'MemoryHigh'));
-      this.#write(isV2 ? 'memory.max' : 'memory.limit_in_bytes', shipped(example, 'MemoryMax'));
+      if (isV2) this.#write('memory.high', bound('MemoryHigh'));
+      this.#write(isV2 ? 'memory.max' : 'memory.limit_in_bytes', bound('MemoryMax'));
     } catch (cause) {
       throw new Error(
         `no control group with a memory bound can be made in ${own}: this test needs root's rights there`,

@@ -117,6 +117,18 @@ describe('values of a broker that keeps to its window', () => {
     expect(sandbox.values.list(881, 'k0').map(({ value }) => value)).toEqual(Array.from({ length: 300 }, (_, n) => n));
   });
 
+  it('are rejected if their time is in seconds and time_unit is not set', async () => {
+    const agent = agentOf(tagsOf(port, [0], 'qos: 1', ', at: /v, time: /t'));
+    await agent.start();
+    await agent.until(() => broker.filters.length === 1, 'the subscription exists');
+    broker.publish('site/t0', '{"v":1,"t":1795219200}');
+    await agent.until(() => agent.logged('mqtt.unreadable').length === 1, 'the message is reported');
+    expect(agent.logged('mqtt.unreadable')[0]).toMatchObject({ error: expect.stringContaining('time_unit') });
+    broker.publish('site/t0', '{"v":2,"t":1795219200000}');
+    await agent.until(() => sandbox.values.list(881, 'k0').length > 0, 'a time in milliseconds is accepted');
+    expect(sandbox.values.list(881, 'k0').map(({ value }) => value)).toEqual([2]);
+  });
+
   it('that are retained are taken once, however often the broker forgets the session and the agent starts', async () => {
     for (const topic of ALL) broker.publish(`site/t${topic}`, published.next(topic), { retain: true });
     const agent = agentOf(tagsOf(port, ALL));

@@ -167,7 +167,13 @@ describe('a server of OPC UA as a source', { timeout: 300_000 }, () => {
       await agent.start();
     } else if (what === 'killed') {
       // What is posted a second time after a kill is the platform's to sort out: so no post is under way.
+      server.tell({ count: 0 });
+      await agent.until(
+        async () => hasAll(said()) && (await agent.metric('tagferry_buffer_values')) === 0,
+        'all is settled',
+      );
       await sandbox.goOffline('refuse');
+      server.tell({ count: 1_000_000 });
       const { stored: before } = await report();
       await agent.until(async () => (await report()).stored > before + 2, 'more is on disk');
       await agent.end('SIGKILL');
@@ -389,6 +395,36 @@ describe('a server of OPC UA as a source', { timeout: 300_000 }, () => {
     server.tell({ count: 0 });
     await agent.until(() => hasAll(said()), 'all that was said has arrived');
     expect(compare(said())).toEqual(NOTHING_WRONG);
+    expect(await agent.end('SIGTERM')).toBe(0);
+  });
+
+  it('loses nothing that was read and not stored when the connection and then the agent end', async () => {
+    trust();
+    configure('security: Basic256Sha256', [COUNT]);
+    const orders = (text: string) => writeFileSync(join(agent.folder, 'orders'), `${text}\n`);
+    orders('');
+    const disk = {
+      LD_PRELOAD: compileDiskLayer(),
+      DISK_LAYER_PATH: agent.state,
+      DISK_LAYER_ORDERS: join(agent.folder, 'orders'),
+    };
+    await agent.start(disk);
+    await agent.until(() => stored('count').length > 0, 'the first value is delivered');
+    const { said } = counting();
+    server.tell({ count: 1_000_000 });
+    await agent.until(() => said().length >= 3 && hasAll(said().slice(0, 3)), 'values are delivered');
+    orders(`refuse_writes ${constants.errno.ENOSPC}`);
+    await agent.until(() => agent.logged('source.store_refused').length > 0, 'the store refuses');
+    server.tell({ expire: true });
+    await agent.until(() => agent.logged('opcua.away_over').length > 0, 'the server is connected again');
+    const from = said().length;
+    await agent.until(() => said().length >= from + 10, 'the server counts on');
+    await agent.end('SIGKILL');
+    orders('');
+    await agent.start(disk);
+    server.tell({ count: 0 });
+    await agent.until(() => hasAll(said()), 'every value is delivered');
+    expect(compare(said())).toMatchObject({ missing: [], invented: [] });
     expect(await agent.end('SIGTERM')).toBe(0);
   });
 });

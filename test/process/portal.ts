@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { createServer, request as httpRequest, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import { text } from 'node:stream/consumers';
 import { freePort } from '../../src/base/port-claim.ts';
 
 /** What stands between the gateway and the platform: lets everything pass, or answers in the platform's place. */
@@ -9,7 +10,9 @@ export class Portal {
   readonly #sockets = new Set<Socket>();
   readonly #platform: URL;
   /** `undefined`: let it pass. Else it writes what it likes, the request's body read before. */
-  answer: ((request: IncomingMessage, response: ServerResponse) => void) | undefined;
+  answer: ((request: IncomingMessage, response: ServerResponse, body: string) => void) | undefined;
+  /** Response to posts of values whose body is incomplete when its first part has arrived; the connection ends with it. */
+  early: string | undefined;
   /** What becomes of the platform's own answer; what was asked is done by then. */
   spoil: ((from: IncomingMessage, request: IncomingMessage, response: ServerResponse) => void) | undefined;
   #port = 0;
@@ -46,8 +49,23 @@ export class Portal {
   }
 
   #serve(request: IncomingMessage, response: ServerResponse): void {
+    if (this.early !== undefined && request.method === 'POST' && request.url?.endsWith('/values')) {
+      request.once('data', (first: Buffer) => this.#respondEarly(first, request.pause(), response));
+      return;
+    }
     const { answer } = this;
-    if (answer) return void request.resume().on('end', () => answer(request, response));
+    if (answer) return void text(request).then((body) => answer(request, response, body));
+    this.#forward(request, response);
+  }
+
+  /** A post that is complete by now is the platform's: whoever responds has read it. */
+  #respondEarly(first: Buffer, request: IncomingMessage, response: ServerResponse): void {
+    const isComplete = first.length >= Number(request.headers['content-length']);
+    if (this.early === undefined || isComplete) this.#forward(request, response, first);
+    else request.socket.write(this.early, () => request.socket.destroy());
+  }
+
+  #forward(request: IncomingMessage, response: ServerResponse, first?: Buffer): void {
     const { hostname, port } = this.#platform;
     const { method, url, headers } = request;
     const onward = httpRequest({ hostname, port, method, path: url, headers, agent: false }, (from) => {
@@ -56,6 +74,7 @@ export class Portal {
       from.pipe(response);
     });
     onward.on('error', () => response.destroy());
+    if (first) onward.write(first);
     request.pipe(onward);
   }
 }

@@ -121,6 +121,9 @@ export const relayedBy = (relay: AgentProcess) => relay.metric('tagferry_events_
 
 /** The numbers of events whose reaction is not over, as the inbox of a gateway that does not run has them. */
 export async function unfinishedAt(agent: AgentProcess): Promise<number[]> {
-  const events = await readStoppedInbox(agent.state, async (inbox) => inbox.list({ limit: 1_000 }));
+  const events = await readStoppedInbox(agent.state, async (inbox) => {
+    const listed = await inbox.list({ limit: 1_000 });
+    return Promise.all(listed.map(async ({ id }) => (await inbox.show(id))!));
+  });
   return events.filter(({ state }) => state !== 'done').map(({ payload }) => JSON.parse(payload).content.data.value);
 }

@@ -94,6 +94,6 @@ describe('where VALUES_PATH names an instrumentation', () => {
     await agent.until(() => agent.logged('uplink.no_address').length > 0, 'the other is told');
     const { uplink } = (await agent.status()) as { uplink: { waiting_series: object[] } };
     expect(uplink.waiting_series).toMatchObject([{ asset: 900, status: 0 }]);
-    expect(await agent.metric('tagferry_buffer_values')).toBe(1);
+    await agent.until(async () => (await agent.metric('tagferry_buffer_values')) === 1, 'the others are settled');
   });
 });

@@ -114,6 +114,7 @@ class Day {
     const world = this.#world;
     await WHOLE_FAULTS[fault]!.begin(world);
     await pause(forMs);
+    if (meanwhile === undefined) await this.#neighbours(fault, as);
     const answered = world.agent.reloads;
     const isHeard = meanwhile === 'reload' && world.agent.hasBeenReady;
     if (meanwhile === 'stop') {
@@ -128,6 +129,16 @@ class Day {
     await this.#fresh(as);
     if (isHeard) await world.agent.until(() => world.agent.reloads > answered, 'new files are read');
     this.#demandRunning();
+  }
+
+  async #neighbours(fault: string, as: string): Promise<void> {
+    const { stillWorks } = WHOLE_FAULTS[fault]!;
+    if (stillWorks === undefined) return;
+    const began = performance.now();
+    await stillWorks(this.#world);
+    const ms = Math.round(performance.now() - began);
+    this.#freshMs.push({ after: `${as}, while it holds`, ms });
+    this.#options.say?.(`everything else works during ${as}: ${ms} ms`);
   }
 
   /** Each slot goes its own way: what takes its time, as a stop does where the disk hangs, keeps no other fault from ending. */

@@ -8,6 +8,8 @@ export interface Fault extends Slotted {
   /** Nobody who is asked to end can before it is over: a service manager kills then. */
   outlivesStops?: boolean;
   begin(world: World): Promise<void> | void;
+  /** For faults of a neighbour: resolves when everything else has worked while the fault holds. */
+  stillWorks?(world: World): Promise<void>;
   end?(world: World): Promise<void> | void;
 }
 
@@ -49,6 +51,10 @@ const clock = (offsetMs: number): Fault => ({
   end: (world) => world.clock.set(0),
 });
 
+/** Synchronous writes of this duration let any source run into back-pressure. */
+const SLOW_SYNC = 'sync_delay_ms 1500';
+const BURST = 3_000;
+
 export const FAULTS: Readonly<Record<string, Fault>> = {
   SIGKILL: { slot: 'process', holdMs: AT_ONCE, begin: crash },
   SIGTERM: {
@@ -72,7 +78,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     slot: 'process',
     holdMs: AT_ONCE,
     begin: async (world) => {
-      world.bootOffsetS = world.bootOffsetS === 0 ? 10_000_000 : 0;
+      world.reboot();
       await crash(world);
     },
   },
@@ -82,11 +88,35 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       await world.platform.portal.start();
     },
   },
+  'a reboot during an outage': {
+    slot: 'process',
+    holdMs: SHORT,
+    // The machine starts without network and without a battery-backed clock.
+    begin: async (world) => {
+      world.names(false);
+      world.platform.portal.cut();
+      world.farEnd.cutOff();
+      // A value of the asset that is asked about afterwards waits while the machine restarts.
+      if (world.agent.hasBeenReady) await world.fresh.fresh('a', 60_000);
+      world.clock.to1970();
+      world.reboot();
+      await crash(world);
+    },
+    end: (world) => {
+      world.clock.set(0);
+      world.names(true);
+    },
+  },
   'platform hangs': platform((world) => world.platform.hang()),
   'platform resets in mid-answer': platform((world) => world.platform.reset()),
   'platform takes, and is not heard': platform((world) => world.platform.swallow()),
   'another one answers 2xx': platform((world) => world.platform.foreign(Math.floor(world.chance() * 100))),
   'storm of 401 to 504': platform((world) => world.platform.storm(world.chance)),
+  'a proxy that responds 204 before the body': platform((world) => world.platform.respondEarly()),
+  'a portal with a foreign Date': {
+    ...platform((world) => world.platform.foreignDate(world.chance() < 0.5 ? 3_650 * DAY_MS : -DAY_MS)),
+    stillWorks: (world) => world.events.reacts(),
+  },
   'malformed answers': platform((world) => world.platform.malformed(Math.floor(world.chance() * 100))),
   'DNS gone': {
     ...platform((world) => {
@@ -95,6 +125,13 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       world.farEnd.cutOff();
     }),
     end: (world) => world.names(true),
+  },
+  'a silent name server': {
+    slot: 'names',
+    holdMs: SHORT,
+    begin: (world) => world.silenceNames(),
+    stillWorks: (world) => world.freshBesideLookups(),
+    end: (world) => world.restoreNames(),
   },
   'tokens end at the platform': {
     slot: 'session',
@@ -140,11 +177,41 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
   'a write fails': disk(`fail_write 3 ${EIO}`),
   'disk slow': disk('sync_delay_ms 400'),
   'disk hangs': { ...disk('hold_syncs'), outlivesStops: true },
+  'back-pressure on MQTT': {
+    slot: 'disk',
+    holdMs: SHORT,
+    begin: async (world) => {
+      world.orders(SLOW_SYNC);
+      await world.mqtt.burst(BURST);
+    },
+    end: (world) => world.orders(''),
+  },
+  'an oversized MQTT message': {
+    slot: 'broker',
+    holdMs: SHORT,
+    begin: (world) => world.mqtt.publishOversized(),
+    stillWorks: async (world) => void (await world.freshMs()),
+  },
+  'a silent receiver of reactions': {
+    slot: 'receiver',
+    holdMs: SHORT,
+    begin: (world) => world.events.silence(true),
+    stillWorks: (world) => world.events.reacts(),
+    end: (world) => world.events.silence(false),
+  },
   'broker killed': {
     slot: 'broker',
     holdMs: SHORT,
     begin: (world) => world.mqtt.broker.stop('SIGKILL'),
     end: (world) => world.mqtt.startBroker(),
+  },
+  'a hung share': {
+    slot: 'share',
+    // Longer than a token lives: the session goes on as well.
+    holdMs: [9_000, 12_000],
+    begin: (world) => world.hangShare(),
+    stillWorks: async (world) => void (await world.freshMs()),
+    end: (world) => world.releaseShare(),
   },
   'device hangs': {
     slot: 'device',
@@ -173,6 +240,36 @@ export const WHOLE_FAULTS: Readonly<Record<string, Fault>> = {
     holdMs: SHORT,
     begin: (world) => world.nats?.killServer(),
     end: (world) => world.nats?.startServer(),
+  },
+  'back-pressure on NATS': {
+    slot: 'disk',
+    holdMs: SHORT,
+    begin: async (world) => {
+      world.orders(SLOW_SYNC);
+      await world.nats?.burst(BURST);
+    },
+    end: (world) => world.orders(''),
+  },
+  'back-pressure on Sparkplug': {
+    slot: 'disk',
+    holdMs: SHORT,
+    begin: async (world) => {
+      world.orders(SLOW_SYNC);
+      await world.sparkplug?.burst(BURST);
+    },
+    end: (world) => world.orders(''),
+  },
+  'an oversized NATS message': {
+    slot: 'stream',
+    holdMs: SHORT,
+    begin: (world) => world.nats?.publishOversized(),
+    stillWorks: async (world) => void (await world.freshMs()),
+  },
+  'a frozen OPC UA reader': {
+    slot: 'cell',
+    holdMs: SHORT,
+    begin: (world) => world.freezeReader(),
+    stillWorks: (world) => world.readerReplaced(),
   },
   'OPC UA server hangs': {
     slot: 'cell',

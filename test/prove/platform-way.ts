@@ -46,7 +46,7 @@ export class PlatformWay {
 
   /** As if nothing had been. */
   async mend(): Promise<void> {
-    this.portal.answer = this.portal.spoil = undefined;
+    this.portal.answer = this.portal.spoil = this.portal.early = undefined;
     this.portal.cut();
     this.#farEnd.cutOff();
   }
@@ -63,6 +63,21 @@ export class PlatformWay {
 
   foreign(kind: number): void {
     this.portal.answer = FOREIGN[kind % FOREIGN.length]!;
+  }
+
+  /** A proxy that responds 204 to the beginning of a post and hangs up. */
+  respondEarly(): void {
+    this.portal.early = 'HTTP/1.1 204 No Content\r\n\r\n';
+  }
+
+  /** A guest network's error page whose clock is off by `offsetMs`. */
+  foreignDate(offsetMs: number): void {
+    this.portal.answer = (request, response) =>
+      status(
+        503,
+        { date: new Date(Date.now() + offsetMs).toUTCString(), 'content-type': 'text/html' },
+        PAGE,
+      )(request, response);
   }
 
   malformed(kind: number): void {

@@ -36,7 +36,7 @@ export async function pullPlug(options: { seed: number; cuts: number; isNormal?:
   const farEnd = new FarEnd(sandbox, MAX_POST, CONCURRENCY);
   const oracle = new Oracle();
   const agent = new GatewayProcess(sandbox.url);
-  const events = new EventsWay(sandbox, agent.folder);
+  const events = await EventsWay.open(sandbox, agent.folder);
   const readings = new Readings(Date.now() - 3_600_000, () => chance.random());
   const context = { oracle, readings, folder: agent.folder };
   const names = ['http', 'ndjson', 'line'] as const;

@@ -4,7 +4,9 @@ import { freePort } from '../../src/base/port-claim.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { compileDiskLayer } from '../faults/disk-fault.ts';
 import { SmallDisk } from '../faults/small-disk.ts';
+import { HungShare } from '../process/hung-share.ts';
 import { MemoryBounds } from '../process/memory-bounds.ts';
+import { SilentNameServer } from '../process/silent-name-server.ts';
 import { EventsWay } from './events-way.ts';
 import { FarEnd } from './far-end.ts';
 import { MachineClock } from './machine-clock.ts';
@@ -17,12 +19,15 @@ import { MqttWay } from './ways/mqtt-way.ts';
 import { NatsWay } from './ways/nats-way.ts';
 import { OpcuaWay } from './ways/opcua-way.ts';
 import { PushWay } from './ways/push-way.ts';
+import { SparkplugWay } from './ways/sparkplug-way.ts';
 import { pause, Readings, type Way } from './ways/way.ts';
 
 const HOST = 'platform.prove';
 const MAX_POST = 500;
 const CONCURRENCY = 4;
 const DISK_MB = 192;
+const MAX_BOOT_OFFSET_S = 100_000_000;
+const BOOT_STEP_S = 10_000_000;
 /** Of an access token, in seconds: so that one dies in its sleep. */
 const TOKEN_LIFE_S = 8;
 /** Of those that the platform of the sandbox knows: each way has its own. */
@@ -36,6 +41,7 @@ const ASSETS = {
   fresh: 887,
   nats: 888,
   opcua: 889,
+  sparkplug: 890,
 };
 
 /** By all ways together, a second; how much of it comes which way. */
@@ -63,7 +69,7 @@ export interface WorldOptions {
   env?: Record<string, string>;
   /** One that is asked to end and has not is killed then; the unit's time without. */
   stoppedWithinMs?: number;
-  /** NATS and OPC UA too: their servers cost as much as all the others. */
+  /** Adds NATS, OPC UA and Sparkplug, whose servers cost as much as all others. */
   isWhole?: boolean;
 }
 
@@ -84,17 +90,23 @@ export class World {
   ways: Way[] = [];
   mqtt!: MqttWay;
   modbus!: ModbusWay;
+  csv!: CsvWay;
   /** Of a whole world alone. */
   nats: NatsWay | undefined;
   opcua: OpcuaWay | undefined;
+  sparkplug: SparkplugWay | undefined;
   fresh!: PushWay;
   events!: EventsWay;
   readonly stops: Stop[] = [];
   readonly #library: string;
   readonly #env: Record<string, string>;
   readonly #stoppedWithinMs: number | undefined;
-  /** Another start of the monotonic clock, in seconds. */
-  bootOffsetS = 0;
+  #frozenReader: number | undefined;
+  #share: HungShare | undefined;
+  #nameServer: SilentNameServer | undefined;
+  #areNamesKnown = true;
+  /** Offset of the monotonic clock, in seconds. A reboot lowers it, because that clock starts at 0 with the machine. */
+  #bootOffsetS = MAX_BOOT_OFFSET_S;
 
   private constructor(sandbox: Sandbox, options: WorldOptions, library: string) {
     this.sandbox = sandbox;
@@ -132,7 +144,6 @@ export class World {
     const world = new World(sandbox, options, compileDiskLayer());
     await world.platform.portal.start();
     await world.#openWays(options.isWhole ?? false);
-    writeFileSync(join(world.agent.folder, 'resolv.conf'), '');
     world.names(true);
     world.orders('');
     await world.configure();
@@ -146,16 +157,19 @@ export class World {
     this.modbus = await ModbusWay.open(agent, ASSETS.modbus, context);
     const push = (name: 'http' | 'ndjson' | 'line') => PushWay.to(agent, name, ASSETS[name], context, farEnd);
     // Another way in is a line here, its share above, and a file in ways/.
-    this.ways = [push('http'), push('ndjson'), push('line'), this.mqtt, this.modbus, new CsvWay(ASSETS.csv, context)];
+    this.csv = new CsvWay(ASSETS.csv, context);
+    this.ways = [push('http'), push('ndjson'), push('line'), this.mqtt, this.modbus, this.csv];
     if (isWhole) {
       this.nats = await NatsWay.open(ASSETS.nats, context, farEnd);
       this.ways.push(this.nats);
       this.opcua = await OpcuaWay.open(ASSETS.opcua, context);
       this.ways.push(this.opcua);
+      this.sparkplug = await SparkplugWay.open(ASSETS.sparkplug, context);
+      this.ways.push(this.sparkplug);
     }
     this.fresh = PushWay.to(agent, 'http', ASSETS.fresh, context, farEnd);
     const port = await freePort();
-    this.events = new EventsWay(this.sandbox, agent.folder);
+    this.events = await EventsWay.open(this.sandbox, agent.folder);
     this.#env.WEBHOOK_LISTEN = `127.0.0.1:${port}`;
     this.#env.WEBHOOK_URL = `http://127.0.0.1:${port}/webhook`;
   }
@@ -171,10 +185,38 @@ export class World {
     });
   }
 
-  /** Whether the platform's name can be looked up. */
+  /** Whether the platform's name is known. It always is while the name server is silent. */
   names(areKnown: boolean): void {
-    // In place: what is mounted there is this very file.
-    writeFileSync(join(this.agent.folder, 'hosts'), `127.0.0.1 localhost${areKnown ? ` ${HOST}` : ''}\n`);
+    this.#areNamesKnown = areKnown;
+    this.#writeNames();
+  }
+
+  /** The name server stops responding. The platform's name is in the hosts file, those of the devices are not. */
+  async silenceNames(): Promise<void> {
+    this.#nameServer = await SilentNameServer.open();
+    this.#writeNames();
+  }
+
+  restoreNames(): void {
+    this.#nameServer?.close();
+    this.#nameServer = undefined;
+    this.#writeNames();
+  }
+
+  /** Resolves when lookups of devices hang and a fresh value has reached the platform over a new connection. */
+  async freshBesideLookups(): Promise<void> {
+    await this.agent.until(() => (this.#nameServer?.asked.size ?? 0) >= 2, 'names of devices are looked up');
+    this.platform.portal.cut();
+    this.farEnd.cutOff();
+    await this.freshMs();
+  }
+
+  #writeNames(): void {
+    const server = this.#nameServer;
+    const host = this.#areNamesKnown || server ? ` ${HOST}` : '';
+    // In place: the files themselves are mounted. Hosts first: a silent server is never asked for the platform.
+    writeFileSync(join(this.agent.folder, 'hosts'), `127.0.0.1 localhost${host}\n`);
+    writeFileSync(join(this.agent.folder, 'resolv.conf'), server ? `nameserver ${server.address}\n` : '');
   }
 
   /** What the layer below the daemon does; see `disk-layer.c`. */
@@ -196,12 +238,8 @@ export class World {
     const file = (name: string) => join(agent.folder, name);
     const ownNames =
       'mount --bind "$0" /etc/hosts && mount --bind "$1" /etc/resolv.conf && shift && exec env LD_PRELOAD="$LAYERS" "$@"';
-    const otherBoot =
-      this.bootOffsetS === 0
-        ? []
-        : ['unshare', '--time', '--fork', '--kill-child', '--monotonic', String(this.bootOffsetS), '--'];
     agent.surroundings = [
-      ...otherBoot,
+      ...['unshare', '--time', '--fork', '--kill-child', '--monotonic', String(this.#bootOffsetS), '--'],
       ...['unshare', '--mount', '--propagation', 'private', 'sh', '-c'],
       ownNames,
       file('hosts'),
@@ -214,6 +252,33 @@ export class World {
       DISK_LAYER_ORDERS: file('orders'),
       DISK_LAYER_COUNTS: file('counts'),
     });
+  }
+
+  /** The next start of the agent is on a machine that has restarted. */
+  reboot(): void {
+    this.#bootOffsetS = this.#bootOffsetS > BOOT_STEP_S ? this.#bootOffsetS - BOOT_STEP_S : MAX_BOOT_OFFSET_S;
+  }
+
+  /** The second CSV folder is a share that does not respond, for the agent that runs now. */
+  async hangShare(): Promise<void> {
+    if (this.agent.isRunning) this.#share = await HungShare.mount([this.csv.share], this.agent.pid);
+  }
+
+  async releaseShare(): Promise<void> {
+    await this.#share?.unmount();
+    this.#share = undefined;
+  }
+
+  /** Stops the program that reads OPC UA, as a debugger or a full memory does: no signal ends it, and it closes nothing. */
+  async freezeReader(): Promise<void> {
+    await this.agent.until(() => readerOf(this.agent.pid) !== undefined, 'the OPC UA reader runs');
+    this.#frozenReader = readerOf(this.agent.pid);
+    process.kill(this.#frozenReader!, 'SIGSTOP');
+  }
+
+  async readerReplaced(): Promise<void> {
+    const isReplaced = () => ![undefined, this.#frozenReader].includes(readerOf(this.agent.pid));
+    await this.agent.until(isReplaced, 'the frozen OPC UA reader is replaced', 120_000);
   }
 
   /** An orderly stop, as a service manager has it. */
@@ -266,8 +331,13 @@ export class World {
 
   async close(): Promise<void> {
     const ended = await Promise.allSettled([...this.ways, this.fresh].map((way) => way.close()));
-    await this.events.rest().catch(() => {});
+    await this.events.close();
     try {
+      await this.releaseShare();
+      this.restoreNames();
+      // A reader that was never replaced holds the control group.
+      if (this.#frozenReader !== undefined && readerOf(this.agent.pid) === this.#frozenReader)
+        process.kill(this.#frozenReader, 'SIGKILL');
       await this.agent.dispose();
     } finally {
       await this.platform.portal.stop();
@@ -275,5 +345,15 @@ export class World {
       this.disk.dispose();
     }
     for (const one of ended) if (one.status === 'rejected') throw one.reason;
+  }
+}
+
+/** Process id of the program that reads OPC UA, a child of the agent. */
+function readerOf(agentPid: number): number | undefined {
+  try {
+    const children = readFileSync(`/proc/${agentPid}/task/${agentPid}/children`, 'utf8').trim().split(' ').map(Number);
+    return children.find((pid) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('opcua'));
+  } catch {
+    return undefined;
   }
 }

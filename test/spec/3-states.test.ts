@@ -145,6 +145,37 @@ describe('the webhook', () => {
     ]);
   });
 
+  it('3.2 with an event that keeps failing is disabled after two weeks although other events are delivered', async () => {
+    const hook = await platform.webhook(['asset_disappeared']);
+    await failFor(hook, [8]);
+    platform.receiver.status = 204;
+    await platform.take(asset(882));
+    await until(async () => expect((await hook.deliveries('status=delivered')).length).toBe(1));
+    platform.receiver.status = 500;
+    await platform.advance(7 * DAY_MS);
+    await until(async () => expect(await isDisabled(hook)).toBe(true));
+  });
+
+  it('3.2 with an event that fails again by resend after two weeks is disabled', async () => {
+    const hook = await platform.webhook(['asset_disappeared']);
+    await failFor(hook, []);
+    await platform.exhausted();
+    await platform.advance(12 * DAY_MS);
+    expect(await isDisabled(hook)).toBe(false);
+    await hook.resend((await hook.deliveries())[0].id);
+    await until(async () => expect(await isDisabled(hook)).toBe(true));
+  });
+
+  it('3.2 that is enabled again stays enabled for another two weeks of failures', async () => {
+    const hook = await platform.webhook(['asset_disappeared']);
+    await failFor(hook, [15]);
+    await until(async () => expect(await isDisabled(hook)).toBe(true));
+    await hook.patch({ disabled: false });
+    await platform.advance(13 * DAY_MS);
+    await until(() => expect(platform.receiver.received).toHaveLength(3));
+    expect(await isDisabled(hook)).toBe(false);
+  });
+
   it('3.2 that fails for less than two weeks stays enabled', async () => {
     const hook = await platform.webhook(['asset_disappeared']);
     await failFor(hook, [7, 6.9]);

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { systemClock } from '../../src/base/clock.ts';
 import { silentLogger } from '../../src/base/logger.ts';
+import { Redactor } from '../../src/base/redactor.ts';
 import { PlatformClient } from '../../src/platform/client.ts';
 import { createDispatcher } from '../../src/platform/dispatcher.ts';
 import {
@@ -16,6 +17,7 @@ import {
 import { HttpBoundary } from '../../src/platform/http-boundary.ts';
 import { Session } from '../../src/platform/session/session.ts';
 import { SessionFile } from '../../src/platform/session/session-file.ts';
+import { TokenRequests } from '../../src/platform/session/token-requests.ts';
 import { SANDBOX_CREDENTIALS } from '../../src/sandbox/sandbox.ts';
 import { untilValid } from '../platform/until-valid.ts';
 import { Platform, REDIRECT, redirectOf } from './platform.ts';
@@ -29,6 +31,7 @@ const sessions: Session[] = [];
 beforeEach(async () => {
   platform = await Platform.start();
   boundary = new HttpBoundary({
+    redactor: new Redactor(),
     sockets: createDispatcher({ connections: 4 }),
     clock: systemClock,
     userAgent: 'tagferry/test',
@@ -44,6 +47,7 @@ afterEach(async () => {
 
 const signedIn = async (clientAuth: 'basic' | 'body' = 'basic', password: string = technicalPassword) => {
   const session = new Session({
+    redactor: new Redactor(),
     boundary,
     baseUrl: platform.sandbox.url,
     credentials: () => ({
@@ -70,6 +74,26 @@ describe('the client’s session', () => {
       expect(alive().map(({ grant }) => grant)).toEqual(['password']);
     },
   );
+
+  it('5.2 the client sends key and secret as they are, and its error names the other form where a server expects it', async () => {
+    const strict = await Platform.start({ strict: ['basic-auth'] });
+    strict.sandbox.site.get('api_keys', 3)!.client_secret = 'a+b/c=~!';
+    const login = (clientAuth: 'basic' | 'basic-encoded') => {
+      const client = { clientId, clientSecret: 'a+b/c=~!', clientAuth };
+      const user = { username: technicalUsername, password: technicalPassword };
+      const requests = new TokenRequests(boundary, strict.sandbox.url, () => ({ client, user }), systemClock);
+      return requests.login(AbortSignal.timeout(20_000));
+    };
+    try {
+      expect((await login('basic')).accessToken).toBeTruthy();
+      await expect(login('basic-encoded')).rejects.toMatchObject({
+        oauthError: 'invalid_client',
+        hint: expect.stringContaining('CLIENT_AUTH=basic.'),
+      });
+    } finally {
+      await strict.stop();
+    }
+  });
 
   it('5.5 the client sends its token with every request', async () => {
     const session = await signedIn();
@@ -103,13 +127,12 @@ describe('the client’s session', () => {
 describe('the client’s sign-in of people', () => {
   const pkce = { clientId };
   const web = { clientId, clientSecret };
-  const fieldsOf = (asked: { request: { body?: unknown } }) =>
-    Object.fromEntries(new URLSearchParams(String(asked.request.body)));
+  const fieldsOf = (asked: { body?: unknown }) => Object.fromEntries(new URLSearchParams(String(asked.body)));
   /** The sign-in page, as the browser that follows the client's address meets it. */
   const browse = async (address: URL) => redirectOf(await platform.signIn(Object.fromEntries(address.searchParams)));
-  const ask = async (asked: { request: { url: URL; body?: unknown; headers?: object } }) => {
-    const { authorization } = (asked.request.headers ?? {}) as { authorization?: string };
-    const path = asked.request.url.pathname;
+  const ask = async (asked: { url: URL; body?: unknown; headers?: object }) => {
+    const { authorization } = (asked.headers ?? {}) as { authorization?: string };
+    const path = asked.url.pathname;
     return platform.stranger().form(path, fieldsOf(asked), authorization === undefined ? {} : { authorization });
   };
 

@@ -1,10 +1,10 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { EVENT_TYPES } from '../../src/contract/events.ts';
-import { NO_ROWS, ROWS } from './rows.ts';
+import { CLAUSES } from './clauses.ts';
 
-/** The sections of the spec; section 5 numbers its sentences. */
+/** Sections of the document; section 5 numbers its sentences. */
 const SECTIONS = [
   ...[
     '1',
@@ -37,7 +37,7 @@ function titlesIn(file: string): string[] {
   return [...text.matchAll(/\bit(?:\.each\([\s\S]*?\))?\(\s*(['`])(.+?)\1,/g)].map((found) => found[2]!);
 }
 
-it('every section of the spec has a test that is named after it, and every test is of a section', () => {
+it('every section of the document has a test named after it, and every test is named after a section', () => {
   const named = readdirSync(import.meta.dirname)
     .filter((name) => name.endsWith('.test.ts') && name !== 'sections.test.ts')
     .flatMap((name) => {
@@ -51,43 +51,50 @@ it('every section of the spec has a test that is named after it, and every test 
   expect([...new Set(named)].sort()).toEqual(wanted.sort());
 });
 
-it('every row of docs/platform.md has a test that names it, and every test that is named is there', () => {
-  const rows = rowsOfPage();
-  expect(rows.length).toBeGreaterThan(90);
-  expect([...Object.keys(ROWS), ...NO_ROWS].sort()).toEqual([...new Set(rows)].sort());
-  const gone = Object.entries(ROWS).filter(([, test]) => {
-    const [, file, title] = /^(\S+): (.+)$/.exec(test)!;
-    return !titlesIn(join(ROOT, `test/${file}.test.ts`)).includes(title!);
-  });
-  expect(gone).toEqual([]);
-});
-
-it('every event type of the interface is a row', () => {
-  const named = rowsOfPage().flatMap((row) => /^6\.3 (\w+)$/.exec(row)?.[1] ?? []);
-  expect(named.sort()).toEqual([...EVENT_TYPES].sort());
-});
-
-/** Sections, rows of tables and points of lists of docs/platform.md, by name. A section that has others below it is none itself. */
-function rowsOfPage(): string[] {
-  const rows: string[] = [];
-  let section: string | undefined;
-  let isBelowHead = false;
-  for (const line of readFileSync(join(ROOT, 'docs/platform.md'), 'utf8').split('\n')) {
-    const [, heading] = /^#{2,3} (\d+(?:\.\d+)?) /.exec(line) ?? [];
-    if (heading !== undefined) rows.push(heading);
-    section = heading ?? section;
-    isBelowHead = line.startsWith('|') && (isBelowHead || line.startsWith('|-'));
-    if (section === undefined) continue;
-    const cells = line.split('|').map((cell) => cell.trim().replaceAll('`', ''));
-    if (isBelowHead && !line.startsWith('|-')) {
-      const name = section === '4.1' ? `${cells[1]} ${cells[2]}` : cells[1]!;
-      // `a_created`, `…_destroyed` are two.
-      const [first, ...more] = name.split(', ');
-      const spelled = more.map((other) => other.replace('…', first!.replace(/_[a-z]+$/, '')));
-      rows.push(...[first, ...spelled].map((one) => `${section} ${one}`));
-    } else if (line.startsWith('- ')) {
-      rows.push(`${section} ${line.slice(2).replaceAll(/[*`]/g, '').split(' ').slice(0, 4).join(' ')}`);
-    }
-  }
-  return rows.filter((row) => !rows.some((other) => /^\d+\.\d+$/.test(other) && other.startsWith(`${row}.`)));
+interface Row {
+  clause: string;
+  words: string;
+  files: string[];
+  test: string;
 }
+
+/** Rows of the table in docs/platform.md, section 11. */
+function tableOfPage(): Row[] {
+  const page = readFileSync(join(ROOT, 'docs/platform.md'), 'utf8');
+  const lines = page.slice(page.indexOf('\n## 11 ')).split('\n');
+  const rows = lines.filter((line) => /^\| \d/.test(line));
+  return rows.map((line) => {
+    const [clause, words, , code, test] = line.slice(2, -2).split(' | ');
+    const files = [...code!.matchAll(/\]\(\.\.\/([^)]+)\)/g)].map(([, file]) => file!);
+    return { clause: clause!, words: words!.replaceAll('`', ''), files, test: test!.replaceAll('`', '') };
+  });
+}
+
+describe('the table of clauses in docs/platform.md', () => {
+  it('has one row per clause of the document, in its order', () => {
+    const clauses = CLAUSES.flatMap(([section, all]) => all.map((words, at) => [`${section}.${at + 1}`, words]));
+    expect(clauses.length).toBeGreaterThan(150);
+    expect(tableOfPage().map(({ clause, words }) => [clause, words])).toEqual(clauses);
+  });
+
+  it('names a test that exists for each clause', () => {
+    const missing = tableOfPage().filter(({ test }) => {
+      const [, file, title] = /^(\S+): (.+)$/.exec(test) ?? [];
+      const path = join(ROOT, `test/${file}.test.ts`);
+      return !existsSync(path) || !titlesIn(path).includes(title!);
+    });
+    expect(missing).toEqual([]);
+  });
+
+  it('names code that exists for each clause', () => {
+    const missing = tableOfPage().filter(
+      ({ files }) => files.length === 0 || files.some((file) => !existsSync(join(ROOT, file))),
+    );
+    expect(missing).toEqual([]);
+  });
+
+  it('has a clause for every event type', () => {
+    const [, types] = CLAUSES.find(([section]) => section === '6.3')!;
+    expect(types.filter((words) => /^\w+_\w+$/.test(words)).sort()).toEqual([...EVENT_TYPES].sort());
+  });
+});

@@ -57,6 +57,10 @@ describe('a fresh package', { timeout: PATIENCE_MS }, () => {
     expect(modes.split('\n')).toEqual(['640 root:tagferry', '711 root:root']);
   });
 
+  it('keeps the agent running when the kernel kills a command for memory', async () => {
+    expect(await gateway.machine.property(UNIT, 'OOMPolicy')).toBe('continue');
+  });
+
   it('brings a manual page, completion of verbs, and a command that knows its version', async () => {
     expect(await gateway.machine.sh('tagferry --version')).toBe('0.0.1');
     expect(gateway.machine.exists('/usr/share/man/man1/tagferry.1.gz')).toBe(true);

@@ -1,5 +1,6 @@
 import type { Clock } from '../../../src/base/clock.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
+import { Redactor } from '../../../src/base/redactor.ts';
 import { PlatformClient } from '../../../src/platform/client.ts';
 import { RequestBudget } from '../../../src/platform/request-budget.ts';
 import { Session } from '../../../src/platform/session/session.ts';
@@ -82,6 +83,7 @@ export class FleetAgent {
     const boundary = platform.boundaryOf(number, (ms) => clock.sleep(ms));
     const log = silentLogger();
     this.session = new Session({
+      redactor: new Redactor(),
       boundary,
       baseUrl: BASE_URL,
       credentials: () => ({

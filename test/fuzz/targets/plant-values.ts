@@ -34,7 +34,7 @@ const mqttPayload: FuzzTarget = {
       ...(time === undefined ? {} : { time }),
       ...(status === undefined ? {} : { status }),
     };
-    const reading = refusing(isOurs, () => new Payload(rest).read(value));
+    const reading = refusing(isOurs, () => new Payload(rest, Date.UTC(2026, 10, 21)).read(value));
     if (reading === undefined) return;
     demand(Number.isFinite(reading.value), 'a reading is no finite number');
     demand(reading.timeMs === undefined || Number.isInteger(reading.timeMs), 'a time is no whole number');

@@ -1,9 +1,15 @@
 import { PlatformError } from '../../../src/base/errors.ts';
+import { Redactor } from '../../../src/base/redactor.ts';
 import { CallRefusal, problemOf } from '../../../src/platform/call-refusal.ts';
 import { ApiCalls } from '../../../src/platform/client.ts';
 import { GrantError } from '../../../src/platform/grants/grant-error.ts';
 import { processRevokeAnswer, processTokenAnswer } from '../../../src/platform/grants/token-answer.ts';
+import type { PlatformAnswer as Answer } from '../../../src/platform/http-boundary.ts';
+import { listEntries } from '../../../src/platform/pages.ts';
 import { PlatformClock } from '../../../src/platform/platform-clock.ts';
+import { listApiSubscriptions } from '../../../src/platform/resources/api-subscriptions.ts';
+import { ClientApplications } from '../../../src/platform/resources/client-applications.ts';
+import { readPermissionV1, readPermissionV2 } from '../../../src/platform/resources/permission-record.ts';
 import { Webhooks } from '../../../src/platform/resources/webhooks.ts';
 import { verdictOfAnswer } from '../../../src/uplink/verdict.ts';
 import { canonicalise } from '../../../src/webhook/canonical-json.ts';
@@ -17,11 +23,8 @@ import { demand, demandSame, type FuzzTarget, headAndRest, refusing } from '../t
 const SECRET = 'hunter-of-the-plant';
 const PLAIN = /^[^\p{Cc}\u2028\u2029\u202e]*$/u;
 
-interface Answer {
-  status: number;
-  header(name: string): string | undefined;
-  text: string;
-}
+const redactor = new Redactor();
+redactor.configure([SECRET]);
 
 /** The first line: the status and headers as JSON; the body is the rest. */
 function answerOf(bytes: Buffer): Answer {
@@ -32,10 +35,12 @@ function answerOf(bytes: Buffer): Answer {
     status: Number.parseInt(status, 10) || 200,
     header: (name) => headers.get(name.toLowerCase()),
     text: rest.toString('utf8'),
+    redact: (text) => redactor.redact(text),
   };
 }
 
 class OneAnswer extends ApiCalls {
+  override readonly platformClock = new PlatformClock(new ManualClock());
   readonly #answer: Answer;
   calls = 0;
 
@@ -60,10 +65,13 @@ const platformAnswer: FuzzTarget = {
     '204|content-length:0\n',
     '200|location:/v1/webhooks/12\n{"events":[{"id":1,"payload":{"event_type":"x"},"status":"failed","last_send_at":"2026-11-21T00:00:00Z"}],"pagination":{"page_count":2}}',
     '201|location:https://x/webhooks/9?y\n{"id":3,"secret":"s"}',
+    '200|\n{"webhooks":[{"id":3,"url":"https://x","event_types":["e"],"properties":{"e\u202e":["a",1]},"disabled":true}]}',
+    '200|\n{"permissions":[{"id":"3","permission_types":["can_read"],"permission_type":"can_read","assignable":{"id":1,"type":"User"}}]}',
+    '200|\n{"client_applications":[{"id":3,"name":null}],"api_subscriptions":[{"api_call_quota":9,"api_calls_used":"3"}]}',
   ],
   async run(bytes) {
     const answer = answerOf(bytes);
-    const context = { grant: 'password', sent: [SECRET], wallMs: 1_795_000_000_000 };
+    const context = { grant: 'password', wallMs: 1_795_000_000_000 };
     for (const process of [processTokenAnswer, processRevokeAnswer]) {
       refusing(
         (error) => {
@@ -96,6 +104,25 @@ async function reading(answer: Answer): Promise<void> {
     }
   } catch (error) {
     if (!(error instanceof PlatformError)) throw error;
+  }
+  const lists = [
+    (calls: ApiCalls) => new Webhooks(calls, 1).list(),
+    (calls: ApiCalls) => new ClientApplications(calls).list(),
+    (calls: ApiCalls) => listApiSubscriptions(calls),
+    (calls: ApiCalls) => listEntries(calls, '/v2/permissions', ['permissions'], readPermissionV2),
+    (calls: ApiCalls) => listEntries(calls, '/v1/permissions', ['permissions'], readPermissionV1),
+  ];
+  for (const list of lists) {
+    const calls = new OneAnswer(answer);
+    try {
+      for await (const entry of list(calls)) {
+        JSON.stringify(entry);
+        if (calls.calls > 8) break;
+      }
+    } catch (error) {
+      if (!(error instanceof PlatformError)) throw error;
+      demand(PLAIN.test(error.message) && error.message.length < 10_000, 'the error of a list is not plain');
+    }
   }
   const webhooks = new Webhooks(new OneAnswer(answer), 1);
   for (const call of [webhooks.create({} as never), webhooks.resetSecret(1), webhooks.delete(1)]) {

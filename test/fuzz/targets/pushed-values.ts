@@ -3,6 +3,7 @@ import type { ValueColumns } from '../../../src/buffer/format/value-columns.ts';
 import type { Draft } from '../../../src/sources/draft.ts';
 import { UnreadableValues } from '../../../src/sources/problem-list.ts';
 import { addJsonValue, readJsonBody, readNdjsonBody } from '../../../src/sources/push/json-values.ts';
+import { KeyTemplate } from '../../../src/sources/push/key-template.ts';
 import { msOfPrecision, PRECISIONS } from '../../../src/sources/push/line-protocol.ts';
 import { readLineProtocol } from '../../../src/sources/push/line-values.ts';
 import { makeIntakeBench, tagOf } from '../../sources/sink-double.ts';
@@ -113,7 +114,7 @@ const ndjson: FuzzTarget = {
   },
 };
 
-/** The first line: unit of the times, the Influx tag that names the tag, and whether the body is taken in part. */
+/** The first line: unit of the times, an Influx tag for the tag, one for the key, and whether the body is partial. */
 const lineProtocol: FuzzTarget = {
   name: 'line-protocol',
   seeds: [
@@ -121,6 +122,7 @@ const lineProtocol: FuzzTarget = {
     'ms name\nplant,host=gw,name=FT-101 flow=-0.5,temperature=1e3 1700000000000\n',
     's part\nFT-101 flow=t\n# a comment\nF\\ T flow="a \\" b",temperature=2u 1700000000\r\n',
     'part\na\nFT-101 flow=1\nb c\n',
+    'ms key part\nFT-101,host=gw flow=1 1700000000000\nFT-101,a=b flow=2 1700000000000\nFT-101 flow=3 1700000000000\n',
     'us\nFüllstand level=1 1700000000000000\n',
   ],
   run(bytes) {
@@ -131,6 +133,7 @@ const lineProtocol: FuzzTarget = {
       msOfUnit: msOfPrecision(precision ?? null)!,
       isUnitGuessed: precision === undefined,
       tagFrom: words.includes('name') ? 'name' : undefined,
+      keyFrom: words.includes('key') ? new KeyTemplate('{field}.{host}') : undefined,
     };
     const isPartial = words.includes('part');
     const taken = (body: Buffer, from: typeof bench) => {

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { Readable } from 'node:stream';
+import { Redactor } from '../../../src/base/redactor.ts';
 import { readBrokerAddress } from '../../../src/broker/broker-address.ts';
 import { Connection, type Message } from '../../../src/broker/connection.ts';
 import { openNats } from '../../../src/broker/nats/nats-connection.ts';
@@ -68,6 +69,7 @@ const mqttWire: FuzzTarget = {
           },
           confirmed() {},
         },
+        discarded() {},
       },
       NEVER,
     );
@@ -107,7 +109,7 @@ const natsWire: FuzzTarget = {
     });
     const spec = { servers: [`nats://127.0.0.1:${port}`], ackWaitMs: 30_000, ordered: false };
     try {
-      const { connection } = await openNats('fuzz', 'fuzz', spec, undefined);
+      const { connection } = await openNats('fuzz', 'fuzz', spec, undefined, new Redactor());
       await connection.closed();
     } catch (error) {
       demand(error instanceof Error, 'what is no error was thrown');
@@ -149,9 +151,9 @@ const readerLines: FuzzTarget = {
     const read = async (pieceBytes: number) => {
       const lines: unknown[] = [];
       try {
-        await eachReaderLine(Readable.from(piecesOf(rest, pieceBytes), { objectMode: false }), (line) =>
-          lines.push(line),
-        );
+        await eachReaderLine(Readable.from(piecesOf(rest, pieceBytes), { objectMode: false }), (line) => {
+          lines.push(line);
+        });
       } catch (error) {
         // Of JSON: the program is started again.
         if (!(error instanceof SyntaxError)) throw error;

@@ -13,6 +13,8 @@ export class CsvWay implements Way {
   readonly sources: string;
   readonly tags: string;
   readonly #drop: string;
+  /** A second folder, on a network share in the agent's eyes. */
+  readonly share: string;
   readonly #context: WayContext;
   readonly #asset: number;
   readonly #left = new Map<string, Claim[]>();
@@ -23,9 +25,13 @@ export class CsvWay implements Way {
     this.#context = context;
     this.#asset = asset;
     this.#drop = join(context.folder, 'drop');
-    mkdirSync(this.#drop);
-    this.sources = `  drop: { csv: "${this.#drop}", separator: ";", settle: 100ms, time_column: time, time_format: unix_ms }\n`;
-    const values = KEYS.map((key) => `${key}: { unit: 12, from: drop, column: ${key} }`).join(', ');
+    this.share = join(context.folder, 'share');
+    for (const folder of [this.#drop, this.share]) mkdirSync(folder);
+    this.sources = `  drop: { csv: "${this.#drop}", separator: ";", settle: 100ms, time_column: time, time_format: unix_ms }\n  share: { csv: "${this.share}", settle: 100ms, time_column: time, time_format: unix_ms }\n`;
+    const values = [
+      ...KEYS.map((key) => `${key}: { unit: 12, from: drop, column: ${key} }`),
+      'shared: { unit: 12, from: share, column: shared }',
+    ].join(', ');
     this.tags = `  T-${asset}: { asset: ${asset}, values: { ${values} } }\n`;
   }
 

@@ -5,6 +5,8 @@ import { Peer } from '../../sources/modbus/peer.ts';
 import { Loop, pause, type Way, type WayContext } from './way.ts';
 
 const UNIT = 1;
+/** Devices whose names no name server knows: six, because libuv has four threads for lookups. */
+const UNKNOWN = [1, 2, 3, 4, 5, 6];
 
 /**
  * A device of pymodbus whose counter says one more with each answer. It is told nothing, so the obligation is what the agent shows to have
@@ -27,8 +29,11 @@ export class ModbusWay implements Way {
     this.#agent = agent;
     this.#asset = asset;
     this.#context = context;
-    this.sources = `  plc: { modbus: "tcp://127.0.0.1:${port}", unit: ${UNIT}, every: 100ms, timeout: 500ms }\n`;
-    this.tags = `  T-${asset}: { asset: ${asset}, values: { n: { unit: 1, from: plc, register: holding 10, type: uint32 } } }\n`;
+    const unknown = UNKNOWN.map((at) => `  plc${at}: { modbus: "tcp://plc${at}.plant.prove:502", every: 1s }\n`);
+    this.sources = `  plc: { modbus: "tcp://127.0.0.1:${port}", unit: ${UNIT}, every: 100ms, timeout: 500ms }\n${unknown.join('')}`;
+    const values = UNKNOWN.map((at) => `v${at}: { unit: 1, from: plc${at}, register: holding 0 }`);
+    values.push('n: { unit: 1, from: plc, register: holding 10, type: uint32 }');
+    this.tags = `  T-${asset}: { asset: ${asset}, values: { ${values.join(', ')} } }\n`;
   }
 
   static async open(agent: AgentProcess, asset: number, context: WayContext): Promise<ModbusWay> {

@@ -6,6 +6,8 @@ import type { Claim } from '../oracle.ts';
 import { Loop, numberText, pause, type Way, type WayContext } from './way.ts';
 
 const KEYS = ['a', 'b', 'c'];
+const LEGACY_TOPIC = 'legacy/a';
+const OVERSIZED_BYTES = 32_000_000;
 /** More than a soak gives within that time. */
 const MAX_REMEMBERED = 500;
 const PERSISTENCE = 'persistence true\nautosave_on_changes true\nautosave_interval 1';
@@ -47,10 +49,12 @@ export class MqttWay implements Way {
     this.#watched = watched;
     this.#context = context;
     this.#asset = asset;
-    this.sources = `  broker: { mqtt: "mqtt://127.0.0.1:${port}" }\n`;
+    // Version 3.1.1 has no maximum packet size that a broker would respect.
+    this.sources = `  broker: { mqtt: "mqtt://127.0.0.1:${port}" }\n  legacy: { mqtt: "mqtt://127.0.0.1:${broker.port}", version: 3 }\n`;
     const values = KEYS.map(
       (key) => `${key}: { unit: 12, from: broker, topic: site/${key}, at: /v, time: /t, status: /q }`,
     );
+    values.push(`legacy: { unit: 12, from: legacy, topic: ${LEGACY_TOPIC}, at: /v, time: /t }`);
     this.tags = `  T-${asset}: { asset: ${asset}, values: { ${values.join(', ')} } }\n`;
   }
 
@@ -75,6 +79,22 @@ export class MqttWay implements Way {
 
   produce(perSecond: number): void {
     this.#loop.start(1000 / perSecond);
+  }
+
+  /** Publishes as fast as the broker confirms. */
+  async burst(count: number): Promise<void> {
+    for (let left = count; left > 0; left -= 100) {
+      await Promise.all(Array.from({ length: 100 }, (_, i) => this.#publish(KEYS[i % KEYS.length]!)));
+    }
+  }
+
+  /** Publishes a message that exceeds what the agent accepts, for a source of each protocol version. */
+  async publishOversized(): Promise<void> {
+    const payload = Buffer.alloc(OVERSIZED_BYTES, 'x');
+    const published = [`site/${KEYS[0]}`, LEGACY_TOPIC].map((topic) =>
+      this.#plant?.publishAsync(topic, payload, { qos: 1 }),
+    );
+    await Promise.race([Promise.allSettled(published), pause(10_000)]);
   }
 
   async rest(): Promise<void> {

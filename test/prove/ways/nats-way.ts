@@ -5,6 +5,9 @@ import type { Claim } from '../oracle.ts';
 import { Loop, numberText, pause, type Way, type WayContext } from './way.ts';
 
 const KEYS = ['a', 'b'];
+const OVERSIZED_BYTES = 32_000_000;
+/** Of the server: its default would reject the oversized message. */
+const MAX_PAYLOAD = 'max_payload: 64MB';
 const [STREAM, DURABLE] = ['PLANT', 'gateway'];
 /** For what the stream still has when producing ends: what was given before a crash waits for its time first. */
 const LAST_WORD_MS = 180_000;
@@ -46,7 +49,7 @@ export class NatsWay implements Way {
   static async open(asset: number, context: WayContext, farEnd: FarEnd): Promise<NatsWay> {
     const servers = await NatsServers.make();
     const way = new NatsWay(servers, asset, context, farEnd);
-    await servers.start();
+    await servers.start(MAX_PAYLOAD);
     const connection = await servers.connection();
     way.#stream = jetstream(connection, { timeout: 1_000 });
     way.#manager = await jetstreamManager(connection, { timeout: 1_000 });
@@ -56,7 +59,7 @@ export class NatsWay implements Way {
 
   /** What it had heard acknowledged, and not written down yet when it was killed, it gives again. */
   async startServer(): Promise<void> {
-    await this.#servers.start();
+    await this.#servers.start(MAX_PAYLOAD);
     const info = await this.#manager.consumers.info(STREAM, DURABLE).catch(() => undefined);
     this.#farEnd.givenAgain(Math.max(0, this.#lastSeq - (info?.ack_floor.stream_seq ?? 0)));
   }
@@ -67,6 +70,16 @@ export class NatsWay implements Way {
 
   produce(perSecond: number): void {
     this.#loop.start(1000 / perSecond);
+  }
+
+  /** Publishes as fast as the stream confirms. */
+  async burst(count: number): Promise<void> {
+    for (let left = count; left > 0; left -= 100) await Promise.all(Array.from({ length: 100 }, () => this.#publish()));
+  }
+
+  /** Publishes a message that no value can be read from and that exceeds what the agent accepts. */
+  async publishOversized(): Promise<void> {
+    await this.#stream.publish(`site.${KEYS[0]}`, Buffer.alloc(OVERSIZED_BYTES, 'x'), { timeout: 30_000 });
   }
 
   async rest(): Promise<void> {

@@ -1,0 +1,58 @@
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, rmSync, symlinkSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { AgentProcess } from './agent-process.ts';
+
+let sandbox: Sandbox;
+let agent: AgentProcess;
+
+beforeEach(async () => {
+  sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
+  await sandbox.start();
+  agent = new AgentProcess(sandbox.url);
+});
+afterEach(async () => {
+  await agent.dispose();
+  await sandbox.stop();
+});
+
+const makeFifo = (path: string) => execFileSync('mkfifo', [path]);
+const makeDevice = (path: string) => symlinkSync('/dev/zero', path);
+
+function replace(path: string, make: (path: string) => void): void {
+  rmSync(path, { force: true });
+  mkdirSync(dirname(path), { recursive: true });
+  make(path);
+}
+
+describe('FIFO or device in place of a configuration file', () => {
+  it.each([
+    ['FIFO', 'agent.env', makeFifo],
+    ['FIFO', 'tags.yaml', makeFifo],
+    ['FIFO', 'tags.d/more.yaml', makeFifo],
+    ['FIFO', 'reactions.yaml', makeFifo],
+    ['device', 'tags.yaml', makeDevice],
+  ])('is rejected by a reload (%s as %s), and the agent can be stopped', async (_kind, name, make) => {
+    await agent.start();
+    replace(join(agent.config, name), make);
+    agent.signal('SIGHUP');
+    await agent.until(() => agent.logged('config.refused').length > 0, 'the reload is rejected');
+    expect(JSON.stringify(agent.logged('config.refused'))).toContain('not a regular file');
+    expect(await agent.end('SIGTERM')).toBe(0);
+  });
+
+  it('does not keep the agent from starting where a broker password is read', async () => {
+    makeFifo(join(agent.config, 'password'));
+    agent.write(sandbox.url, {
+      tags: [
+        'sources: { broker: { mqtt: "mqtt://127.0.0.1:1", username: u, password_file: password } }',
+        'tags: { T-1: { asset: 881, values: { n: { unit: 1, from: broker, topic: n } } } }\n',
+      ].join('\n'),
+    });
+    await agent.start();
+    await agent.until(() => agent.output.includes('cannot be read (ENOTREG)'), 'the password file is reported');
+    expect(await agent.end('SIGTERM')).toBe(0);
+  });
+});
