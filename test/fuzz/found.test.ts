@@ -16,7 +16,7 @@ function sealed(write: (writer: ByteWriter) => void): Uint8Array {
   return writer.seal().slice();
 }
 
-describe('what scripts/fuzz found', () => {
+describe('inputs found by fuzzing', () => {
   it('a hundred thousand lines that are none are each told with its number, at the cost of one look at the body', () => {
     const lines = 100_000;
     const numbers: number[] = [];

@@ -19,7 +19,7 @@ import { TARGETS } from './targets.ts';
 const RUNS = Number(process.env.TAGFERRY_FUZZ ?? 400);
 const SEED = Number(process.env.TAGFERRY_SEED ?? 20_261_122);
 
-/** What `scripts/fuzz --save` went through: a line is an input as JSON text, a character a byte. */
+/** Inputs found by a coverage-guided search. Each line is a JSON string with one character per byte. */
 function corpusOf(name: string): Buffer[] {
   const path = join(import.meta.dirname, `corpus/${name}.jsonl`);
   if (!existsSync(path)) return [];

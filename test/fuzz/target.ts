@@ -1,4 +1,4 @@
-/** One parser, or two that must agree, under whatever bytes: what `scripts/fuzz` searches with, and `parsers.test.ts` in CI. */
+/** One parser, or two that must agree, for arbitrary bytes. `parsers.test.ts` runs it. */
 export interface FuzzTarget {
   name: string;
   /** So many times as much as a parser alone, by connections: so many fewer inputs are made in CI. */

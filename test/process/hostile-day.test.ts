@@ -1,6 +1,5 @@
 /**
- * A hostile day in a minute. `HOSTILE_SEED=7 vitest run test/process/hostile-day.test.ts` repeats one; `scripts/soak` lives longer ones,
- * one after the other.
+ * A hostile day in a minute. `HOSTILE_SEED=7 vitest run test/process/hostile-day.test.ts` repeats one.
  */
 import { expect, it } from 'vitest';
 import { liveHostileDay } from './hostile-day.ts';

@@ -38,7 +38,7 @@ afterEach(async () => {
   await sandbox.stop();
 });
 
-// Found by `scripts/fuzz nats-wire`: the library prints it as it came.
+// Found by fuzzing nats-wire: the library prints it as it came.
 it('what a server says that is no NATS stands in the log on a line of ours, bounded, not as lines of its own', async () => {
   await agent.start();
   await agent.until(() => agent.logged('agent.library_said').length > 0, 'the library printed what it was told');

@@ -5,7 +5,7 @@ import { shown } from './parts/inbox-events.ts';
 import { anEvent, Listening, SECRET } from './parts/listening.ts';
 import { Strangers } from './parts/strangers.ts';
 
-/** TAGFERRY_FUZZ: rounds; the soak runs more. */
+/** TAGFERRY_FUZZ: rounds; set it higher to search longer. */
 const ROUNDS = Number(process.env.TAGFERRY_FUZZ ?? 150);
 const SEED = Number(process.env.TAGFERRY_SEED ?? 7);
 

@@ -10,7 +10,7 @@ export interface Told {
   forged(answer: Promise<string>): void;
 }
 
-/** What strangers send to a listener that the internet can reach: shared by the fuzzing test and the soak. */
+/** What strangers send to a listener that the internet can reach: shared by the fuzzing test and the kill rounds. */
 export class Strangers {
   readonly #port: () => number;
   readonly #random: () => number;

@@ -1,8 +1,8 @@
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
-import { ManualClock } from '../../test/doubles/manual-clock.ts';
-import { EventPlant } from '../../test/process/event-plant.ts';
-import { VALUE_TAGS, ValuePlant } from '../../test/process/value-plant.ts';
-import { Strangers } from '../../test/webhook/parts/strangers.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+import { Strangers } from '../webhook/parts/strangers.ts';
+import { EventPlant } from './event-plant.ts';
+import { VALUE_TAGS, ValuePlant } from './value-plant.ts';
 
 /** What one round did and found. */
 export interface RoundReport {
