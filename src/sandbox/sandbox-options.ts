@@ -59,8 +59,6 @@ export interface SandboxOptions extends TokenOptions {
   strict?: readonly StrictRule[];
   /** Keeps the state here from run to run: read at start, written at stop and every 10 s. */
   stateFile?: string;
-  /** Appends every request whole, its secrets masked, one HAR entry a line: what `replay` reads. */
-  recordFile?: string;
 }
 
 /** How the platform is away. `refuse`: nobody listens on the port. `drop`: connections break. Or a status for every request. */

@@ -27,9 +27,8 @@ import { PermissionAdmin, type PermissionAdminOptions } from './permissions/perm
 import { PermissionRegistry } from './permissions/permission-registry.ts';
 import { Visibility } from './permissions/visibility.ts';
 import { platformRoutes } from './platform-routes.ts';
-import { type Expectation, expectRequests } from './recording/expectation.ts';
-import { type RecordFile, recordRequests } from './recording/record-file.ts';
-import type { WholeRequest } from './recording/whole-request.ts';
+import { type Expectation, expectRequests } from './requests/expectation.ts';
+import type { WholeRequest } from './requests/whole-request.ts';
 import { SandboxClock } from './sandbox-clock.ts';
 import type { Outage, SandboxOptions } from './sandbox-options.ts';
 import { defaultSeed } from './seed/default-seed.ts';
@@ -49,8 +48,8 @@ import { type Delivery, type WebhookRecord, WebhookRegistry } from './webhooks/w
 
 export type { Caused, EventRequest } from './causes/cause.ts';
 export type { RequestEntry } from './http/request-entry.ts';
-export { type Expectation, ExpectationError } from './recording/expectation.ts';
-export type { WholeRequest } from './recording/whole-request.ts';
+export { type Expectation, ExpectationError } from './requests/expectation.ts';
+export type { WholeRequest } from './requests/whole-request.ts';
 export type { Outage, SandboxOptions } from './sandbox-options.ts';
 export { defaultSeed, SANDBOX_CREDENTIALS } from './seed/default-seed.ts';
 export type { SandboxSeed } from './seed/seed.ts';
@@ -99,15 +98,12 @@ export class Sandbox implements Stage {
   readonly #say = (sentence: string) => this.report(sentence);
   readonly #deliveryListeners = new Set<(report: DeliveryReport) => void>();
   readonly #stateFile: string | undefined;
-  readonly #recordFile: string | undefined;
-  #record: RecordFile | undefined;
   #outage: Outage | undefined;
 
   constructor(options: SandboxOptions = {}) {
     const realClock = options.clock ?? systemClock;
     this.#realClock = realClock;
     this.#stateFile = options.stateFile;
-    this.#recordFile = options.recordFile;
     this.#log = options.log ?? silentLogger();
     this.clock = new SandboxClock(realClock, options.speed ?? 1, options.nowMs);
     const idDistance = recordDistance(options.canPermitOffset);
@@ -206,8 +202,6 @@ export class Sandbox implements Stage {
       this.changes.edgeDevices.resume();
     }
     this.#saveFrom(10_000);
-    const recordFile = this.#recordFile;
-    if (recordFile !== undefined) this.#record = recordRequests(this.requests, recordFile, this.url, this.#say);
     this.#log.info({ event: 'sandbox.started', url: this.url }, 'sandbox listens');
   }
 
@@ -217,7 +211,6 @@ export class Sandbox implements Stage {
     if (this.#stateFile !== undefined) writeState(this.#stateFile, this);
     this.clock.stop();
     await this.#addresses.endAll();
-    await this.#record?.close();
   }
 
   /** `http://127.0.0.1:port`: {base_url}, PLATFORM_URL. */

@@ -67,7 +67,6 @@ const SHORT: readonly Short[] = [
     { query: [...REQUEST_MATCH, 'limit', 'whole'] },
   ],
   ['DELETE', 'requests', 'Forget them', 204],
-  ['GET', 'requests/har', 'The last requests as HAR 1.2', 200, { query: [...REQUEST_MATCH, 'limit'] }],
   ['GET', 'requests/{id}', 'A request whole, its secrets masked', 200],
   [
     'POST',

@@ -1,10 +1,8 @@
-import { version } from '../../base/installation.ts';
 import { type Answer, type Call, idParam, isObject } from '../http/call.ts';
 import { notFound, refusal } from '../http/refusal.ts';
 import type { Router } from '../http/router.ts';
-import { type Expectation, ExpectationError, exchangesOf, type RequestMatch } from '../recording/expectation.ts';
-import { harEntry, harOf } from '../recording/har.ts';
-import { wholeRequest } from '../recording/whole-request.ts';
+import { type Expectation, ExpectationError, exchangesOf, type RequestMatch } from '../requests/expectation.ts';
+import { wholeRequest } from '../requests/whole-request.ts';
 import { adminBody } from './admin-body.ts';
 import type { Stage } from './stage.ts';
 
@@ -16,7 +14,7 @@ const MAX_WITHIN_MS = 60_000;
 const MAX_WAITING = 100;
 const MAX_WHOLE = 1_000;
 
-/** What clients sent: listed, whole, as HAR, and expected. */
+/** Adds the endpoints that list, show and await requests of clients. */
 export function addRequestEndpoints(router: Router, stage: Stage): void {
   const add = (method: string, path: string, handle: (call: Call) => Answer | Promise<Answer>) =>
     router.add(method, `/sandbox/${path}`, handle, { auth: 'none' });
@@ -25,15 +23,6 @@ export function addRequestEndpoints(router: Router, stage: Stage): void {
   add('DELETE', 'requests', () => {
     stage.requests.clear();
     return DONE;
-  });
-  add('GET', 'requests/har', (call) => {
-    const found = exchangesOf(stage.requests, matchOf(call)).slice(-limitOf(call, MAX_WHOLE * 10));
-    return ok(
-      harOf(
-        found.map((one) => harEntry(one, stage.url)),
-        version(),
-      ),
-    );
   });
   add('GET', 'requests/:id', (call) => {
     const exchange = stage.requests.exchange(idParam(call, 'id'));

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { counted } from '../../base/amounts.ts';
 import { deprecationOf } from '../../contract/deprecations.ts';
-import { headerOf } from '../recording/exchange.ts';
+import { headerOf } from '../requests/exchange.ts';
 import { jsonObject, type Observed } from './observed.ts';
 import { Remembered, type Rule } from './rule.ts';
 

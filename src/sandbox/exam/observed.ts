@@ -1,7 +1,7 @@
 import { SIGN_IN_PATH } from '../../contract/tokens.ts';
 import type { RequestEntry } from '../http/request-entry.ts';
-import type { Exchange } from '../recording/exchange.ts';
-import { headerOf } from '../recording/exchange.ts';
+import type { Exchange } from '../requests/exchange.ts';
+import { headerOf } from '../requests/exchange.ts';
 
 /** One request of the client under exam, with what the rules ask of it. */
 export interface Observed {

@@ -6,7 +6,7 @@ import { hostRefusal } from '../../base/inbound/host-rule.ts';
 import type { Logger } from '../../base/logger.ts';
 import { IDENTITY_PATHS } from '../../contract/tokens.ts';
 import type { Faults } from '../faults.ts';
-import type { Exchange } from '../recording/exchange.ts';
+import type { Exchange } from '../requests/exchange.ts';
 import type { SandboxClock } from '../sandbox-clock.ts';
 import type { SiteModel } from '../site/site-model.ts';
 import type { TokenStore } from '../tokens/token-store.ts';
@@ -127,8 +127,8 @@ export class RequestHandler {
       written = this.#write(response, answer, entry);
     }
     if (path.startsWith('/sandbox/')) return;
-    const { rawHeaders, httpVersion } = request;
-    const whole = { entry, startedMs, endedMs, target: request.url ?? '', httpVersion, rawHeaders };
+    const { rawHeaders } = request;
+    const whole = { entry, startedMs, endedMs, target: request.url ?? '', rawHeaders };
     log.add({ ...whole, body: read.body, answer: written });
     logger.debug({ event: 'sandbox.request', ...entry }, 'request answered');
   }

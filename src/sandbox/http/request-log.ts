@@ -1,4 +1,4 @@
-import { type Exchange, ExchangeRing } from '../recording/exchange.ts';
+import { type Exchange, ExchangeRing } from '../requests/exchange.ts';
 import type { RequestEntry } from './request-entry.ts';
 
 /** Something that happened behind the scenes: a change of the site, a fault, a webhook that was disabled. */

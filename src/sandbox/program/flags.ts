@@ -16,7 +16,6 @@ export interface SandboxFlags {
   cors?: string;
   seed?: string;
   state?: string;
-  record?: string;
   speed: string;
   values: 'all' | 'count';
   tokenLife?: string;
@@ -57,7 +56,6 @@ export function optionsOf(flags: SandboxFlags): SandboxOptions {
   if (flags.cors !== undefined) options.corsOrigin = flags.cors;
   if (flags.seed !== undefined) options.seed = readSeedFile(flags.seed);
   if (flags.state !== undefined) options.stateFile = flags.state;
-  if (flags.record !== undefined) options.recordFile = flags.record;
   if (flags.tokenLife !== undefined) options.accessTokenLifeS = numberOf('--token-life', flags.tokenLife, 1);
   if (flags.perMinute !== undefined) {
     const perUser = numberOf('--per-minute', flags.perMinute);

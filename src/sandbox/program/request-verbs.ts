@@ -1,16 +1,12 @@
 import type { Command } from 'commander';
-import { counted } from '../../base/amounts.ts';
 import { UsageError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { table } from '../../base/table.ts';
 import type { RequestEntry } from '../http/request-entry.ts';
-import { DEFAULT_WITHIN_MS } from '../recording/expectation.ts';
-import type { HarEntry } from '../recording/har.ts';
-import { RecordFile } from '../recording/record-file.ts';
+import { DEFAULT_WITHIN_MS } from '../requests/expectation.ts';
 import { type AdminClient, adminVerb, asAdmin } from './admin-client.ts';
 import { wholeNumber } from './cause-verb.ts';
 import { duration } from './fault-verbs.ts';
-import { readRecord, replay } from './replay.ts';
 
 interface MatchFlags {
   method?: string;
@@ -20,16 +16,15 @@ interface MatchFlags {
   after?: string;
 }
 
-/** Adds `requests`, `expect`, `record` and `replay`: what clients sent, whole. */
+/** Adds the verbs `requests` and `expect`. */
 export function addRequestVerbs(sandbox: Command): void {
   const requests = matchingFlags(adminVerb(sandbox.command('requests')))
-    .description('what clients sent: the last requests, one of them whole, or all as HAR')
+    .description('list the latest requests of clients, or one with headers and bodies')
     .argument('[id]', 'one of them whole, with headers and bodies; secrets are masked')
     .option('--limit <n>', 'so many', '20')
     .option('--whole', 'all of them whole, as JSON')
-    .option('--har', 'HTTP Archive 1.2, which browsers and proxies read')
     .addHelpText('after', REQUESTS_EXAMPLES);
-  requests.action((id: string | undefined, flags: MatchFlags & { limit: string; whole?: true; har?: true }) =>
+  requests.action((id: string | undefined, flags: MatchFlags & { limit: string; whole?: true }) =>
     asAdmin(requests, (client, show) => showRequests(client, show, id, flags)),
   );
 
@@ -54,58 +49,19 @@ export function addRequestVerbs(sandbox: Command): void {
       show(requests.length === 0 ? 'None came.' : listText(requests), requests);
     }),
   );
-
-  const record = adminVerb(sandbox.command('record'))
-    .description('write what clients send to a file from now on, until Ctrl-C or the time is over')
-    .argument('<file>', 'one request a line; what is there is gone on with')
-    .option('--for <duration>', 'so long')
-    .addHelpText('after', RECORD_EXAMPLES);
-  record.action((file: string, flags: { for?: string }) =>
-    asAdmin(record, async (client, show) => {
-      const count = await recordInto(client, file, flags.for === undefined ? undefined : duration('--for', flags.for));
-      show(`${counted(count, 'request', 'is', 'are')} in ${file}.`, { file, count });
-    }),
-  );
-
-  const again = adminVerb(sandbox.command('replay'))
-    .description('send what a record holds to a running sandbox again, and compare the answers')
-    .argument('<file>', 'of `record`, of --record, or a HAR')
-    .option('--paced', 'with the pauses that were between them')
-    .addHelpText('after', RECORD_EXAMPLES);
-  again.action((file: string, flags: { paced?: true }) =>
-    asAdmin(again, async (client, show) => {
-      const { sent, differences, skipped } = await replay(client, readRecord(file), flags.paced === true);
-      const rows = differences.map(({ id, method, path, recorded, now }) => [
-        String(id),
-        method,
-        plain(path),
-        recorded,
-        now,
-      ]);
-      const summary = `${counted(sent, 'request', 'was', 'were')} sent again; ${counted(differences.length, 'answer', 'differs', 'differ')} from what was recorded, ${skipped} not compared.`;
-      const list = rows.length === 0 ? '' : `${table([['id', 'method', 'path', 'recorded', 'now'], ...rows])}\n`;
-      show(`${list}${summary}`, { sent, skipped, differences });
-      if (differences.length > 0) process.exitCode = 1;
-    }),
-  );
 }
 
 const REQUESTS_EXAMPLES = `
 Examples:
   tagferry sandbox requests --asset 881
   tagferry sandbox requests 17
-  tagferry sandbox requests --path "/v1/*" --har > client.har`;
+  tagferry sandbox requests --path "/v1/*" --whole`;
 
 const EXPECT_EXAMPLES = `
 Examples:
   tagferry sandbox expect --method POST --asset 881 --within 5s
   tagferry sandbox expect --asset 881 --key flow --times 3
   tagferry sandbox expect --path "/v1/permissions*" --never --within 30s`;
-
-const RECORD_EXAMPLES = `
-Examples:
-  tagferry sandbox record client.jsonl --for 5m
-  tagferry sandbox replay client.jsonl --url http://127.0.0.1:8481`;
 
 interface ExpectFlags {
   key?: string;
@@ -159,21 +115,16 @@ async function showRequests(
   client: AdminClient,
   show: (text: string, data: unknown) => void,
   id: string | undefined,
-  flags: MatchFlags & { limit: string; whole?: true; har?: true },
+  flags: MatchFlags & { limit: string; whole?: true },
 ): Promise<void> {
   if (id !== undefined) {
     const one = await client.get(`requests/${wholeNumber('requests', id)}`);
     return show(JSON.stringify(one, null, 2), one);
   }
-  const isAll = flags.whole === true || flags.har === true;
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(matchOf(flags))) query.set(name, String(value));
   // A list that is cut for the eye, and not what a file is to hold.
-  if (!isAll || flags.limit !== '20') query.set('limit', String(wholeNumber('--limit', flags.limit)));
-  if (flags.har === true) {
-    const har = await client.get(`requests/har?${query}`);
-    return show(JSON.stringify(har, null, 2), har);
-  }
+  if (flags.whole !== true || flags.limit !== '20') query.set('limit', String(wholeNumber('--limit', flags.limit)));
   if (flags.whole === true) query.set('whole', 'true');
   const { requests } = await client.get<{ requests: RequestEntry[] }>(`requests?${query}`);
   show(flags.whole === true ? JSON.stringify(requests, null, 2) : listText(requests), requests);
@@ -191,40 +142,4 @@ function listText(requests: readonly RequestEntry[]): string {
     plain(refused ?? story ?? ''),
   ]);
   return table([['id', 'time', 'method', 'path', 'answer', 'user', 'what'], ...rows]);
-}
-
-/** Reads on every quarter of a second; gives how many were written. */
-async function recordInto(client: AdminClient, file: string, forMs: number | undefined): Promise<number> {
-  const over = new AbortController();
-  const stop = () => over.abort();
-  process.once('SIGINT', stop).once('SIGTERM', stop);
-  const timer = forMs === undefined ? undefined : setTimeout(stop, forMs);
-  const { requests: before } = await client.get<{ requests: RequestEntry[] }>('requests?limit=1');
-  let after = before.at(-1)?.id ?? 0;
-  let count = 0;
-  const record = new RecordFile(file);
-  for (let isLast = false; !isLast; ) {
-    isLast = over.signal.aborted;
-    const { log } = await client.get<{ log: { entries: HarEntry[] } }>(`requests/har?after=${after}`);
-    for (const entry of log.entries) {
-      if (!record.write(entry)) isLast = true;
-      else count++;
-      after = entry._id;
-    }
-    if (!isLast) await paused(250, over.signal);
-  }
-  clearTimeout(timer);
-  process.off('SIGINT', stop).off('SIGTERM', stop);
-  await record.close();
-  return count;
-}
-
-function paused(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    signal.addEventListener('abort', () => {
-      clearTimeout(timer);
-      resolve();
-    });
-  });
 }

@@ -33,7 +33,6 @@ export function describe(sandbox: Command): void {
     .option('--cors <origin>', 'origins of web pages that may call, by comma, or *')
     .option('--seed <file>', 'YAML of site, users and credentials (default: a small site)')
     .option('--state <file>', 'keep the state in this file from run to run')
-    .option('--record <file>', 'append every request whole to this file, for `replay`')
     .option('--speed <n>', 'seconds of the sandbox in one second', '1')
     .option('--values <all|count>', 'keep every value, or only counts', 'all')
     .option('--token-life <seconds>', 'life of an access token (660)')

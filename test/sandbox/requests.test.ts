@@ -1,7 +1,4 @@
 import { execFile } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
@@ -10,20 +7,15 @@ import { Visitor } from './visitor.ts';
 
 const { clientId, clientSecret, technicalUsername, technicalPassword } = SANDBOX_CREDENTIALS;
 
-let folder: string;
 let sandbox: Sandbox;
 let visitor: Visitor;
 
 beforeEach(async () => {
-  folder = mkdtempSync(join(tmpdir(), 'sandbox-recording-'));
-  sandbox = new Sandbox({ recordFile: join(folder, 'own.jsonl') });
+  sandbox = new Sandbox();
   await sandbox.start();
   visitor = await Visitor.signedIn(sandbox);
 });
-afterEach(async () => {
-  await sandbox.stop();
-  rmSync(folder, { recursive: true });
-});
+afterEach(() => sandbox.stop());
 
 /** The verb, as a shell has it. */
 async function verb(...args: string[]): Promise<{ code: number; text: string }> {
@@ -78,7 +70,6 @@ describe('what a client sent', () => {
     await sandbox.stop();
     const shown = [
       ...(await Promise.all(sandbox.requests.list().map(({ id }) => sandbox.expectRequests({ after: id - 1 })))),
-      readFileSync(join(folder, 'own.jsonl'), 'utf8'),
     ].map((one) => JSON.stringify(one));
     const secrets = [technicalPassword, clientSecret, access_token, refresh_token, webhook.body.secret, visitor.token];
     expect(shown.length).toBeGreaterThan(10);
@@ -86,7 +77,6 @@ describe('what a client sent', () => {
     expect(shown.join('')).not.toContain(Buffer.from(`${clientId}:${clientSecret}`).toString('base64'));
     // Two tokens are two, and one is one: the fingerprint of `GET /sandbox/tokens`.
     expect(shown.join('')).toContain(`***${sandbox.tokens.list()[1]!.fingerprint}`);
-    expect(statSync(join(folder, 'own.jsonl')).mode & 0o777).toBe(0o600);
   });
 
   it('falls away in the order of its age where the bodies fill the memory that is kept for them', async () => {
@@ -151,126 +141,3 @@ describe('an expectation', () => {
     expect([endless.status, endless.body.errors[0].attribute]).toEqual([400, 'withinMs']);
   });
 });
-
-describe('a HAR', () => {
-  it('is valid HAR 1.2, secrets masked, with the address that the client called', async () => {
-    await visitor.post(881, 'flow', [{ value: 1 }]);
-    await fetch(`${sandbox.url}/v2/permissions?page=1&per_page=5`);
-    sandbox.faults.add({ drop: 'before' });
-    await fetch(`${sandbox.url}/v2/permissions`).catch(() => undefined);
-    const { text } = await verb('requests', '--har');
-    const { log } = JSON.parse(text);
-    expect(problemsOfHar(log)).toEqual([]);
-    expect(log.entries.map(({ request }: { request: { url: string } }) => request.url)).toEqual([
-      `${sandbox.url}/oauth/token`,
-      `${sandbox.url}/v1/assets/881/values`,
-      `${sandbox.url}/v2/permissions?page=1&per_page=5`,
-      `${sandbox.url}/v2/permissions`,
-    ]);
-    expect(log.entries[2].request.queryString).toEqual([
-      { name: 'page', value: '1' },
-      { name: 'per_page', value: '5' },
-    ]);
-    expect(text).not.toContain(visitor.token);
-  });
-});
-
-describe('a record', () => {
-  it('is replayed against a new sandbox: tokens of then stand for those of now, and what is answered otherwise is named', async () => {
-    await visitor.post(881, 'flow', [{ timestamp: '2026-11-22T00:00:00Z', value: 7 }]);
-    const refused = await login({
-      grant_type: 'password',
-      username: technicalUsername,
-      password: 'not it',
-      client_id: clientId,
-      client_secret: clientSecret,
-    });
-    expect(refused.status).toBe(400);
-    const renewed = await login({
-      grant_type: 'refresh_token',
-      refresh_token: (await visitor.login()).body.refresh_token,
-      client_id: clientId,
-      client_secret: clientSecret,
-    });
-    visitor.token = (await tokensOf(renewed)).access_token;
-    await visitor.post(882, 'flow', [{ timestamp: '2026-11-22T00:00:00Z', value: 8 }]);
-    await sandbox.stop();
-
-    sandbox = new Sandbox();
-    await sandbox.start();
-    const record = join(folder, 'own.jsonl');
-    const same = await verb('replay', record);
-    expect(same).toEqual({
-      code: 0,
-      text: '6 requests were sent again; 0 answers differ from what was recorded, 0 not compared.\n',
-    });
-    expect(sandbox.values.list(882, 'flow')).toMatchObject([{ value: 8 }]);
-
-    sandbox.takePermission({ type: 'Asset', id: 881 });
-    const other = await verb('replay', record);
-    expect(other.code).toBe(1);
-    expect(other.text).toMatch(/POST +\/v1\/assets\/881\/values +204 +404 application\/json/);
-  });
-
-  it('is written by a verb from another shell too, and a HAR can be replayed as well', async () => {
-    const file = join(folder, 'verb.jsonl');
-    const recording = verb('record', file, '--for', '3s');
-    const written = () => {
-      try {
-        return readFileSync(file, 'utf8').split('/v1/assets/881/values').length - 1;
-      } catch {
-        return 0;
-      }
-    };
-    // Two at least: on a quick machine the first was the only one.
-    while (written() < 2) {
-      await visitor.post(881, 'flow', [{ value: 1 }]);
-      await new Promise((resolve) => setTimeout(resolve, 50));
-    }
-    expect((await recording).text).toMatch(/^\d+ requests are in /);
-    const har = join(folder, 'client.har');
-    writeFileSync(har, (await verb('requests', '--har')).text);
-    expect(await verb('replay', har)).toMatchObject({ code: 0 });
-    writeFileSync(har, 'no record');
-    expect(await verb('replay', har)).toMatchObject({ code: 2 });
-  });
-});
-
-/** What the HAR 1.2 specification asks for, member by member. Written from it by hand. */
-// biome-ignore lint/suspicious/noExplicitAny: a foreign document, looked into member by member
-function problemsOfHar(log: any): string[] {
-  const problems: string[] = [];
-  const must = (isSo: boolean, what: string) => {
-    if (!isSo) problems.push(what);
-  };
-  const isText = (value: unknown) => typeof value === 'string';
-  const isNumber = (value: unknown) => typeof value === 'number' && Number.isFinite(value);
-  const arePairs = (list: unknown) =>
-    Array.isArray(list) && list.every(({ name, value }) => isText(name) && isText(value));
-  must(log.version === '1.2', 'version');
-  must(isText(log.creator.name) && isText(log.creator.version), 'creator');
-  must(Array.isArray(log.entries) && log.entries.length > 0, 'entries');
-  for (const [at, { startedDateTime, time, request, response, cache, timings }] of log.entries.entries()) {
-    must(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z$/.test(startedDateTime), `${at}.startedDateTime`);
-    must(isNumber(time) && time >= 0, `${at}.time`);
-    must(isText(request.method) && URL.canParse(request.url) && isText(request.httpVersion), `${at}.request`);
-    must(arePairs(request.headers) && arePairs(request.queryString), `${at}.request: names and values`);
-    must(Array.isArray(request.cookies) && Array.isArray(response.cookies), `${at}.cookies`);
-    must(isNumber(request.headersSize) && isNumber(request.bodySize), `${at}.request: sizes`);
-    const { postData } = request;
-    must(postData === undefined || (isText(postData.mimeType) && isText(postData.text)), `${at}.postData`);
-    must(isNumber(response.status) && isText(response.statusText) && isText(response.httpVersion), `${at}.response`);
-    must(arePairs(response.headers) && isText(response.redirectURL), `${at}.response: headers`);
-    must(isNumber(response.headersSize) && isNumber(response.bodySize), `${at}.response: sizes`);
-    const { content } = response;
-    must(isNumber(content.size) && isText(content.mimeType) && content.mimeType !== '', `${at}.content`);
-    must(content.text === undefined || isText(content.text), `${at}.content.text`);
-    must(typeof cache === 'object', `${at}.cache`);
-    must(
-      ['send', 'wait', 'receive'].every((name) => isNumber(timings[name]) && timings[name] >= 0),
-      `${at}.timings`,
-    );
-    must(time === timings.send + timings.wait + timings.receive, `${at}.time is the sum of its timings`);
-  }
-  return problems;
-}

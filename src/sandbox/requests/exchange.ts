@@ -8,7 +8,6 @@ export interface Exchange {
   endedMs: number;
   /** As the request line had it: path and query. */
   target: string;
-  httpVersion: string;
   /** Name, value, name, value, in the order and the spelling in which they came. */
   rawHeaders: readonly string[];
   /** Unpacked; `undefined` where it was never read to its end. */
