@@ -1,6 +1,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Clock } from '../../src/base/clock.ts';
 import { freePort } from '../../src/base/port-claim.ts';
+import { requestBody } from '../doubles/request-body.ts';
 
 export interface IssuedToken {
   access: string;
@@ -113,9 +114,8 @@ export class TokenServer {
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const chunks: Buffer[] = [];
-    for await (const chunk of request) chunks.push(chunk as Buffer);
-    const bytes = Buffer.concat(chunks);
+    const bytes = await requestBody(request);
+    if (!bytes) return;
     const body = bytes.toString();
     const isForm = request.headers['content-type']?.startsWith('application/x-www-form-urlencoded') === true;
     const seen: SeenRequest = {

@@ -1,8 +1,8 @@
 import { once } from 'node:events';
 import { createServer, request as httpRequest, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { text } from 'node:stream/consumers';
 import { freePort } from '../../src/base/port-claim.ts';
+import { requestBody } from '../doubles/request-body.ts';
 
 /** What stands between the gateway and the platform: lets everything pass, or answers in the platform's place. */
 export class Portal {
@@ -54,7 +54,7 @@ export class Portal {
       return;
     }
     const { answer } = this;
-    if (answer) return void text(request).then((body) => answer(request, response, body));
+    if (answer) return void requestBody(request).then((body) => body && answer(request, response, body.toString()));
     this.#forward(request, response);
   }
 

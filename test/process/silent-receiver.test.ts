@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { freePort } from '../../src/base/port-claim.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
+import { requestBody } from '../doubles/request-body.ts';
 import { wholeLines } from '../whole-lines.ts';
 import { AgentProcess } from './agent-process.ts';
 import { deliverEvent } from './delivering.ts';
@@ -24,8 +25,8 @@ beforeEach(async () => {
   received = [];
   responds = false;
   receiver = createServer(async (request, response) => {
-    let text = '';
-    for await (const chunk of request.setEncoding('utf8')) text += chunk;
+    const text = (await requestBody(request))?.toString();
+    if (text === undefined) return;
     if (responds) {
       received.push((JSON.parse(text) as { content: { data: { value: number } } }).content.data.value);
       return void response.writeHead(204).end();

@@ -10,6 +10,7 @@ import { RequestBudget } from '../../src/platform/request-budget.ts';
 import type { AccessPort, Probe, ValuesAnswer, ValuesCall, ValuesClient } from '../../src/uplink/ports.ts';
 import { Uplink, type UplinkOptions } from '../../src/uplink/uplink.ts';
 import { MemoryBuffer } from '../doubles/memory-buffer.ts';
+import { requestBody } from '../doubles/request-body.ts';
 
 /** What the tests of the uplink stand on: a platform that counts, a client, holds, and the uplink between them. */
 
@@ -101,9 +102,9 @@ export class LoopbackPlatform implements ValuesClient {
   }
 
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const chunks: Buffer[] = [];
-    for await (const chunk of request) chunks.push(chunk as Buffer);
-    const reply = await this.ledger.answer(request.url ?? '', Buffer.concat(chunks), performance.now());
+    const body = await requestBody(request);
+    if (!body) return;
+    const reply = await this.ledger.answer(request.url ?? '', body, performance.now());
     if (!reply) return void request.socket.destroy();
     response.writeHead(reply.status, reply.headers ?? {}).end(reply.body);
   }

@@ -4,6 +4,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { recognise } from '../../src/contract/events.ts';
 import { SELF_TEST_BODY, type SelfTestTarget, sendToListener, testWebhook } from '../../src/webhook/self-test.ts';
 import { verifySignature } from '../../src/webhook/signature.ts';
+import { requestBody } from '../doubles/request-body.ts';
 
 let server: Server | undefined;
 afterEach(async () => {
@@ -15,10 +16,10 @@ afterEach(async () => {
 /** A target that answers with what `status` makes of whether the body was signed. */
 async function target(status: (signature: string | undefined, body: Buffer) => number): Promise<SelfTestTarget> {
   const made = createServer(async (request, response) => {
-    const chunks: Buffer[] = [];
-    for await (const chunk of request) chunks.push(chunk as Buffer);
+    const body = await requestBody(request);
+    if (!body) return;
     const signature = request.headers['x-hub-signature-sha256']?.toString();
-    response.writeHead(status(signature, Buffer.concat(chunks)), { connection: 'close' }).end();
+    response.writeHead(status(signature, body), { connection: 'close' }).end();
   });
   server = made;
   await new Promise<void>((resolve) => made.listen(0, '127.0.0.1', resolve));

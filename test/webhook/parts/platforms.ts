@@ -6,6 +6,7 @@ import { ApiCalls, type PlatformCall } from '../../../src/platform/client.ts';
 import type { PlatformAnswer } from '../../../src/platform/http-boundary.ts';
 import { PlatformClock } from '../../../src/platform/platform-clock.ts';
 import { SANDBOX_CREDENTIALS, type Sandbox } from '../../../src/sandbox/sandbox.ts';
+import { requestBody } from '../../doubles/request-body.ts';
 
 /** The narrow client of the tests: real HTTP, no session of its own. */
 export class TestPlatform extends ApiCalls {
@@ -81,8 +82,8 @@ export class StubPlatform {
   readonly requests: StubRequest[] = [];
   answer: (request: StubRequest) => StubAnswer = () => ({ status: 404 });
   readonly #server: Server = createServer(async (request, response) => {
-    let body = '';
-    for await (const chunk of request) body += chunk;
+    const body = (await requestBody(request))?.toString();
+    if (body === undefined) return;
     const url = new URL(request.url!, 'http://x');
     const seen = { method: request.method!, path: url.pathname, query: url.searchParams, body };
     this.requests.push(seen);
