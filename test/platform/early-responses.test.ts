@@ -4,7 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { createServer as createTlsServer } from 'node:tls';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { systemClock } from '../../src/base/clock.ts';
 import { freePort } from '../../src/base/port-claim.ts';
 import { Redactor } from '../../src/base/redactor.ts';
@@ -204,8 +204,7 @@ describe('nginx', () => {
     });
     const boundary = newBoundary();
     const origin = `http://127.0.0.1:${port}`;
-    const isUp = async () => (await post(boundary, origin, 10).catch(() => undefined))?.status === 204;
-    while (!(await isUp())) await new Promise((resolve) => setImmediate(resolve));
+    await vi.waitFor(async () => expect((await fetch(origin)).status).toBe(204));
     for (const bytes of [POST_BYTES, MORE_THAN_KERNEL_BUFFERS]) {
       expect(await post(boundary, origin, bytes)).toMatchObject({ status: 413 });
     }
