@@ -1,11 +1,11 @@
 /**
- * State of one edge node: the metric of each alias, and whether a message was missed. Pure; `SparkplugSource` carries out the outcome.
+ * State of one edge node: the aliases of the configured metrics, and whether a message was missed. Pure; `SparkplugSource` carries out
+ * the outcome. Other metrics leave nothing here, so the configuration bounds the memory.
  *
  * States: *known* from a birth certificate on; *unsure* after a new connection; *stale* after a missed message. An unsure node is known
  * again if its next message has QoS 1 or 2 and the next sequence number, because the broker stored everything between. The aliases of
  * a stale node may have changed: their values are left out until the next birth certificate. Values by name are always read.
  */
-import type { NamesBudget } from './names-budget.ts';
 import type { SparkplugMetric, SparkplugPayload } from './payload.ts';
 
 /** `DBIRTH`, and its like, with the device where there is one. */
@@ -31,33 +31,32 @@ export interface NodeOutcome {
   died?: string;
   /** Its birth certificate is wanted, because of this. */
   rebirth?: string;
-  /** Values whose alias no birth certificate names. */
+  /** Values by alias for which the birth certificate is missing. */
   unknown: number;
-  /** Metrics of a birth certificate that exceed the bound of names. */
-  unnamed?: number;
   /** A birth certificate of another life of the node: aliases of earlier messages are lost. */
   isOtherLife?: true;
-}
-
-interface Born {
-  path: string;
-  datatype: number | undefined;
 }
 
 const SEQUENCES = 256;
 const BIRTH_SEQUENCE = 'bdSeq';
 
 export class EdgeNode {
-  readonly #names: NamesBudget;
-  #reserved = 0;
-  readonly #byAlias = new Map<number, Born>();
-  readonly #byPath = new Map<string, Born>();
+  /** Type of each configured metric by its path, as the birth certificate tells it. */
+  readonly #datatypes = new Map<string, number | undefined>();
+  /** Paths of configured metrics. */
+  readonly #byAlias = new Map<number, string>();
+  /** Devices of configured metrics, and whether their birth certificate has arrived. */
+  readonly #devices = new Map<string, boolean>();
   #seq: number | undefined;
   #birthSeq: number | undefined;
   #state: 'known' | 'unsure' | 'stale' = 'stale';
 
-  constructor(names: NamesBudget) {
-    this.#names = names;
+  /** `paths`: the configured metrics, as `device/metric name` or `metric name`. */
+  constructor(paths: readonly string[]) {
+    for (const path of paths) {
+      this.#datatypes.set(path, undefined);
+      this.#devices.set(path.slice(0, Math.max(0, path.indexOf('/'))), false);
+    }
   }
 
   get isStale(): boolean {
@@ -76,18 +75,21 @@ export class EdgeNode {
   }
 
   /** Whether every alias of a data message can be resolved. */
-  canResolve({ payload, isKept }: NodeMessage): boolean {
-    const aliases = aliasesOf(payload);
-    return aliases.length === 0 || (this.#gapBefore(payload.seq, isKept) === undefined && this.#knows(aliases));
+  canResolve({ device, payload, isKept }: NodeMessage): boolean {
+    return (
+      !hasAliases(payload) || (this.#gapBefore(payload.seq, isKept) === undefined && this.#canResolveAliases(device))
+    );
   }
 
-  /** Values of a data message that arrived before the latest birth certificate; `undefined` if an alias is not known yet. */
+  /** Values of a data message that arrived before the latest birth certificate; `undefined` if its device has not been born yet. */
   takeEarlier({ device, payload }: NodeMessage): NodeOutcome | undefined {
-    return this.#knows(aliasesOf(payload)) ? this.#data('NDATA', device, payload) : undefined;
+    if (hasAliases(payload) && !this.#canResolveAliases(device)) return undefined;
+    return this.#data('NDATA', device, payload);
   }
 
-  #knows(aliases: readonly (number | undefined)[]): boolean {
-    return aliases.every((alias) => alias !== undefined && this.#byAlias.has(alias));
+  /** Whether the birth certificate of a device, or of the node, has arrived. No alias of a device that is not configured is needed. */
+  #canResolveAliases(device: string | undefined): boolean {
+    return !this.isStale && (device === undefined || this.#devices.get(device) !== false);
   }
 
   take({ type, device, payload, isKept }: NodeMessage): NodeOutcome {
@@ -111,9 +113,7 @@ export class EdgeNode {
 
   #beginAnew(payload: SparkplugPayload): NodeOutcome {
     this.#byAlias.clear();
-    this.#byPath.clear();
-    this.#names.release(this.#reserved);
-    this.#reserved = 0;
+    for (const device of this.#devices.keys()) this.#devices.set(device, false);
     this.#state = 'known';
     this.#seq = payload.seq ?? 0;
     const before = this.#birthSeq;
@@ -149,61 +149,44 @@ export class EdgeNode {
 
   #bear(device: string | undefined, payload: SparkplugPayload): NodeOutcome {
     const values: NamedMetric[] = [];
-    let unnamed = 0;
+    if (device !== undefined && this.#devices.has(device)) this.#devices.set(device, true);
     for (const metric of payload.metrics) {
       if (metric.name === undefined) continue;
       const path = pathOf(device, metric.name);
-      if (!this.#define(path, metric)) unnamed++;
+      if (this.#datatypes.has(path)) {
+        this.#datatypes.set(path, metric.datatype);
+        if (metric.alias !== undefined) this.#byAlias.set(metric.alias, path);
+      }
       values.push({ path, metric, born: metric.datatype });
     }
-    return { values, unknown: 0, ...(unnamed === 0 ? {} : { unnamed }) };
-  }
-
-  /** `false` if the bound of names is reached. */
-  #define(path: string, { alias, datatype }: SparkplugMetric): boolean {
-    let born = this.#byPath.get(path);
-    if (born) born.datatype = datatype;
-    else {
-      if (!this.#reserve(path)) return false;
-      born = { path, datatype };
-      this.#byPath.set(path, born);
-    }
-    if (alias === undefined) return true;
-    if (!this.#byAlias.has(alias) && !this.#reserve()) return false;
-    this.#byAlias.set(alias, born);
-    return true;
-  }
-
-  #reserve(name?: string): boolean {
-    const bytes = this.#names.reserve(name);
-    this.#reserved += bytes;
-    return bytes > 0;
+    return { values, unknown: 0 };
   }
 
   #data(type: string, device: string | undefined, payload: SparkplugPayload): NodeOutcome {
-    if (type === 'DDEATH') return { values: [], unknown: 0, died: `${device}/` };
+    if (type === 'DDEATH') {
+      if (device !== undefined && this.#devices.has(device)) this.#devices.set(device, false);
+      return { values: [], unknown: 0, died: `${device}/` };
+    }
     const outcome: NodeOutcome = { values: [], unknown: 0 };
+    const canResolve = this.#canResolveAliases(device);
     for (const metric of payload.metrics) {
       const { name, alias } = metric;
       const path = name === undefined || name === '' ? undefined : pathOf(device, name);
-      if (path !== undefined) {
-        outcome.values.push({ path, metric, born: this.#byPath.get(path)?.datatype });
-        continue;
-      }
-      const known = alias === undefined || this.isStale ? undefined : this.#byAlias.get(alias);
-      if (known) outcome.values.push({ path: known.path, metric, born: known.datatype });
-      else {
+      if (path !== undefined) outcome.values.push({ path, metric, born: this.#datatypes.get(path) });
+      else if (canResolve) {
+        const known = alias === undefined ? undefined : this.#byAlias.get(alias);
+        if (known !== undefined) outcome.values.push({ path: known, metric, born: this.#datatypes.get(known) });
+      } else {
         outcome.unknown++;
-        outcome.rebirth ??= 'a value came by an alias that no birth certificate named';
+        outcome.rebirth ??= 'the birth certificate of a value by alias is missing';
       }
     }
     return outcome;
   }
 }
 
-/** Aliases of the metrics without a name. */
-function aliasesOf({ metrics }: SparkplugPayload): (number | undefined)[] {
-  return metrics.filter(({ name }) => name === undefined || name === '').map(({ alias }) => alias);
+function hasAliases({ metrics }: SparkplugPayload): boolean {
+  return metrics.some(({ name }) => name === undefined || name === '');
 }
 
 function pathOf(device: string | undefined, name: string): string {

@@ -2,7 +2,6 @@ import type { Clock } from '../../base/clock.ts';
 import type { Broker } from '../../broker/broker.ts';
 import type { Listening } from '../../broker/listening.ts';
 import { EdgeNode } from './edge-node.ts';
-import { NamesBudget } from './names-budget.ts';
 import { decodePayload, numberOf, type SparkplugMetric } from './payload.ts';
 import { rebirthCommand } from './rebirth-command.ts';
 import type { SparkplugSpec } from './sparkplug-spec.ts';
@@ -26,10 +25,13 @@ export interface NodesBesideOptions {
   broker: Asking;
   spec: Pick<SparkplugSpec, 'group' | 'rebirth'>;
   clock: Clock;
+  /** Paths of the metrics of a node whose values are read by alias too. */
+  paths?: (node: string) => string[];
   heard(metric: HeardMetric): void;
 }
 
 const MAX_PAYLOAD_BYTES = 1024 * 1024;
+const MAX_NODES = 1_000;
 /** Their commands, and what counts their lives: no values of the plant. */
 const CONTROLS = /^(bdSeq$|Node Control\/|[^/]+\/Device Control\/)/;
 
@@ -40,7 +42,6 @@ const CONTROLS = /^(bdSeq$|Node Control\/|[^/]+\/Device Control\/)/;
 export class NodesBeside {
   readonly #options: NodesBesideOptions;
   readonly #nodes = new Map<string, EdgeNode>();
-  readonly #names = new NamesBudget();
 
   /** `names`: of the nodes that are wanted; all where none is named. Subscribes; whoever has the broker starts it. */
   constructor(options: NodesBesideOptions, names: readonly string[]) {
@@ -56,8 +57,9 @@ export class NodesBeside {
   #nodeOf(group: string, name: string): EdgeNode {
     const key = `${group}/${name}`;
     const known = this.#nodes.get(key);
-    if (known || !this.#names.reserveNode(key)) return known ?? new EdgeNode(this.#names);
-    const node = new EdgeNode(this.#names);
+    if (known) return known;
+    const node = new EdgeNode(this.#options.paths?.(name) ?? []);
+    if (this.#nodes.size >= MAX_NODES) return node;
     this.#nodes.set(key, node);
     const { broker, spec, clock } = this.#options;
     // A broker that does not let it be asked may let it be heard.

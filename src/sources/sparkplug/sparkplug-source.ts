@@ -10,7 +10,6 @@ import { listenTo } from '../source-test.ts';
 import { TroubleLog } from '../trouble-log.ts';
 import { EdgeNode, type NodeMessage, type NodeOutcome } from './edge-node.ts';
 import { HeldMessages } from './held-messages.ts';
-import { NamesBudget } from './names-budget.ts';
 import { decodePayload, numberOf } from './payload.ts';
 import { rebirthCommand } from './rebirth-command.ts';
 import { scanSparkplug } from './scan-sparkplug.ts';
@@ -20,6 +19,8 @@ import { commandTopic, filterOf, readTopic } from './topics.ts';
 type Context = SourceContext<SparkplugSpec, SparkplugValue>;
 
 const MAX_PAYLOAD_BYTES = 1024 * 1024;
+/** Edge nodes of one source. Nodes of different groups may have the same name. */
+const MAX_NODES = 1_000;
 /** Minimum interval between two requests for a node's birth certificate. */
 const REBIRTH_MS = 60_000;
 /** The same while messages are held. */
@@ -54,7 +55,6 @@ export class SparkplugSource implements RunningSource {
   /** By `node/path`. */
   readonly #points: ReadonlyMap<string, readonly Point<SparkplugValue>[]>;
   readonly #nodes = new Map<string, Known>();
-  readonly #names = new NamesBudget();
   /** What each value is: nodes tell what changes, so the last word counts as long as none was missed. */
   readonly #reported = new Map<Point<SparkplugValue>, Reported>();
   #leave: (() => void)[] = [];
@@ -155,12 +155,12 @@ export class SparkplugSource implements RunningSource {
     }
   }
 
-  /** `undefined` if the bound of names is reached. */
+  /** `undefined` if the bound of nodes is reached. */
   #nodeOf(group: string, name: string): Known | undefined {
     const key = `${group}/${name}`;
     const known = this.#nodes.get(key);
     if (known) return known;
-    if (!this.#names.reserveNode(key)) return undefined;
+    if (this.#nodes.size >= MAX_NODES) return undefined;
     const held = new HeldMessages({
       clock: this.#context.clock,
       onDiscarded: (messages) => {
@@ -168,7 +168,7 @@ export class SparkplugSource implements RunningSource {
         this.#reportDiscarded(name, messages);
       },
     });
-    const made = { group, name, node: new EdgeNode(this.#names), held, askedMs: Number.NEGATIVE_INFINITY };
+    const made = { group, name, node: new EdgeNode(this.#pathsOf(name)), held, askedMs: Number.NEGATIVE_INFINITY };
     this.#nodes.set(key, made);
     return made;
   }
@@ -184,7 +184,7 @@ export class SparkplugSource implements RunningSource {
     const known = this.#nodeOf(said.group, said.node);
     if (known === undefined) {
       this.#errors++;
-      this.#reportNames(said.node);
+      this.#reportNodes(said.group, said.node);
       return DONE;
     }
     try {
@@ -216,16 +216,21 @@ export class SparkplugSource implements RunningSource {
     // Older values first: the latest ones remain the latest.
     else if (message.type.endsWith('BIRTH')) known.held.release((earlier) => this.#readEarlier(known, earlier));
     this.#carryOut(known, outcome, message.payload.timeMs);
-    if (outcome.unnamed !== undefined) {
-      this.#errors += outcome.unnamed;
-      this.#reportNames(known.name);
-    }
     if (outcome.unknown > 0 && message.isKept) this.#reportDiscarded(known.name, 1);
   }
 
-  #reportNames(node: string): void {
-    const fields = { event: 'sparkplug.names_limit', source: this.#context.source.name, node: plain(node) };
-    this.#trouble.again(fields, 'names of edge nodes and metrics discarded: bound reached');
+  #pathsOf(node: string): string[] {
+    return [...this.#points.keys()]
+      .filter((metric) => nodeOf(metric) === node)
+      .map((metric) => metric.slice(node.length + 1));
+  }
+
+  #reportNodes(group: string, node: string): void {
+    const fields = { source: this.#context.source.name, group: plain(group), node: plain(node) };
+    this.#trouble.again(
+      { event: 'sparkplug.nodes_limit', ...fields },
+      'messages of an edge node discarded: too many nodes',
+    );
   }
 
   #readEarlier(known: Known, message: NodeMessage): Promise<void> | undefined {

@@ -16,7 +16,9 @@ export async function testSparkplug(context: TestContext<SparkplugSpec, Sparkplu
   const heard = (metric: HeardMetric) => {
     if (wanted.has(metric.path)) reported.set(metric.path, metric);
   };
-  new NodesBeside({ broker, spec, clock, heard }, [...new Set([...wanted].map(nodeOf))]);
+  const paths = (node: string) =>
+    [...wanted].filter((metric) => nodeOf(metric) === node).map((metric) => metric.slice(node.length + 1));
+  new NodesBeside({ broker, spec, clock, paths, heard }, [...new Set([...wanted].map(nodeOf))]);
   let silence = 'its node did not tell it';
   try {
     const listening = listenFor({ broker, waitMs, clock, signal, isOver: () => reported.size === wanted.size });

@@ -1,7 +1,6 @@
 import { createRequire } from 'node:module';
 import { describe, expect, it } from 'vitest';
 import { EdgeNode } from '../../../src/sources/sparkplug/edge-node.ts';
-import { NamesBudget } from '../../../src/sources/sparkplug/names-budget.ts';
 import { decodePayload, numberOf } from '../../../src/sources/sparkplug/payload.ts';
 import { rebirthCommand } from '../../../src/sources/sparkplug/rebirth-command.ts';
 
@@ -103,7 +102,7 @@ describe('an edge node', () => {
   const paths = (outcome: { values: { path: string }[] }) => outcome.values.map(({ path }) => path);
 
   it('is known by aliases from its birth on, each device below its name', () => {
-    const node = new EdgeNode(new NamesBudget());
+    const node = new EdgeNode(['load', 'pump/P']);
     expect(paths(node.take(message('NBIRTH', 0, [{ name: 'load', alias: 1 }])))).toEqual(['load']);
     expect(paths(node.take(message('DBIRTH', 1, [{ name: 'P', alias: 2 }], 'pump')))).toEqual(['pump/P']);
     expect(paths(node.take(message('DDATA', 2, [{ alias: 2 }, { alias: 1 }], 'pump')))).toEqual(['pump/P', 'load']);
@@ -112,7 +111,7 @@ describe('an edge node', () => {
   });
 
   it('makes nothing up where a message was missed: aliases may mean anything by then', () => {
-    const node = new EdgeNode(new NamesBudget());
+    const node = new EdgeNode(['a', 'b']);
     expect(node.take(message('NDATA', 5, [{ alias: 1 }]))).toMatchObject({ values: [], unknown: 1 });
     node.take(message('NBIRTH', 0, [{ name: 'a', alias: 1 }]));
     const missed = node.take(message('NDATA', 2, [{ alias: 1 }, { name: 'a' }]));
@@ -127,15 +126,29 @@ describe('an edge node', () => {
     ['QoS 1 and a gap', 2, true, []],
     ['QoS 0', 1, false, []],
   ])('resolves aliases after a new connection for a message with %s: %i', (_, seq, isKept, resolved) => {
-    const node = new EdgeNode(new NamesBudget());
+    const node = new EdgeNode(['a']);
     node.take(message('NBIRTH', 0, [{ name: 'a', alias: 1 }]));
     node.reconnected();
     expect(paths(node.take({ ...message('NDATA', seq, [{ alias: 1 }]), isKept }))).toEqual(resolved);
     expect(node.isStale).toBe(resolved.length === 0);
   });
 
+  it('ignores aliases of other metrics and devices, and misses those of a configured device that is not born yet', () => {
+    const node = new EdgeNode(['pump/P']);
+    node.take(message('NBIRTH', 0, [{ name: 'load', alias: 1 }]));
+    expect(node.take(message('NDATA', 1, [{ alias: 1 }, { alias: 7 }]))).toEqual({ values: [], unknown: 0 });
+    expect(node.take(message('DDATA', 2, [{ alias: 3 }], 'fan'))).toEqual({ values: [], unknown: 0 });
+    const early = message('DDATA', 3, [{ alias: 2 }], 'pump');
+    expect(node.canResolve(early)).toBe(false);
+    expect(node.take(early)).toMatchObject({ values: [], unknown: 1 });
+    node.take(message('DBIRTH', 4, [{ name: 'P', alias: 2 }], 'pump'));
+    expect(paths(node.takeEarlier(early)!)).toEqual(['pump/P']);
+    node.take(message('DDEATH', 5, [], 'pump'));
+    expect(node.canResolve(message('DDATA', 6, [{ alias: 2 }], 'pump'))).toBe(false);
+  });
+
   it('dies by the death of this life, not of the one before', () => {
-    const node = new EdgeNode(new NamesBudget());
+    const node = new EdgeNode([]);
     const birth = (bdSeq: number) => message('NBIRTH', 0, [{ name: 'bdSeq', type: 'Int64', value: bdSeq }]);
     const death = (bdSeq: number) => message('NDEATH', undefined, [{ name: 'bdSeq', type: 'Int64', value: bdSeq }]);
     node.take(birth(3));
