@@ -11,7 +11,7 @@ export type Rows = Record<string, Row[]>;
 export type Change = Record<string, { gone?: Row[]; come?: Row[] }>;
 
 /** All rows of all tables of a database. Checksums are left out unless asked for. */
-export function everyRow(database: Database, withSums = false): Rows {
+function everyRow(database: Database, withSums = false): Rows {
   const tables = database
     .prepare<[], string>(`SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name`)
     .pluck()
