@@ -6,7 +6,7 @@ import { MemoryLimit } from '../base/memory-limit.ts';
 import { Repeats } from '../base/repeats.ts';
 import { Committer } from '../buffer/client/committer.ts';
 import { SeriesKeeping } from '../buffer/client/series-keeping.ts';
-import { StoredValues } from '../buffer/client/stored-values.ts';
+import { StoredValues, type TrustedTime } from '../buffer/client/stored-values.ts';
 import { SeriesCatalogue } from '../buffer/series.ts';
 import { minFreeBytes } from '../buffer/space/bounds.ts';
 import type { StoreFacts } from '../buffer/store-facts.ts';
@@ -38,8 +38,8 @@ export interface BufferOptions {
   log: Logger;
   metrics: Metrics;
   onDeath: (error: Error) => void;
-  /** Time as far as it can be trusted: corrects what was stamped before. Left out: times leave as they are. */
-  trustedNowMs?: () => number | undefined;
+  /** Corrects times that were stamped before. Left out: times leave as they are. */
+  trustedTime?: Required<Pick<TrustedTime, 'nowMs' | 'isExpected'>>;
   /** Left out: the daemon. */
   holder?: Holder;
   /** Where the store thread was launched before. */
@@ -141,7 +141,7 @@ export class BufferFlow {
   readonly holds: Remote<AgentStoreApi['holds']>;
 
   constructor(options: BufferOptions, { client, setAside, opened, stamps }: OpenedParts) {
-    const { settings, clock, log, metrics, trustedNowMs } = options;
+    const { settings, clock, log, metrics, trustedTime } = options;
     this.client = client;
     this.#settings = settings;
     this.#clock = clock;
@@ -177,7 +177,7 @@ export class BufferFlow {
       onForgotten: (series) => stamps.forget(series),
     });
     this.outgoing = new StoredValues(this.values, clock, (facts) => this.committer.note(facts), {
-      ...(trustedNowMs && settings.clockUntrusted === 'correct' ? { nowMs: trustedNowMs } : {}),
+      ...(settings.clockUntrusted === 'correct' ? trustedTime : {}),
       restamped: (corrected, doubtful) => {
         metrics.restamped.inc({ outcome: 'corrected' }, corrected);
         metrics.restamped.inc({ outcome: 'doubtful' }, doubtful);

@@ -98,8 +98,19 @@ export class Daemon {
   #makeBuffer(storeThread?: StoreThread): ClosedBuffer {
     const { clock, configuration, log, onFatal } = this.#options;
     const { settings } = configuration;
-    const time = { trustedNowMs: () => trustedNowMs(clock, this.#platform.client.platformClock) };
-    return new ClosedBuffer({ settings, clock, log, metrics: this.#metrics, onDeath: onFatal, storeThread, ...time });
+    const trustedTime = {
+      nowMs: () => trustedNowMs(clock, this.#platform.client.platformClock),
+      isExpected: () => this.#platform.session.snapshot().state !== 'valid',
+    };
+    return new ClosedBuffer({
+      settings,
+      clock,
+      log,
+      metrics: this.#metrics,
+      onDeath: onFatal,
+      storeThread,
+      trustedTime,
+    });
   }
 
   /** What was made before is closed, though its disk fails. */

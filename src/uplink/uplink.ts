@@ -266,6 +266,7 @@ export class Uplink {
       this.#effects.lookAtParked();
       this.#logInterval(nowMs);
     }
+    if (!buffer.isReady()) return lookMs;
     for (const probe of this.#probes.unused(nowMs, buffer.lanes())) void access.foundNothing(probe);
     for (;;) {
       const decision = plan(this.#input(nowMs));

@@ -229,7 +229,7 @@ describe('values stamped before the clock was trusted', () => {
     open('this', BOOT_MS, BOOT_MS);
     const clock = new ManualClock(12_000);
     const metrics = createMetrics(() => ({}) as never);
-    const more = { clock, metrics, trustedNowMs: () => TRUE_MS };
+    const more = { clock, metrics, trustedTime: { nowMs: () => TRUE_MS, isExpected: () => false } };
     const flow = await openFlow(join(folder, 'state'), { clockUntrusted }, more);
     try {
       const columns = new ValueColumns();

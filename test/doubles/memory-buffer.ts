@@ -36,6 +36,9 @@ export class MemoryBuffer implements OutgoingBuffer {
   readonly held = new Set<number>();
   readonly quarantined: { value: MemoryValue; refusal: Refusal }[] = [];
   settled = 0;
+  isReady(): boolean {
+    return true;
+  }
   #nextBatch = 1;
   #nextPlace = 1;
 

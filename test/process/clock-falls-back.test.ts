@@ -49,6 +49,8 @@ describe('an agent whose clock is wrong twice', () => {
     await push(3);
     const untilMs = Date.now();
     if (restarts) await agent.end('SIGTERM');
+    // Posts are ready before the sign-in tells the time.
+    sandbox.faults.add({ path: '/oauth/token', latencyMs: 1_500 });
     await sandbox.goOnline();
     if (restarts) await startWithMovedClock();
     await agent.until(() => sandbox.values.counts(881).stored === 3, 'three values');

@@ -137,6 +137,7 @@ export class EffectsWorld {
     };
     const none = (words: string) => answer(words, undefined);
     return {
+      isReady: () => true,
       lanes: () => new Map(),
       onChange: () => () => {},
       take: (request) => none(`take of ${request.asset}`),

@@ -61,6 +61,8 @@ export interface Refusal {
 }
 
 export interface OutgoingBuffer {
+  /** `false` until times can be corrected: batches that are taken before contain uncorrected times. */
+  isReady(): boolean;
   /** Every asset that has values waiting. */
   lanes(): ReadonlyMap<number, AssetLanes>;
   /** Called whenever lanes changed; the function it returns takes the listener away. */

@@ -19,6 +19,8 @@ export interface OutgoingPort {
 /** Corrects times that the agent stamped before its clock could be trusted; without `nowMs` they leave as they are. */
 export interface TrustedTime {
   nowMs?(): number | undefined;
+  /** Whether a sign-in is about to tell the time. */
+  isExpected?(): boolean;
   /** Told how many times of a batch were corrected, and how many are doubtful and left so. */
   restamped?(corrected: number, doubtful: number): void;
 }
@@ -48,6 +50,11 @@ export class StoredValues implements OutgoingBuffer {
       else this.#lanes.set(lane.asset, lane);
     }
     for (const listener of this.#listeners) listener();
+  }
+
+  isReady(): boolean {
+    const { nowMs, isExpected } = this.#time;
+    return nowMs === undefined || nowMs() !== undefined || isExpected?.() !== true;
   }
 
   lanes(): ReadonlyMap<number, AssetLanes> {
