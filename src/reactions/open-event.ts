@@ -1,4 +1,3 @@
-import type { Reservation } from '../base/inbound/memory-budget.ts';
 import type { Reaction } from '../config/reactions.ts';
 import { nameActions } from './action.ts';
 import type { EventFacts } from './event-facts.ts';
@@ -15,7 +14,8 @@ export class OpenEvent {
   readonly event: InboxEvent;
   readonly facts: EventFacts;
   readonly progress: Progress;
-  readonly memory: Reservation;
+  /** Called when the event closes. */
+  releaseMemory: () => void = () => {};
   /** Reactions that have not ended and are not in progress: for lack of a place, of their turn, or before a retry. */
   readonly waiting: Set<Reaction>;
   readonly running = new Set<Reaction>();
@@ -28,17 +28,11 @@ export class OpenEvent {
 
   constructor(
     event: InboxEvent,
-    {
-      facts,
-      progress,
-      reactions,
-      memory,
-    }: Pick<OpenEvent, 'facts' | 'progress' | 'memory'> & { reactions: readonly Reaction[] },
+    { facts, progress, reactions }: Pick<OpenEvent, 'facts' | 'progress'> & { reactions: readonly Reaction[] },
   ) {
     this.event = event;
     this.facts = facts;
     this.progress = progress;
-    this.memory = memory;
     this.#reactions = reactions;
     this.waiting = new Set(reactions.filter(({ name, actions }) => !progress.finalOutcome(name, nameActions(actions))));
   }

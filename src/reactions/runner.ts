@@ -1,14 +1,13 @@
 import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf } from '../base/errors.ts';
-import { MemoryBudget } from '../base/inbound/memory-budget.ts';
 import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 import { fullJitterMs } from '../base/retry.ts';
 import type { Reaction } from '../config/reactions.ts';
-import { memoryOf } from '../contract/events/event-text.ts';
 import type { Perform } from './action.ts';
 import { Cooldowns } from './cooldowns.ts';
 import { readFacts } from './event-facts.ts';
+import { EventMemory } from './event-memory.ts';
 import { EventStates } from './event-states.ts';
 import type { InboxEvent, Journal } from './journal.ts';
 import { OpenEvent } from './open-event.ts';
@@ -75,8 +74,7 @@ export class ReactionRunner {
   readonly #states: EventStates;
   readonly #places: Places;
   readonly #targets: Targets;
-  readonly #memory: MemoryBudget;
-  readonly #memoryBytes: number;
+  readonly #memory: EventMemory;
   readonly #open = new Map<number, OpenEvent>();
   /** Events without any reaction whose end is being written. */
   readonly #settling = new Map<number, Promise<void>>();
@@ -108,8 +106,7 @@ export class ReactionRunner {
     this.#tagOf = options.tagOf ?? (() => undefined);
     this.#states = new EventStates({ journal, clock, logger, repeats: this.#repeats });
     this.#places = new Places(options.perRule);
-    this.#memoryBytes = options.memoryBytes ?? MEMORY_BYTES;
-    this.#memory = new MemoryBudget({ maxBytes: this.#memoryBytes, bodies: MAX_REMEMBERED });
+    this.#memory = new EventMemory(options.memoryBytes ?? MEMORY_BYTES, MAX_REMEMBERED);
     this.#targets = new Targets({ clock, onChange: (...change) => this.#reportTarget(...change) });
     const visitor = {
       hasRoom: () => this.#hasRoom(),
@@ -263,7 +260,7 @@ export class ReactionRunner {
     const known = this.#progress.get(event.id);
     const progress = known ?? new Progress(this.#options.clock.monotonicMs(), event.progress);
     const reactions = this.#reactions.filter((one) => matches(one, facts));
-    return new OpenEvent(event, { facts, progress, reactions, memory: this.#memory.reserve() });
+    return new OpenEvent(event, { facts, progress, reactions });
   }
 
   /** Begins waiting reactions of the events that are open, of those between two that a walk meets. */
@@ -313,7 +310,9 @@ export class ReactionRunner {
       if (!isFree || !open.canProgress(reaction, this.#retryOrder, (action) => this.#targets.isClosed(action)))
         continue;
       if (open.running.size === 0) {
-        if (!open.memory.grow(this.#memoryOf(open.event))) continue;
+        const release = this.#memory.reserve(reaction.name, open.event.payload);
+        if (!release) continue;
+        open.releaseMemory = release;
         open.marked = this.#states.running(open.event);
       }
       open.waiting.delete(reaction);
@@ -321,11 +320,6 @@ export class ReactionRunner {
       this.#places.occupy(reaction.name);
       void this.#runOne(open, reaction);
     }
-  }
-
-  /** A single event of any size fits into half of the budget, so that it runs at all. */
-  #memoryOf({ payload }: InboxEvent): number {
-    return Math.min(memoryOf(payload), this.#memoryBytes / 2);
   }
 
   /** One reaction of an open event. The last one closes the event. Never throws. */
@@ -347,7 +341,7 @@ export class ReactionRunner {
     if (open.running.size === 0) {
       await this.#settle(open);
       this.#open.delete(event.id);
-      open.memory.set(0);
+      open.releaseMemory();
       open.closed.resolve();
     }
     this.wake();

@@ -13,23 +13,33 @@ let sandbox: Sandbox;
 /** `dispose` throws if the kernel ended it for memory. */
 let gateway: GatewayProcess;
 let receiver: Server;
+let connections: number;
 
 beforeEach(async () => {
   sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
   await sandbox.start();
   // Accepts requests and never responds.
-  receiver = createServer((socket) => socket.on('error', () => {}).resume()).listen(0, '127.0.0.1');
+  connections = 0;
+  receiver = createServer((socket) => {
+    connections++;
+    socket.on('error', () => {}).resume();
+  }).listen(0, '127.0.0.1');
   await once(receiver, 'listening');
   const listen = `127.0.0.1:${await freePort()}`;
   gateway = new GatewayProcess(sandbox.url);
-  const post = `{ post: "http://127.0.0.1:${(receiver.address() as AddressInfo).port}/", timeout: 3s }`;
+  const url = `http://127.0.0.1:${(receiver.address() as AddressInfo).port}`;
+  const post = `{ post: "${url}/", timeout: 3s }`;
   const holders = Array.from(
     { length: 8 },
     (_, i) => `  - { name: hold-${i}, on: threshold_reached, if: { data.key: hold-${i} }, do: [${post}] }\n`,
   );
   gateway.write(sandbox.url, {
     tags: 'tags:\n  FT-101: { asset: 881, instrumentation: 4711, values: { flow: { unit: 12 } } }\n',
-    reactions: `reactions:\n${holders.join('')}  - name: alarm
+    reactions: `reactions:\n${holders.join('')}  - name: silent
+    on: threshold_reached
+    if: { data.key: silent }
+    do: [{ post: "${url}/silent", timeout: 10m }]
+  - name: alarm
     on: threshold_reached
     if: { data.key: alarm }
     do: [{ run: [/bin/sh, -c, 'echo "$TAGFERRY_VALUE" >> ${join(gateway.folder, 'ran')}'] }]
@@ -57,6 +67,14 @@ const LONG_TEXT = 'ä'.repeat(500_000);
 const alarms = () => wholeLines(join(gateway.folder, 'ran')).map(Number);
 
 describe('events of 1 MB under the memory bounds that are shipped', () => {
+  it('leave memory for those of another rule while their receiver does not respond', async () => {
+    const text = { text: 'x'.repeat(1_000_000) };
+    for (let n = 0; n < 6; n++) await deliver('silent', text);
+    await gateway.until(() => connections > 0, 'the receiver has a request');
+    const value = await deliver('alarm', text);
+    await gateway.until(() => alarms().includes(value), 'the alarm has run');
+  });
+
   it('end neither the agent nor its next start, and delay no alarm', async () => {
     for (let i = 0; i < 12; i++) await deliver(`hold-${i % 8}`, { filling: EMPTY_OBJECTS });
     for (let i = 0; i < 48; i++) await deliver(`hold-${i % 8}`, { filling: LONG_TEXT });
