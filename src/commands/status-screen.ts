@@ -208,6 +208,14 @@ function putListener({ listener }: ShownStatus, put: Put): void {
   const bad = listener.registered === undefined || !listener.secret_known || disabled !== '';
   put('', `${registered}${secret}${disabled}: ${listener.webhook_url}`, bad);
   if (disabled !== '') put('', 'tagferry webhook enable', true);
+  else if (listener.failing) {
+    put(
+      '',
+      `deliveries keep failing, the webhook will be disabled in ${counted(listener.failing.days_left, 'day')}`,
+      true,
+    );
+    put('', 'tagferry webhook deliveries --status failed', true);
+  }
 }
 
 function putHolds(status: ShownStatus, put: Put): void {

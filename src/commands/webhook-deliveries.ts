@@ -9,6 +9,7 @@ import { sinceOption } from './logs.ts';
 type Ask = <Result>(operation: string, params?: Record<string, unknown>) => Promise<Result>;
 
 interface ListFlags {
+  webhook?: string;
   status?: string;
   eventType?: string;
   since?: string;
@@ -21,6 +22,7 @@ export function addDeliveries(webhook: Command, ask: Ask): void {
   webhook
     .command('deliveries')
     .description('list the deliveries that the platform stores, newest first')
+    .option('--webhook <id>', 'another webhook of the client application')
     .option('--status <status>', 'only with this status, such as failed, pending or delivered')
     .option('--event-type <type>', 'only of this event type')
     .option('--since <time>', 'only of events since a date, or a duration ago such as 30m or 2d')
@@ -28,6 +30,7 @@ export function addDeliveries(webhook: Command, ask: Ask): void {
     .option('--json', 'print them as JSON')
     .action(async (flags: ListFlags) => {
       const listing = await ask<DeliveryListing>('deliveries', {
+        ...webhookParam(flags),
         status: flags.status,
         event_type: flags.eventType,
         since_ms: flags.since === undefined ? undefined : sinceOption(flags.since),
@@ -40,9 +43,10 @@ export function addDeliveries(webhook: Command, ask: Ask): void {
     .command('resend')
     .description('ask the platform to send deliveries again')
     .argument('[ids...]', 'delivery numbers in `webhook deliveries`')
+    .option('--webhook <id>', 'another webhook of the client application')
     .option('--all-failed', 'all deliveries with the status failed')
     .option('--json', 'print the outcome as JSON')
-    .action(async (ids: string[], flags: { allFailed?: boolean; json?: boolean }) => {
+    .action(async (ids: string[], flags: { webhook?: string; allFailed?: boolean; json?: boolean }) => {
       if (ids.length > 0 === (flags.allFailed === true)) {
         throw new UsageError(
           'webhook resend requires delivery numbers or --all-failed',
@@ -50,9 +54,9 @@ export function addDeliveries(webhook: Command, ask: Ask): void {
         );
       }
       const params = flags.allFailed ? { all_failed: true } : { ids: ids.map((id) => numberOf('delivery', id)) };
-      const report = await ask<ResendReport>('resend', params);
+      const report = await ask<ResendReport>('resend', { ...params, ...webhookParam(flags) });
       print(flags.json ? jsonText(report) : resendText(report));
-      if (report.rejected.length > 0) process.exitCode = 1;
+      if (report.rejected.length > 0 || report.remaining > 0) process.exitCode = 1;
     });
 }
 
@@ -76,9 +80,15 @@ function listText({ deliveries, total }: DeliveryListing): string {
     : rows;
 }
 
-function resendText({ accepted, rejected }: ResendReport): string {
+function resendText({ accepted, rejected, remaining }: ResendReport): string {
   const lines = rejected.map(({ id, error }) => `delivery ${id} rejected: ${plain(error)}`);
+  if (remaining > 0)
+    lines.push(`${counted(remaining, 'failed delivery', 'was', 'were')} not requested: run the command again.`);
   return [`${counted(accepted.length, 'delivery')} requested again.`, ...lines].join('\n');
+}
+
+function webhookParam({ webhook }: { webhook?: string }): { webhook?: number } {
+  return webhook === undefined ? {} : { webhook: numberOf('--webhook', webhook) };
 }
 
 function numberOf(name: string, text: string): number {

@@ -1,5 +1,3 @@
-import type { Pagination } from './errors.ts';
-
 /** Platform 6.1: hex HMAC of the raw body, keyed with the webhook's secret. */
 export const SIGNATURE_SHA256_HEADER = 'x-hub-signature-sha256';
 /** Deprecated, platform 9. */
@@ -26,13 +24,6 @@ export interface DeliveryRecord {
   payload?: unknown;
   last_send_at?: string | null;
   retries?: number;
-}
-
-/** The deliveries list; docs/interface.md: the member may be named either way. */
-export interface DeliveryList {
-  events?: DeliveryRecord[];
-  webhook_events?: DeliveryRecord[];
-  pagination?: Pagination;
 }
 
 /** `POST /{id}/events`: ask for deliveries again (platform 10.4). */

@@ -34,14 +34,17 @@ export function webhookRoutes(events: OperatedEvents): ControlRoutes {
       const sinceMs = optionalNumber(params, 'since_ms');
       const limit = optionalNumber(params, 'limit');
       return deliveries.list({
+        webhook: optionalNumber(params, 'webhook'),
         ...(typeof status === 'string' ? { status } : {}),
         ...(typeof eventType === 'string' ? { eventType } : {}),
         ...(sinceMs === undefined ? {} : { sinceMs }),
         ...(limit === undefined ? {} : { limit }),
       });
     },
-    'webhook/resend': (params) =>
-      params.all_failed === true ? deliveries.resendFailed() : deliveries.resend(idsIn(params)),
+    'webhook/resend': (params) => {
+      const webhook = optionalNumber(params, 'webhook');
+      return params.all_failed === true ? deliveries.resendFailed(webhook) : deliveries.resend(idsIn(params), webhook);
+    },
     'webhook/test': async () => ({ checks: await events.testWebhook() }),
   };
 }

@@ -32,7 +32,7 @@ import type { Remote } from '../store/store-api.ts';
 import { CatchUp } from '../webhook/catch-up.ts';
 import { Deliveries } from '../webhook/deliveries.ts';
 import { parsed } from '../webhook/event-feed.ts';
-import { FailureWatch } from '../webhook/failure-watch.ts';
+import { type FailingWebhook, FailureWatch } from '../webhook/failure-watch.ts';
 import { type Filters, filtersFor, narrowedTypes } from '../webhook/filters.ts';
 import type { Inbox } from '../webhook/inbox.ts';
 import { pathOf, WebhookListener } from '../webhook/listener.ts';
@@ -280,6 +280,10 @@ export class EventsFlow {
     const fresh = await this.#followBrokers(tags);
     this.#relay.reload(tags, reactions);
     return fresh;
+  }
+
+  get failingWebhook(): FailingWebhook | undefined {
+    return this.failureWatch.failing;
   }
 
   get silentTargets(): readonly SilentTarget[] {

@@ -244,6 +244,12 @@ export function createRegistry(counts: readonly Count[], figures: () => MetricFi
     (now) => (now.isWebhookRegistered === undefined ? Number.NaN : Number(now.isWebhookDisabled)),
   );
 
+  gauge(
+    'tagferry_webhook_days_until_disabled',
+    'Days until the platform disables the webhook because deliveries keep failing; absent while they do not.',
+    (now) => now.webhookDaysLeft ?? Number.NaN,
+  );
+
   for (const [name, Metric, help, read] of SOURCE_METRICS) {
     const labelNames = ['source', 'kind'];
     new Metric({

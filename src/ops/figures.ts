@@ -49,6 +49,8 @@ export interface MetricFigures {
   /** `undefined` where no webhook is to be registered. */
   isWebhookRegistered: boolean | undefined;
   isWebhookDisabled: boolean;
+  /** Days until the platform disables the webhook because deliveries keep failing; `undefined` while they do not. */
+  webhookDaysLeft: number | undefined;
   silentTargets: ShownEvents['silentTargets'];
 }
 
@@ -100,6 +102,7 @@ export function metricFigures(parts: FiguresParts): MetricFigures {
     quota: parts.quota,
     sources: parts.sources,
     isWebhookRegistered: settings.webhookUrl ? events.registration.current() !== undefined : undefined,
+    webhookDaysLeft: events.failingWebhook?.daysLeft,
     isWebhookDisabled: events.registration.disabledBy !== undefined,
     silentTargets: events.silentTargets,
   };

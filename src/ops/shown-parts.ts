@@ -4,6 +4,7 @@ import type { OwnUser } from '../access/own-access.ts';
 import type { SeriesCatalogue } from '../buffer/series.ts';
 import type { StoreFacts } from '../buffer/store-facts.ts';
 import type { SilentTarget } from '../reactions/targets.ts';
+import type { FailingWebhook } from '../webhook/failure-watch.ts';
 import type { ListedEvent } from '../webhook/inbox-event.ts';
 import type { WebhookRegistration } from '../webhook/registration.ts';
 
@@ -28,6 +29,8 @@ export interface InboxLook {
 export interface ShownEvents {
   readonly holds: Pick<Holds, 'heldCount' | 'list' | 'lostNodes'>;
   readonly registration: Pick<WebhookRegistration, 'current' | 'disabledBy' | 'isSecretKnown'>;
+  /** Deliveries that keep failing, which will disable the webhook. */
+  readonly failingWebhook: FailingWebhook | undefined;
   /** Whose events of access count; `undefined` where the user is unknown. */
   readonly ownUser: OwnUser | undefined;
   /** Targets of reactions that do not respond. */

@@ -119,6 +119,10 @@ export async function statusReport(parts: StatusParts) {
       // `command`: by `webhook disable`; `platform`: there.
       disabled_by: events.registration.disabledBy ?? null,
       secret_known: events.registration.isSecretKnown,
+      // Deliveries have failed since then, and the platform disables the webhook in so many days.
+      failing: events.failingWebhook
+        ? { since: new Date(events.failingWebhook.sinceMs).toISOString(), days_left: events.failingWebhook.daysLeft }
+        : null,
     },
     sources: parts.sources,
     // Whose events of access hold and release values; null where the user is unknown and no event is compared.

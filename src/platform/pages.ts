@@ -61,7 +61,8 @@ export async function allEntries<Entry>(entries: AsyncIterable<Entry>): Promise<
   return all;
 }
 
-function entriesOf(body: unknown, members: readonly string[]): unknown[] | undefined {
+/** The list in a body: the body itself, or the first of `members` that is an array. */
+export function entriesOf(body: unknown, members: readonly string[]): unknown[] | undefined {
   if (Array.isArray(body)) return body;
   for (const member of members) {
     const entries = (body as Record<string, unknown> | null | undefined)?.[member];

@@ -27,6 +27,8 @@ interface ListedDelivery {
 }
 
 export interface DeliveryQuery {
+  /** Default: the webhook of this gateway. */
+  webhook?: number | undefined;
   status?: string;
   eventType?: string;
   /** Deliveries of events that occurred earlier are left out, in milliseconds since 1970. */
@@ -47,6 +49,8 @@ export interface ResendReport {
   /** Deliveries that the platform accepted for another attempt. */
   accepted: number[];
   rejected: { id: number; error: string }[];
+  /** Failed deliveries over the limit of one command, which were not requested. */
+  remaining: number;
 }
 
 /** The list as the page shows it: `problem` is why it could not be read. */
@@ -89,7 +93,7 @@ export class Deliveries {
    * `webhook.not_registered`, and errors of the platform client.
    */
   async list(query: DeliveryQuery = {}, signal?: AbortSignal): Promise<DeliveryListing> {
-    const { application, webhook } = this.#registered();
+    const { application, webhook } = this.#webhookOf(query.webhook);
     const { status, sinceMs, limit = DEFAULT_LIMIT } = query;
     const filter: DeliveryFilter = {
       ...(status === undefined ? {} : { status: status as DeliveryStatus }),
@@ -115,10 +119,10 @@ export class Deliveries {
   }
 
   /** Asks for deliveries again. If the platform rejects a request, its deliveries are requested in halves to find the cause. */
-  async resend(ids: readonly number[], signal?: AbortSignal): Promise<ResendReport> {
-    const { application, webhook } = this.#registered();
+  async resend(ids: readonly number[], other?: number, signal?: AbortSignal): Promise<ResendReport> {
+    const { application, webhook } = this.#webhookOf(other);
     const webhooks = new Webhooks(this.#parts.platform, application);
-    const report: ResendReport = { accepted: [], rejected: [] };
+    const report: ResendReport = { accepted: [], rejected: [], remaining: 0 };
     const batches: number[][] = [];
     for (let at = 0; at < ids.length; at += RESEND_BATCH) batches.push(ids.slice(at, at + RESEND_BATCH));
     for (let batch = batches.shift(); batch; batch = batches.shift()) {
@@ -137,9 +141,10 @@ export class Deliveries {
   }
 
   /** `webhook resend --all-failed`. */
-  async resendFailed(signal?: AbortSignal): Promise<ResendReport> {
-    const { deliveries } = await this.list({ status: 'failed', limit: MAX_LISTED }, signal);
-    return this.resend(deliveries.map(({ id }) => id).reverse(), signal);
+  async resendFailed(webhook?: number, signal?: AbortSignal): Promise<ResendReport> {
+    const { deliveries, total } = await this.list({ webhook, status: 'failed', limit: MAX_LISTED }, signal);
+    const report = await this.resend(deliveries.map(({ id }) => id).reverse(), webhook, signal);
+    return { ...report, remaining: total - deliveries.length };
   }
 
   /** The list as it was last read for the page. Starts another reading when that is a minute ago, and does not wait for it. */
@@ -164,9 +169,10 @@ export class Deliveries {
     }
   }
 
-  #registered(): Registered {
+  /** Another webhook of the client application may be asked about. */
+  #webhookOf(webhook: number | undefined): Pick<Registered, 'application' | 'webhook'> {
     const registered = this.#parts.registered();
-    if (registered) return registered;
+    if (registered) return { application: registered.application, webhook: webhook ?? registered.webhook };
     throw new PlatformError('the webhook of this gateway is not registered', {
       code: 'webhook.not_registered',
       hint: 'Set WEBHOOK_URL, then run `tagferry webhook register`.',
@@ -178,7 +184,7 @@ export class Deliveries {
 const REJECTS_IDS: ReadonlySet<number> = new Set([400, 404, 409, 422]);
 
 function listed(record: DeliveryRecord, platformMs: number): ListedDelivery | undefined {
-  if (typeof record !== 'object' || record === null || !Number.isSafeInteger(record.id)) return undefined;
+  if (!Number.isSafeInteger(record.id)) return undefined;
   const status = typeof record.status === 'string' ? (record.status as string).slice(0, MAX_TEXT) : 'unknown';
   const payload = payloadOf(record.payload);
   const type = (payload as { event_type?: unknown } | null | undefined)?.event_type;

@@ -80,9 +80,14 @@ export function failingRun(
   return Number.isFinite(lastMs) ? { firstMs, lastMs, isOneLong } : undefined;
 }
 
+/** The event that has failed for longest and is still being sent, whatever became of others; `undefined` without such an event. */
+export function persistentFailure(spans: readonly DeliverySpan[], nowMs: number): DeliverySpan | undefined {
+  const current = spans.filter(({ failing, lastMs }) => failing && nowMs - lastMs < ATTEMPTS_END_AFTER_MS);
+  return current.sort((one, other) => other.lastMs - other.firstMs - (one.lastMs - one.firstMs))[0];
+}
+
 /** `undefined` for a delivery that was not sent, or whose time the platform does not report. */
 function spanOf(record: DeliveryRecord): DeliverySpan | undefined {
-  if (typeof record !== 'object' || record === null) return undefined;
   const sentMs = timestampMs(record.last_send_at);
   // Other states than these may be another platform's names for success.
   const isPending = record.status === 'pending' || record.status === 'cancelled';

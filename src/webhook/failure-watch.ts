@@ -2,11 +2,11 @@ import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import type { ApiCalls } from '../platform/client.ts';
-import { DISABLED_AFTER_MS, failingRun, readSpans } from './failing-deliveries.ts';
+import { DISABLED_AFTER_MS, failingRun, persistentFailure, readSpans } from './failing-deliveries.ts';
 import type { Registered } from './registration-file.ts';
 
 /** Deliveries that have failed for days. */
-interface FailingWebhook {
+export interface FailingWebhook {
   webhook: number;
   sinceMs: number;
   /** Time left until the platform disables the webhook, in days. */
@@ -33,8 +33,8 @@ const FIRST_CHECK_MS = 60_000;
 const COMMAND = 'tagferry webhook resend --all-failed';
 
 /**
- * Warns before the platform disables the webhook (platform 3.2): reads the failed deliveries, and only if there are some the others, since a
- * delivery that succeeded ends the failure. Nothing is kept: the next start reads the list again.
+ * Warns before the platform disables the webhook (platform 3.2), because all deliveries fail or because one event keeps failing. Reads the
+ * failed deliveries, and the others only if some have failed for a week. Nothing is stored: the next start reads the list again.
  */
 export class FailureWatch {
   readonly #parts: FailureWatchParts;
@@ -100,7 +100,7 @@ export class FailureWatch {
     const nowMs = failed.platformMs ?? clock.wallMs();
     if (!failed.spans.some(({ failing, firstMs }) => failing && nowMs - firstMs >= WARNED_AFTER_MS)) return undefined;
     const { spans } = await readSpans(platform, registered, { occurredFrom }, signal);
-    const run = failingRun(spans);
+    const run = failingRun(spans) ?? persistentFailure(spans, nowMs);
     if (!run || nowMs - run.firstMs < WARNED_AFTER_MS) return undefined;
     const daysLeft = Math.max(0, Math.ceil((run.firstMs + DISABLED_AFTER_MS - nowMs) / DAY_MS));
     return { webhook: registered.webhook, sinceMs: run.firstMs, daysLeft };

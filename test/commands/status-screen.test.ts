@@ -114,6 +114,7 @@ const BAD_DAY: ShownStatus = {
     webhook_url: `https://gateway.example.com/${'x'.repeat(90)}`,
     registered: undefined,
     disabled_by: null,
+    failing: null,
     secret_known: false,
   },
   access_user: { id: 5, from: 'setting' },

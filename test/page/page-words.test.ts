@@ -21,6 +21,7 @@ const CALM = {
     webhook_url: 'https://gw/webhook',
     registered: 1,
     disabled_by: null,
+    failing: null,
     secret_known: true,
   },
   sources: [],

@@ -107,6 +107,35 @@ describe('deliveries console', () => {
     expect(resent.flat()).not.toContain(1);
   });
 
+  it('reports failed deliveries over the limit of one command, and asks about another webhook', async () => {
+    entries = Array.from({ length: 10_050 }, (_, i) => entry(i + 1, 'failed', 1));
+    const report = await new Deliveries(parts()).resendFailed(7);
+    expect([report.accepted.length, report.rejected.length, report.remaining]).toEqual([10_000, 0, 50]);
+    expect(new Set(stub.requests.map(({ path }) => path))).toEqual(
+      new Set(['/v1/client_applications/1/webhooks/7/events']),
+    );
+  });
+
+  it('reads the list of a platform that rejects paging, ignores it, or has decimal strings as ids', async () => {
+    entries = Array.from({ length: 250 }, (_, i) => entry(i + 1, 'failed', 1));
+    const console = new Deliveries(parts());
+    const whole = { status: 200, json: { webhook_events: entries.map((one) => ({ ...one, id: String(one.id) })) } };
+    stub.answer = ({ query }) => (query.has('page') ? { status: 400 } : whole);
+    expect(await console.list()).toMatchObject({ total: 250 });
+    stub.answer = () => whole;
+    stub.requests.length = 0;
+    expect(await console.list()).toMatchObject({ total: 250 });
+    expect(stub.requests).toHaveLength(2);
+  });
+
+  it.each([['null'], ['7'], ['{"events":{}}'], ['{"events":null}'], ['"text"'], ['{}']])(
+    'names the call if the body is %s',
+    async (text) => {
+      stub.answer = () => ({ status: 200, text });
+      await expect(new Deliveries(parts()).list()).rejects.toMatchObject({ code: 'platform.unreadable' });
+    },
+  );
+
   it('reads the list for the page at most once a minute', async () => {
     entries = [entry(1, 'failed', 1)];
     const console = new Deliveries(parts());
@@ -133,6 +162,19 @@ describe('failure watch', () => {
     await clock.advance(3_600_000 * 1.2);
     await until(() => watch.failing === undefined);
     expect(eventsIn(logged, 'webhook.failing_over')).toHaveLength(1);
+    await watch.stop();
+  });
+
+  it('warns of one event that keeps failing while others succeed', async () => {
+    entries = [
+      entry(1, 'failed', 0.5, { payload: { event_type: 'asset_appeared', occurred_at: daysAgo(9) } }),
+      entry(2, 'delivered', 0),
+    ];
+    const watch = new FailureWatch({ ...parts(), log: new LogCapture().log });
+    watch.start();
+    await clock.advance(61_000);
+    await until(() => watch.failing !== undefined);
+    expect(watch.failing).toMatchObject({ webhook: 2, daysLeft: 5 });
     await watch.stop();
   });
 

@@ -36,32 +36,35 @@ function Listing({
         {readAtMs !== null && <>, read {model.time(readAtMs)}</>}. To send failed deliveries again, run{' '}
         <code>tagferry webhook resend --all-failed</code>.
       </p>
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Delivery</th>
-            <th scope="col">Status</th>
-            <th scope="col">Event type</th>
-            <th scope="col">Last attempt</th>
-            <th scope="col">Attempts</th>
-            <th scope="col">Response</th>
-            <th scope="col">Days left</th>
-          </tr>
-        </thead>
-        <tbody>
-          {deliveries.map((each) => (
-            <tr key={each.id}>
-              <td>{each.id}</td>
-              <td class={each.status === 'failed' ? 'bad' : ''}>{each.status}</td>
-              <td>{each.event_type ?? '-'}</td>
-              <td>{each.last_send_at === null ? '-' : model.time(Date.parse(each.last_send_at))}</td>
-              <td>{each.attempts ?? '-'}</td>
-              <td>{each.response ?? '-'}</td>
-              <td>{each.days_left ?? '-'}</td>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a scrollable region must be reachable by keyboard */}
+      <section class="wide" tabIndex={0} aria-labelledby="deliveries">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Delivery</th>
+              <th scope="col">Status</th>
+              <th scope="col">Event type</th>
+              <th scope="col">Last attempt</th>
+              <th scope="col">Attempts</th>
+              <th scope="col">Response</th>
+              <th scope="col">Days left</th>
             </tr>
-          ))}
-        </tbody>
-      </table>
+          </thead>
+          <tbody>
+            {deliveries.map((each) => (
+              <tr key={each.id}>
+                <td>{each.id}</td>
+                <td class={each.status === 'failed' ? 'bad' : ''}>{each.status}</td>
+                <td>{each.event_type ?? '-'}</td>
+                <td>{each.last_send_at === null ? '-' : model.time(Date.parse(each.last_send_at))}</td>
+                <td>{each.attempts ?? '-'}</td>
+                <td>{each.response ?? '-'}</td>
+                <td>{each.days_left ?? '-'}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </section>
     </>
   );
 }

@@ -140,6 +140,11 @@ function listenerFailures({ listener }: StatusReport): Failure[] {
     const hint = 'Events are only read from the deliveries list.';
     return [{ id: 'webhook', title: 'The webhook is disabled', words, hint, command: 'tagferry webhook enable' }];
   }
+  if (listener.registered !== undefined && listener.failing) {
+    const words = `The platform disables the webhook in ${listener.failing.days_left} days.`;
+    const command = 'tagferry webhook deliveries --status failed';
+    return [{ id: 'webhook', title: 'Webhook deliveries keep failing', words, command }];
+  }
   if (listener.registered !== undefined && listener.secret_known) return [];
   const title =
     listener.registered === undefined ? 'The webhook is not registered' : "The webhook's secret is not known";
