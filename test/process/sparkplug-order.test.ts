@@ -106,6 +106,17 @@ describe('messages of an edge node with QoS 1', () => {
     expect(wrong(300)).toEqual([NOTHING, NOTHING]);
   });
 
+  it('are all stored after kill -9 with more messages at the broker than may be in flight, without a birth certificate', async () => {
+    await start();
+    await publishFrom(1, 600);
+    await agent.end('SIGKILL');
+    await publishFrom(601, 5_000);
+    await agent.start();
+    await agent.until(() => sandbox.values.counts(881, 'k0').stored > 5_000, 'every message is stored');
+    expect(wrong(5_000)).toEqual([NOTHING, NOTHING]);
+    expect(agent.logged('sparkplug.discarded')).toEqual([]);
+  }, 120_000);
+
   it('are stored after a restart of the agent, once the node repeats its birth certificate', async () => {
     await start();
     await publishFrom(1, 10);

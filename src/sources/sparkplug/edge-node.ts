@@ -2,10 +2,12 @@
  * State of one edge node: the aliases of the configured metrics, and whether a message was missed. Pure; `SparkplugSource` carries out
  * the outcome. Other metrics leave nothing here, so the configuration bounds the memory.
  *
- * States: *known* from a birth certificate on; *unsure* after a new connection; *stale* after a missed message. An unsure node is known
- * again if its next message has QoS 1 or 2 and the next sequence number, because the broker stored everything between. The aliases of
- * a stale node may have changed: their values are left out until the next birth certificate. Values by name are always read.
+ * States: *known* from a birth certificate on; *unsure* after a new connection or a restart of the agent; *stale* after a missed message.
+ * An unsure node is known again if its next message has QoS 1 or 2 and the next sequence number, or was sent between the birth certificate
+ * and the latest message, because the broker stored everything between. The aliases of a stale node may have changed: their values are
+ * left out until the next birth certificate. Values by name are always read.
  */
+import { hash } from 'node:crypto';
 import type { SparkplugMetric, SparkplugPayload } from './payload.ts';
 
 /** `DBIRTH`, and its like, with the device where there is one. */
@@ -41,6 +43,8 @@ const SEQUENCES = 256;
 const BIRTH_SEQUENCE = 'bdSeq';
 
 export class EdgeNode {
+  /** Identifies the configured metrics. */
+  readonly #configured: string;
   /** Type of each configured metric by its path, as the birth certificate tells it. */
   readonly #datatypes = new Map<string, number | undefined>();
   /** Paths of configured metrics. */
@@ -49,14 +53,48 @@ export class EdgeNode {
   readonly #devices = new Map<string, boolean>();
   #seq: number | undefined;
   #birthSeq: number | undefined;
+  /** Times of the birth certificate and of the latest message, in milliseconds since 1970. */
+  #bornMs: number | undefined;
+  #latestMs: number | undefined;
   #state: 'known' | 'unsure' | 'stale' = 'stale';
 
   /** `paths`: the configured metrics, as `device/metric name` or `metric name`. */
   constructor(paths: readonly string[]) {
+    this.#configured = hash('sha256', JSON.stringify(paths.toSorted()), 'base64url').slice(0, 22);
     for (const path of paths) {
       this.#datatypes.set(path, undefined);
       this.#devices.set(path.slice(0, Math.max(0, path.indexOf('/'))), false);
     }
+  }
+
+  /** Where the node is in its messages, as text; `undefined` while it is stale. */
+  get position(): string | undefined {
+    if (this.isStale || this.#seq === undefined) return undefined;
+    return JSON.stringify([this.#seq, this.#birthSeq ?? null, this.#bornMs ?? null, this.#latestMs ?? null]);
+  }
+
+  /** What the birth certificates told of the configured metrics, as text. */
+  get aliases(): string {
+    const aliases = [...this.#byAlias].map(([alias, path]) => [alias, path, this.#datatypes.get(path) ?? null]);
+    const devices = [...this.#devices].filter(([, isBorn]) => isBorn).map(([device]) => device);
+    return JSON.stringify({ of: this.#configured, aliases, devices });
+  }
+
+  /** Continues where an earlier process was. Texts that belong to other metrics leave the node stale. */
+  restore(position: string, aliases: string): void {
+    const known = JSON.parse(aliases) as { of: string; aliases: [number, string, number | null][]; devices: string[] };
+    if (known.of !== this.#configured) return;
+    for (const [alias, path, datatype] of known.aliases) {
+      this.#byAlias.set(alias, path);
+      this.#datatypes.set(path, datatype ?? undefined);
+    }
+    for (const device of known.devices) this.#devices.set(device, true);
+    const [seq, birthSeq, bornMs, latestMs] = JSON.parse(position) as (number | null)[];
+    this.#seq = seq ?? undefined;
+    this.#birthSeq = birthSeq ?? undefined;
+    this.#bornMs = bornMs ?? undefined;
+    this.#latestMs = latestMs ?? undefined;
+    this.#state = 'unsure';
   }
 
   get isStale(): boolean {
@@ -76,9 +114,7 @@ export class EdgeNode {
 
   /** Whether every alias of a data message can be resolved. */
   canResolve({ device, payload, isKept }: NodeMessage): boolean {
-    return (
-      !hasAliases(payload) || (this.#gapBefore(payload.seq, isKept) === undefined && this.#canResolveAliases(device))
-    );
+    return !hasAliases(payload) || (this.#gapBefore(payload, isKept) === undefined && this.#canResolveAliases(device));
   }
 
   /** Values of a data message that arrived before the latest birth certificate; `undefined` if its device has not been born yet. */
@@ -102,7 +138,7 @@ export class EdgeNode {
       case 'NDATA':
       case 'DDATA':
       case 'DDEATH': {
-        const gap = this.#follow(payload.seq, isKept);
+        const gap = this.#follow(payload, isKept);
         const outcome = type === 'DBIRTH' ? this.#bear(device, payload) : this.#data(type, device, payload);
         return gap === undefined ? outcome : { ...outcome, rebirth: gap };
       }
@@ -116,6 +152,8 @@ export class EdgeNode {
     for (const device of this.#devices.keys()) this.#devices.set(device, false);
     this.#state = 'known';
     this.#seq = payload.seq ?? 0;
+    this.#bornMs = payload.timeMs;
+    this.#latestMs = payload.timeMs;
     const before = this.#birthSeq;
     this.#birthSeq = birthSeqOf(payload);
     const outcome = this.#bear(undefined, payload);
@@ -131,20 +169,28 @@ export class EdgeNode {
   }
 
   /** Returns the reason for a rebirth, if one is needed. */
-  #follow(seq: number | undefined, isKept: boolean): string | undefined {
-    const gap = this.#gapBefore(seq, isKept);
-    this.#seq = seq;
+  #follow(payload: SparkplugPayload, isKept: boolean): string | undefined {
+    const gap = this.#gapBefore(payload, isKept);
+    this.#seq = payload.seq;
+    if (payload.timeMs !== undefined) this.#latestMs = Math.max(this.#latestMs ?? 0, payload.timeMs);
     this.#state = gap === undefined ? 'known' : 'stale';
     return gap;
   }
 
   /** Why messages may have been missed before this one. */
-  #gapBefore(seq: number | undefined, isKept: boolean): string | undefined {
+  #gapBefore({ seq, timeMs }: SparkplugPayload, isKept: boolean): string | undefined {
     if (this.#state === 'stale') return 'its birth was not heard';
     if (this.#state === 'unsure' && !isKept) return 'the connection is new';
+    if (this.#state === 'unsure' && this.#isRepeated(timeMs)) return undefined;
     const before = this.#seq;
     if (seq === undefined || before === undefined || seq === (before + 1) % SEQUENCES) return undefined;
     return `message ${seq} followed on message ${before}`;
+  }
+
+  /** Whether a message was sent since the birth certificate, and not after the latest message: the broker sends it again. */
+  #isRepeated(timeMs: number | undefined): boolean {
+    const [from, to] = [this.#bornMs, this.#latestMs];
+    return timeMs !== undefined && from !== undefined && to !== undefined && from <= timeMs && timeMs <= to;
   }
 
   #bear(device: string | undefined, payload: SparkplugPayload): NodeOutcome {

@@ -71,7 +71,7 @@ export const SPARKPLUG: SourceKind<SparkplugSpec, SparkplugValue> = {
   addressOf: (_, { metric }) => metric,
   async open(context) {
     const { SparkplugSource } = await import('./sparkplug-source.ts');
-    return new SparkplugSource(context);
+    return new SparkplugSource(context, await context.notes());
   },
   async test(context) {
     const { testSparkplug } = await import('./test-sparkplug.ts');

@@ -10,6 +10,7 @@ import { listenTo } from '../source-test.ts';
 import { TroubleLog } from '../trouble-log.ts';
 import { EdgeNode, type NodeMessage, type NodeOutcome } from './edge-node.ts';
 import { HeldMessages } from './held-messages.ts';
+import { NodeNotes } from './node-notes.ts';
 import { decodePayload, numberOf } from './payload.ts';
 import { rebirthCommand } from './rebirth-command.ts';
 import { scanSparkplug } from './scan-sparkplug.ts';
@@ -55,6 +56,7 @@ export class SparkplugSource implements RunningSource {
   /** By `node/path`. */
   readonly #points: ReadonlyMap<string, readonly Point<SparkplugValue>[]>;
   readonly #nodes = new Map<string, Known>();
+  readonly #notes: NodeNotes;
   /** What each value is: nodes tell what changes, so the last word counts as long as none was missed. */
   readonly #reported = new Map<Point<SparkplugValue>, Reported>();
   #leave: (() => void)[] = [];
@@ -63,8 +65,8 @@ export class SparkplugSource implements RunningSource {
   #isStopped = false;
   #errors = 0;
 
-  /** Throws where there is no such broker. */
-  constructor(context: Context) {
+  /** `notes`: what an earlier process knew of the nodes. Throws where there is no such broker. */
+  constructor(context: Context, notes: ReadonlyMap<string, string>) {
     const { source, brokers, points, log, clock } = context;
     const broker = brokers.get(source.name);
     if (!broker) throw new TagferryError(`there is no broker ${source.name}`, { code: 'broker.unknown' });
@@ -72,6 +74,12 @@ export class SparkplugSource implements RunningSource {
     this.#broker = broker;
     this.#points = Map.groupBy(points, ({ spec }) => spec.metric);
     this.#trouble = new TroubleLog(log, clock);
+    this.#notes = new NodeNotes(source.name, notes);
+    const names = new Set([...this.#points.keys()].map(nodeOf));
+    for (const key of this.#notes.nodes) {
+      const [group = '', name = ''] = key.split('/');
+      if (names.has(name)) this.#notes.restore(key, this.#nodeOf(group, name)!.node);
+    }
   }
 
   start(): void {
@@ -216,6 +224,9 @@ export class SparkplugSource implements RunningSource {
     // Older values first: the latest ones remain the latest.
     else if (message.type.endsWith('BIRTH')) known.held.release((earlier) => this.#readEarlier(known, earlier));
     this.#carryOut(known, outcome, message.payload.timeMs);
+    const key = `${known.group}/${known.name}`;
+    if (message.type.endsWith('BIRTH')) this.#notes.born(key);
+    if (message.isKept) this.#context.gate.note(...this.#notes.after(key, known.node));
     if (outcome.unknown > 0 && message.isKept) this.#reportDiscarded(known.name, 1);
   }
 

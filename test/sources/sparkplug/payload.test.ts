@@ -147,6 +147,29 @@ describe('an edge node', () => {
     expect(node.canResolve(message('DDATA', 6, [{ alias: 2 }], 'pump'))).toBe(false);
   });
 
+  it('continues after a restart with the next or a repeated message, and for the same metrics only', () => {
+    const at = (seq: number, timeMs: number) => {
+      const data = message('NDATA', seq, [{ alias: 1 }]);
+      return { ...data, payload: { ...data.payload, timeMs } };
+    };
+    const node = new EdgeNode(['a']);
+    const birth = message('NBIRTH', 0, [{ name: 'a', alias: 1 }]);
+    node.take({ ...birth, payload: { ...birth.payload, timeMs: 100 } });
+    for (let seq = 1; seq <= 5; seq++) node.take(at(seq, 100 + seq));
+    const restored = (paths = ['a']) => {
+      const later = new EdgeNode(paths);
+      later.restore(node.position!, node.aliases);
+      return later;
+    };
+    expect(paths(restored().take(at(6, 106)))).toEqual(['a']);
+    const repeated = restored();
+    expect(paths(repeated.take(at(3, 103)))).toEqual(['a']);
+    expect(paths(repeated.take(at(4, 104)))).toEqual(['a']);
+    expect(paths(restored().take(at(8, 108)))).toEqual([]);
+    expect(paths(restored().take(at(3, 99)))).toEqual([]);
+    expect(paths(restored(['a', 'b']).take(at(6, 106)))).toEqual([]);
+  });
+
   it('dies by the death of this life, not of the one before', () => {
     const node = new EdgeNode([]);
     const birth = (bdSeq: number) => message('NBIRTH', 0, [{ name: 'bdSeq', type: 'Int64', value: bdSeq }]);
