@@ -5,7 +5,9 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { StatusReport } from '../../src/ops/status-report.ts';
 import { MAIN } from '../built-agent.ts';
+import { CALM_STATUS } from '../doubles/calm-status.ts';
 
 const TOKEN = 'ops-token-of-all';
 
@@ -14,16 +16,6 @@ let server: Server;
 let address: string;
 let asked: (string | undefined)[];
 
-const GOOD = {
-  state: 'online',
-  version: '0.1.0',
-  session: { usable: true },
-  buffer: { values: 0, bytes: 100_000, oldest_age_seconds: 0, quarantined: 0, problems: [] },
-  uplink: { last_delivered_seconds_ago: 3 },
-  sources: [],
-  holds: [],
-};
-
 beforeEach(async () => {
   folder = mkdtempSync(join(tmpdir(), 'tagferry-fleet-'));
   asked = [];
@@ -31,7 +23,7 @@ beforeEach(async () => {
     asked.push(request.headers.authorization);
     if (request.headers.authorization !== `Bearer ${TOKEN}`) response.writeHead(401).end('{}');
     else if (request.url === '/huge') response.end('x'.repeat(5_000_000));
-    else response.end(JSON.stringify({ ...GOOD, version: '0.2.0' }));
+    else response.end(JSON.stringify({ ...CALM_STATUS, version: '0.2.0' }));
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', () => resolve()));
   address = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
@@ -51,17 +43,18 @@ function report(...args: string[]): Promise<{ status: number; out: string; error
   });
 }
 
-const write = (name: string, status: unknown) =>
-  writeFileSync(join(folder, name), typeof status === 'string' ? status : JSON.stringify(status));
+const write = (name: string, text: string) => writeFileSync(join(folder, name), text);
+const writeStatus = (name: string, changed: Partial<StatusReport> = {}) =>
+  write(name, JSON.stringify({ ...CALM_STATUS, ...changed }));
 
 describe('tagferry fleet-report', () => {
   it('shows folders and addresses in one table, the worst first', async () => {
-    write('good.json', GOOD);
-    write('behind.json', { ...GOOD, buffer: { ...GOOD.buffer, values: 5_000, oldest_age_seconds: 7_200 } });
-    write('signed-out.json', {
-      ...GOOD,
+    writeStatus('good.json');
+    writeStatus('behind.json', { buffer: { ...CALM_STATUS.buffer, values: 5_000, oldest_age_seconds: 7_200 } });
+    const last_error = { code: 'oauth.invalid_grant', message: 'wrong password', hint: undefined };
+    writeStatus('signed-out.json', {
       state: 'signed out',
-      session: { usable: false, last_error: { code: 'oauth.invalid_grant' } },
+      session: { ...CALM_STATUS.session, usable: false, last_error },
     });
     write('ignored.txt', 'x');
     const token = join(folder, '.token');
@@ -82,10 +75,24 @@ describe('tagferry fleet-report', () => {
     expect(out).not.toContain(TOKEN);
   });
 
+  it('lists gateways whose configuration was rejected or whose agent does not run', async () => {
+    writeStatus('good.json');
+    const refused = { since: '2026-11-20T00:00:00.000Z', problems: ['tags.yaml:3:1: no such source'] };
+    writeStatus('rejected.json', { configuration: { ...CALM_STATUS.configuration, refused } });
+    const stopped = { state: 'not running', code: 'control.no_daemon', message: 'the agent is not running' };
+    write('stopped.json', JSON.stringify(stopped));
+    const { gateways } = JSON.parse((await report(folder, '--json')).out) as { gateways: { failures: string[] }[] };
+    expect(gateways).toMatchObject([
+      { gateway: 'rejected', failures: ['configuration rejected'] },
+      { gateway: 'stopped', failures: [stopped.message] },
+      { gateway: 'good', failures: [] },
+    ]);
+  });
+
   it('says whom it could not read, reads the others, and ends with 1', async () => {
-    write('good.json', GOOD);
+    writeStatus('good.json');
     write('broken.json', '{');
-    write('foreign.json', { hello: 'world' });
+    write('foreign.json', '{"hello":"world"}');
     const { status, out, error } = await report(folder, address, 'http://127.0.0.1:1', '--json');
     expect(status).toBe(1);
     const { gateways } = JSON.parse(out) as { gateways: { gateway: string; unread: string | null }[] };

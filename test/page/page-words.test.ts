@@ -8,28 +8,9 @@ import { eventLinks, valueLinks } from '../../src/page/gateway/flow.ts';
 import { timeIn } from '../../src/page/gateway/gateway-time.ts';
 import { numberText, readingText } from '../../src/page/gateway/reading-text.ts';
 import { waitsOf } from '../../src/page/gateway/waits.ts';
+import { CALM_STATUS } from '../doubles/calm-status.ts';
 
-const CALM = {
-  state: 'online',
-  configuration: { refused: undefined, restart_needed: [], changed_credentials: [] },
-  session: { state: 'valid', usable: true },
-  buffer: { values: 0, problems: [], quarantined: 0, set_aside: 0, waiting_for_commit: 0 },
-  rates: { ingested_per_minute: 60, delivered_per_minute: 60, drained_in_seconds: 0 },
-  uplink: { away: null, resting: null, waiting_series: [] },
-  listener: {
-    webhook: '127.0.0.1:8471',
-    webhook_url: 'https://gw/webhook',
-    registered: 1,
-    disabled_by: null,
-    failing: null,
-    secret_known: true,
-  },
-  sources: [],
-  holds: [],
-  events: [],
-};
-
-const status = (more: object = {}) => ({ ...CALM, ...more }) as unknown as StatusReport;
+const status = (more: object = {}) => ({ ...CALM_STATUS, ...more }) as StatusReport;
 const away = (code: string) => ({
   away: { since_seconds: 300, code, message: 'its words', attempts: 3, next_try_in_seconds: 20 },
   resting: null,
@@ -47,20 +28,20 @@ describe('the picture of the way', () => {
     expect(posts({ state: 'quota spent', uplink: away('402') })).toEqual(['refused', 'quota spent since 5 min']);
     expect(posts({ session: { state: 'refused', usable: false } })).toEqual(['away', 'signed out']);
     expect(posts({ holds: [{}, {}] })).toEqual(['held', '2 holds']);
-    expect(valueLinks(status({ buffer: { ...CALM.buffer, problems: ['the disk is full'] } }))[0]).toMatchObject({
+    expect(valueLinks(status({ buffer: { ...CALM_STATUS.buffer, problems: ['the disk is full'] } }))[0]).toMatchObject({
       kind: 'refused',
       why: 'the disk is full',
     });
   });
 
   it('tells of a webhook that is off, not registered, or waits', () => {
-    const inbox = (listener: object) => eventLinks(status({ listener: { ...CALM.listener, ...listener } }))[0]!;
+    const inbox = (listener: object) => eventLinks(status({ listener: { ...CALM_STATUS.listener, ...listener } }))[0]!;
     expect(inbox({}).kind).toBe('waits');
     expect(inbox({ webhook: undefined }).kind).toBe('off');
     expect(inbox({ registered: undefined }).words).toBe('not registered');
     expect(inbox({ secret_known: false }).words).toBe('secret unknown');
     expect(inbox({ disabled_by: 'platform' }).words).toBe('disabled');
-    const disabled = failuresOf(status({ listener: { ...CALM.listener, disabled_by: 'command' } }));
+    const disabled = failuresOf(status({ listener: { ...CALM_STATUS.listener, disabled_by: 'command' } }));
     expect(disabled).toMatchObject([{ id: 'webhook', command: 'tagferry webhook enable' }]);
   });
 });
@@ -82,7 +63,7 @@ describe('what is wrong', () => {
       message: 'unit unknown',
       next_try_in_seconds: 9,
     };
-    const [found] = failuresOf(status({ uplink: { ...CALM.uplink, waiting_series: [series] } }));
+    const [found] = failuresOf(status({ uplink: { ...CALM_STATUS.uplink, waiting_series: [series] } }));
     expect(found).toMatchObject({
       words: 'unit unknown',
       command: `tagferry buffer requeue --tag 'x'\\''; rm -rf / #'`,

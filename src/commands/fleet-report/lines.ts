@@ -1,5 +1,7 @@
 /** Pure: what one line of the report says of a gateway, from its `status --json`, of this version or another. */
 
+import type { StatusReport } from '../../ops/status-report.ts';
+
 /** A report that was read, or why it was not. */
 export type ReadGateway = { gateway: string } & ({ status: unknown } | { unread: string });
 
@@ -25,10 +27,10 @@ export function lineOf(read: ReadGateway): GatewayLine {
   const { gateway } = read;
   const nothing = { state: '', version: '', waiting: 0, bytes: 0, oldest_seconds: 0, last_delivered_seconds_ago: null };
   if ('unread' in read) return { gateway, unread: read.unread, ...nothing, failures: [] };
-  const status = membersOf(read.status);
+  const status = membersOf<StatusReport>(read.status);
   if (typeof status.state !== 'string')
     return { gateway, unread: 'it is no status of tagferry', ...nothing, failures: [] };
-  const buffer = membersOf(status.buffer);
+  const buffer = membersOf<StatusReport['buffer']>(status.buffer);
   const line = {
     gateway,
     unread: null,
@@ -37,7 +39,7 @@ export function lineOf(read: ReadGateway): GatewayLine {
     waiting: numberOf(buffer.values),
     bytes: numberOf(buffer.bytes),
     oldest_seconds: numberOf(buffer.oldest_age_seconds),
-    last_delivered_seconds_ago: secondsOf(membersOf(status.uplink).last_delivered_seconds_ago),
+    last_delivered_seconds_ago: secondsOf(membersOf<StatusReport['uplink']>(status.uplink).last_delivered_seconds_ago),
   };
   return { ...line, failures: failuresOf(status, line.waiting > 0 ? line.oldest_seconds : 0) };
 }
@@ -48,29 +50,33 @@ export function worstFirst(one: GatewayLine, other: GatewayLine): number {
   return rank(other) - rank(one) || other.oldest_seconds - one.oldest_seconds || (one.gateway < other.gateway ? -1 : 1);
 }
 
-function failuresOf(status: Members, oldestSeconds: number): string[] {
-  const session = membersOf(status.session);
-  const configuration = membersOf(status.configuration);
-  const quarantined = numberOf(membersOf(status.buffer).quarantined);
-  const silent = listOf(status.sources).filter((source) => membersOf(source).silent === true);
+function failuresOf(status: Members<StatusReport>, oldestSeconds: number): string[] {
+  const session = membersOf<StatusReport['session']>(status.session);
+  const lastError = membersOf<NonNullable<StatusReport['session']['last_error']>>(session.last_error);
+  const { refused } = membersOf<StatusReport['configuration']>(status.configuration);
+  const { problems, quarantined } = membersOf<StatusReport['buffer']>(status.buffer);
+  const sources = listOf(status.sources).map((source) => membersOf<StatusReport['sources'][number]>(source));
+  const silent = sources.filter((source) => source.silent === true).map(({ name }) => wordsOf(name));
   const held = listOf(status.holds).length;
+  // Without a running agent `status --json` contains the error instead of the report.
+  const { message } = membersOf<{ message: string }>(status);
   return [
-    ...(session.usable === false
-      ? [`no token: ${wordsOf(membersOf(session.last_error).code) || 'not signed in'}`]
-      : []),
-    ...listOf(membersOf(status.buffer).problems).map(wordsOf),
-    ...(configuration.refused === true ? ['its files are refused'] : []),
+    ...(message === undefined ? [] : [wordsOf(message)]),
+    ...(session.usable === false ? [`no token: ${wordsOf(lastError.code) || 'not signed in'}`] : []),
+    ...listOf(problems).map(wordsOf),
+    ...(typeof refused === 'object' && refused !== null ? ['configuration rejected'] : []),
     ...(oldestSeconds > BEHIND_SECONDS ? ['behind'] : []),
-    ...(silent.length > 0 ? [`silent: ${silent.map((source) => wordsOf(membersOf(source).name)).join(', ')}`] : []),
+    ...(silent.length > 0 ? [`silent: ${silent.join(', ')}`] : []),
     ...(held > 0 ? [`${held} held`] : []),
-    ...(quarantined > 0 ? [`${quarantined} in quarantine`] : []),
+    ...(numberOf(quarantined) > 0 ? [`${numberOf(quarantined)} in quarantine`] : []),
   ];
 }
 
-type Members = Readonly<Record<string, unknown>>;
+/** Members of a report of any version: their names are checked by the compiler, their values at run time. */
+type Members<Report> = { readonly [Name in keyof Report]?: unknown };
 
-function membersOf(value: unknown): Members {
-  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Members) : {};
+function membersOf<Report>(value: unknown): Members<Report> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Members<Report>) : {};
 }
 
 const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
