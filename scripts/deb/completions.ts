@@ -11,6 +11,9 @@ interface Word {
   words: readonly Word[];
 }
 
+/** Options whose values are ids. */
+const OBJECTS = { '--asset': 'asset', '--parent': 'asset', '--instrumentation': 'instrumentation' } as const;
+
 const verbs: Word[] = [];
 for (const { name, load } of VERBS) {
   const program = new Command('tagferry');
@@ -32,14 +35,24 @@ function wordOf(command: Command): Word {
   };
 }
 
-/** What the value of an option or an argument is: some words, a file, a folder, or anything. */
-type Value = { words: readonly string[] } | 'file' | 'folder' | 'any';
+/** What the value of an option or an argument is: some words, a file, a folder, an id that the gateway knows, or anything. */
+type Value = { words: readonly string[] } | { objects: 'asset' | 'instrumentation' | '' } | 'file' | 'folder' | 'any';
 
 function valueKind(name: string, choices?: readonly string[]): Value {
   if (choices !== undefined) return { words: choices };
   if (/^[a-z-]+(\|[a-z-]+)+$/.test(name)) return { words: name.split('|') };
   if (/^(file|path)$/.test(name)) return 'file';
   return /^(dir|folder)$/.test(name) ? 'folder' : 'any';
+}
+
+function optionValue(option: Option, name: string): Value {
+  const objects = OBJECTS[option.long as keyof typeof OBJECTS];
+  return objects === undefined ? valueKind(name, option.argChoices) : { objects };
+}
+
+/** The text of `assets` is an id or a name of an object. */
+function argumentValue(word: Word, argument: Argument): Value {
+  return word.names[0] === 'assets' ? { objects: '' } : valueKind(argument.name(), argument.argChoices);
 }
 
 /** `--level <level>` gives `level`; an option without a value gives nothing. */
@@ -54,11 +67,13 @@ function zsh(all: readonly Word[]): string[] {
   const action = (value: Value) => {
     if (value === 'file') return '_files';
     if (value === 'folder') return '_files -/';
-    return value === 'any' ? ' ' : `(${value.words.join(' ')})`;
+    if (value === 'any') return ' ';
+    // Behind a space nothing is added to the words.
+    return 'objects' in value ? ` _tagferry_objects ${value.objects}`.trimEnd() : `(${value.words.join(' ')})`;
   };
   const option = (one: Option) => {
     const name = valueName(one);
-    const value = name === undefined ? '' : `:${plain(name)}:${action(valueKind(name, one.argChoices))}`;
+    const value = name === undefined ? '' : `:${plain(name)}:${action(optionValue(one, name))}`;
     return quoted(`*${one.long}[${plain(one.description)}]${value}`);
   };
   const functionOf = (path: readonly string[]) => ['_tagferry', ...path].join('_').replaceAll('-', '_');
@@ -72,7 +87,7 @@ function zsh(all: readonly Word[]): string[] {
     const own = word.args.map((arg) => {
       const place = arg.variadic ? '*' : arg.required ? ':' : '::';
       const head = place === '*' ? '*:' : place;
-      return quoted(`${head}${plain(arg.name())}:${action(valueKind(arg.name(), arg.argChoices))}`);
+      return quoted(`${head}${plain(arg.name())}:${action(argumentValue(word, arg))}`);
     });
     if (word.words.length === 0)
       return [`${functionOf(path)}() {`, `  _arguments -s \\`, ...joined([...specs, ...own]), '}', ''];
@@ -101,6 +116,13 @@ function zsh(all: readonly Word[]): string[] {
     '#compdef tagferry',
     '# Made from the program by scripts/deb/completions.ts.',
     '',
+    '# Ids and names that this gateway knows, each with what it names.',
+    '_tagferry_objects() {',
+    '  local -a found',
+    `  found=(\${(f)"$(tagferry assets --complete $1 2>/dev/null)"})`,
+    `  compadd -l -d found - \${found%%$'\\t'*}`,
+    '}',
+    '',
     ...lines(top, []),
     '_tagferry "$@"',
   ];
@@ -117,7 +139,9 @@ function fish(all: readonly Word[]): string[] {
   const value = (kind: Value) => {
     if (kind === 'file') return ' -rF';
     if (kind === 'folder') return ` -xa '(__fish_complete_directories)'`;
-    return kind === 'any' ? ' -x' : ` -xa ${quoted(kind.words.join(' '))}`;
+    if (kind === 'any') return ' -x';
+    if ('objects' in kind) return ` -xa '(${`tagferry assets --complete ${kind.objects}`.trimEnd()} 2>/dev/null)'`;
+    return ` -xa ${quoted(kind.words.join(' '))}`;
   };
   const lines = (word: Word, above: readonly Word[]): string[] => {
     const here = [...above, word];
@@ -129,11 +153,11 @@ function fish(all: readonly Word[]): string[] {
       ),
       ...word.options.map((one) => {
         const name = valueName(one);
-        const takes = name === undefined ? '' : value(valueKind(name, one.argChoices));
+        const takes = name === undefined ? '' : value(optionValue(one, name));
         return `complete -c tagferry -n ${when} -l ${one.long!.slice(2)}${takes} -d ${quoted(one.description)}`;
       }),
       ...word.args.flatMap((arg) => {
-        const kind = valueKind(arg.name(), arg.argChoices);
+        const kind = argumentValue(word, arg);
         if (kind === 'any') return [];
         return [`complete -c tagferry -n ${when} ${kind === 'file' ? '-F' : value(kind).replace(' -xa', '-a')}`];
       }),

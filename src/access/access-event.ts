@@ -2,6 +2,13 @@ import { ACCESS_EVENT_TYPES } from '../contract/events/names.ts';
 
 export type ObjectKind = 'asset' | 'instrumentation' | 'node';
 
+/** How an event names its object. */
+export interface ObjectNames {
+  serialNumber?: string;
+  tag?: string;
+  name?: string;
+}
+
 /**
  * What an event says about access (platform 6.3), as far as holds depend on it. `ownAccessOnly` has compared the user before.
  */
@@ -13,6 +20,7 @@ export type AccessEvent =
       gone: boolean;
       /** Platform's clock; `undefined` where the event does not say. */
       occurredAtMs: number | undefined;
+      names: ObjectNames;
     }
   /** An asset was assigned to an instrumentation, and inherits its permissions (platform 2.2). */
   | { kind: 'associated'; asset: number; instrumentation: number };
@@ -44,7 +52,8 @@ export function readAccessEvent(event: ArrivedAccessEvent): AccessEvent | undefi
   const [object, change] = event.eventType.split('_') as [ObjectKind, 'appeared' | 'disappeared'];
   const id = idOf(content[object]);
   if (id === undefined) return undefined;
-  return { kind: 'visibility', object, id, gone: change === 'disappeared', occurredAtMs: event.occurredAtMs };
+  const names = namesOf(content[object]);
+  return { kind: 'visibility', object, id, gone: change === 'disappeared', occurredAtMs: event.occurredAtMs, names };
 }
 
 function contentOf({ content }: Readonly<Record<string, unknown>>): Record<string, unknown> {
@@ -54,4 +63,14 @@ function contentOf({ content }: Readonly<Record<string, unknown>>): Record<strin
 function idOf(reference: unknown): number | undefined {
   const id = (reference as { id?: unknown } | null | undefined)?.id;
   return Number.isSafeInteger(id) ? (id as number) : undefined;
+}
+
+/** Platform 6.3 shows the serial number of an asset, the tag of an instrumentation, and one of tag and name of a node. */
+function namesOf(object: unknown): ObjectNames {
+  const { serial_number: serialNumber, tag, name } = object as Record<string, unknown>;
+  return {
+    ...(typeof serialNumber === 'string' ? { serialNumber } : {}),
+    ...(typeof tag === 'string' ? { tag } : {}),
+    ...(typeof name === 'string' ? { name } : {}),
+  };
 }

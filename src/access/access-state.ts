@@ -85,7 +85,8 @@ export class AccessState {
     const own =
       event.object === 'instrumentation' && !event.gone ? [{ kind: event.object, id: event.id } as const] : [];
     const released = [...back, ...own].filter((one) => this.#refusals.has(keyOf(one)));
-    return { change: { objects: [next], released, forgotten: this.#tooMany() }, assets };
+    const met = [{ kind: event.object, id: event.id, ...event.names, seenMs: wallMs }];
+    return { change: { objects: [next], met, released, forgotten: this.#tooMany() }, assets };
   }
 
   /** What a 2xx for a probe of these holds changes. A tag's hold is released only where one of its series was in the post. */

@@ -1,6 +1,7 @@
 import { crc32 } from 'node:zlib';
 import type { Database } from '../base/database.ts';
 import type { ObjectKind } from './access-event.ts';
+import type { KnownObjects, MetObject } from './known-objects.ts';
 import type { AccessObject, Refusal } from './visibility.ts';
 
 /**
@@ -16,6 +17,8 @@ import type { AccessObject, Refusal } from './visibility.ts';
  */
 export interface HoldChange {
   objects?: readonly AccessObject[];
+  /** Objects that an event named, for people who look for ids. */
+  met?: readonly MetObject[];
   refusals?: readonly Refusal[];
   /** What is not refused any more. */
   released?: readonly Pick<Refusal, 'kind' | 'id'>[];
@@ -54,9 +57,11 @@ interface RefusalRow {
 
 export class HoldTable {
   readonly #database: Database;
+  readonly #known: KnownObjects;
 
-  constructor(database: Database) {
+  constructor(database: Database, known: KnownObjects) {
     this.#database = database;
+    this.#known = known;
   }
 
   open(): void {
@@ -124,6 +129,7 @@ export class HoldTable {
         const { kind, id, gone, occurredAtMs, sinceMs, proved } = one;
         putObject.run(kind, id, gone ? 1 : 0, occurredAtMs, sinceMs, proved ? 1 : 0, sumOf(one));
       }
+      if (change.met) this.#known.meet(change.met);
       for (const one of change.refusals ?? []) {
         putRefusal.run(one.kind, one.id, one.status, one.sinceMs, sumOf(one));
       }

@@ -64,6 +64,11 @@ export const VERBS: readonly Verb[] = [
     summary: 'the inbox of webhook events; run reactions again; fetch what was missed',
     load: () => import('./events.ts'),
   },
+  {
+    name: 'assets',
+    summary: 'assets, instrumentations and nodes that this gateway knows; find an id by tag or serial number',
+    load: () => import('./assets.ts'),
+  },
   { name: 'webhook', summary: "this gateway's webhook on the platform", load: () => import('./webhook.ts') },
   { name: 'session', summary: "the technical user's tokens (never printed whole)", load: () => import('./session.ts') },
   {

@@ -39,6 +39,19 @@ export async function askDaemon<Result>(place: DaemonPlace, operation: string, p
   return (text === '' ? undefined : JSON.parse(text)) as Result;
 }
 
+/** Asks the agent if one runs, and reads the files of a stopped one otherwise. */
+export async function orStopped<Result>(
+  running: () => Promise<Result>,
+  stopped: () => Promise<Result>,
+): Promise<Result> {
+  try {
+    return await running();
+  } catch (error) {
+    if (!(error instanceof NoDaemonError)) throw error;
+    return stopped();
+  }
+}
+
 /** Asks the agent for a streamed response. The stream fails with the error that ended the response early. */
 export async function streamFromDaemon(place: DaemonPlace, operation: string, params: unknown): Promise<Readable> {
   const response = await send(place, operation, params);

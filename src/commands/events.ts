@@ -7,7 +7,7 @@ import { type EventSheet, listEvents, replayEvent, showEvent } from '../control/
 import { readStoppedInbox, replayInStoppedInbox } from '../control/stopped-inbox.ts';
 import type { CatchUpReport } from '../webhook/catch-up.ts';
 import type { EventLine } from '../webhook/inbox-event.ts';
-import { askDaemon, daemonPlace, NoDaemonError } from './control-client.ts';
+import { askDaemon, daemonPlace, orStopped } from './control-client.ts';
 
 interface ListFlags {
   limit: string;
@@ -90,16 +90,6 @@ export function define(program: Command): void {
       print(flags.json ? jsonText(report) : `${[found, `${taken} new`, ...resends].join(', ')}.`);
       if (rejected > 0) process.exitCode = 1;
     });
-}
-
-/** The daemon answers where one runs; its inbox lies still where none does. */
-async function orStopped<Result>(running: () => Promise<Result>, stopped: () => Promise<Result>): Promise<Result> {
-  try {
-    return await running();
-  } catch (error) {
-    if (!(error instanceof NoDaemonError)) throw error;
-    return stopped();
-  }
 }
 
 function listText(events: readonly EventLine[]): string {

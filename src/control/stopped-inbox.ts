@@ -1,16 +1,18 @@
 /**
- * The inbox of a daemon that does not run, for `tagferry events`. Looking opens the file read-only and takes no lock; what changes
- * it holds the state folder's lock, so that a daemon that starts meanwhile waits its turn.
+ * The inbox and known objects of a daemon that does not run, for `tagferry events` and `assets`. Looking opens the file read-only and
+ * takes no lock; what changes it holds the state folder's lock, so that a daemon that starts meanwhile waits its turn.
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { KnownObjects } from '../access/known-objects.ts';
 import { systemClock } from '../base/clock.ts';
-import { openDatabase } from '../base/database.ts';
+import { type Database, openDatabase } from '../base/database.ts';
 import { codeOf, StoreError } from '../base/errors.ts';
 import { lockState } from '../store/state-lock.ts';
 import { Inbox } from '../webhook/inbox.ts';
 import { listEvents, showEvent } from '../webhook/inbox-listing.ts';
 import { prepareStatements } from '../webhook/inbox-tables.ts';
+import type { ReadableObjects } from './asset-routes.ts';
 import type { ReadableInbox } from './event-routes.ts';
 
 /** Reads; the caller's `work` gets an inbox that is closed afterwards. Throws `inbox.absent`. */
@@ -18,13 +20,27 @@ export async function readStoppedInbox<Result>(
   stateDir: string,
   work: (inbox: ReadableInbox) => Promise<Result>,
 ): Promise<Result> {
-  const database = openDatabase(pathIn(stateDir), { readonly: true });
-  try {
+  return reading(stateDir, (database) => {
     const statements = prepareStatements(database);
-    return await work({
+    return work({
       list: (query) => listEvents(statements, query),
       show: (id) => showEvent(statements, id),
     });
+  });
+}
+
+/** Reads known objects in the same way. Throws `inbox.absent`. */
+export async function readStoppedObjects<Result>(
+  stateDir: string,
+  work: (objects: ReadableObjects) => Promise<Result>,
+): Promise<Result> {
+  return reading(stateDir, (database) => work(new KnownObjects(database)));
+}
+
+async function reading<Result>(stateDir: string, work: (database: Database) => Promise<Result>): Promise<Result> {
+  const database = openDatabase(pathIn(stateDir), { readonly: true });
+  try {
+    return await work(database);
   } catch (error) {
     throw codeOf(error)?.startsWith('SQLITE_') ? unreadable(stateDir, error) : error;
   } finally {

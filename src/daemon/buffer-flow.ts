@@ -139,6 +139,7 @@ export class BufferFlow {
   readonly operator: Remote<AgentStoreApi['operator']>;
   readonly inbox: Remote<AgentStoreApi['inbox']>;
   readonly holds: Remote<AgentStoreApi['holds']>;
+  readonly objects: Remote<AgentStoreApi['objects']>;
 
   constructor(options: BufferOptions, { client, setAside, opened, stamps }: OpenedParts) {
     const { settings, clock, log, metrics, trustedTime } = options;
@@ -156,6 +157,7 @@ export class BufferFlow {
     this.operator = client.service('operator');
     this.inbox = client.service('inbox');
     this.holds = client.service('holds');
+    this.objects = client.service('objects');
     this.catalogue = new SeriesCatalogue(opened.series);
     this.stamps = stamps;
     this.committer = new Committer(this.values, {

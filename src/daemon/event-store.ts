@@ -1,6 +1,7 @@
-/** What lives in `inbox.db`: the inbox of events and the table of holds. Opened at the start, and begun anew where it is corrupt. */
+/** What `inbox.db` contains: the inbox of events, the table of holds, and known objects. Opened at startup, recreated where it is corrupt. */
 import { join } from 'node:path';
 import { HoldTable } from '../access/hold-table.ts';
+import { KnownObjects } from '../access/known-objects.ts';
 import { systemClock } from '../base/clock.ts';
 import type { Database } from '../base/database.ts';
 import type { EventStoreKind, OpenedEvents } from '../store/store-api.ts';
@@ -13,15 +14,22 @@ import { WATERMARK_NOTE } from '../webhook/watermark.ts';
 export interface EventServices {
   inbox: Inbox;
   holds: HoldTable;
+  objects: KnownObjects;
 }
 
 type EventStore = OpenedEvents<EventServices>;
 
 function open(database: Database, boot: string): EventStore {
   const inbox = Inbox.open(database, systemClock, boot);
-  const holds = new HoldTable(database);
+  return { database, services: { inbox, ...openAccess(database) } };
+}
+
+function openAccess(database: Database): Omit<EventServices, 'inbox'> {
+  const objects = new KnownObjects(database);
+  const holds = new HoldTable(database, objects);
+  objects.open();
   holds.open();
-  return { database, services: { inbox, holds } };
+  return { holds, objects };
 }
 
 /**
@@ -30,8 +38,7 @@ function open(database: Database, boot: string): EventStore {
  */
 function carryOver(from: string, into: Database): number {
   prepareTables(into);
-  const holds = new HoldTable(into);
-  holds.open();
+  const { holds } = openAccess(into);
   const rows = copyReadableRows(from, into);
   // Numbers of lost events may be given again.
   holds.forgetCursor();

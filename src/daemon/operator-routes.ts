@@ -4,6 +4,7 @@ import type { RecentLines } from '../base/recent-lines.ts';
 import type { Settings } from '../config/settings.ts';
 import type { Tag } from '../config/tags.ts';
 import { type AgentParts, agentRoutes } from '../control/agent-routes.ts';
+import { assetRoutes } from '../control/asset-routes.ts';
 import { bufferRoutes } from '../control/buffer-routes.ts';
 import type { ControlRoutes } from '../control/control-server.ts';
 import { decommissionRoutes } from '../control/decommission-routes.ts';
@@ -53,6 +54,7 @@ export function operatorRoutes(parts: OperatorParts): ControlRoutes {
     ...logRoutes(parts.recentLines),
     ...sessionRoutes(parts.session, () => parts.tryPosting()),
     ...eventRoutes(buffer.inbox, events),
+    ...assetRoutes(buffer.objects),
     ...webhookRoutes(events),
     ...sourceRoutes(sources),
     ...ofBuffer,

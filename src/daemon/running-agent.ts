@@ -4,6 +4,7 @@
  *
  * Start: events, uplink, then the listeners: values, operations, control. Stop: in reverse, the flows first.
  */
+import { AcceptedObjects } from '../access/accepted-objects.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Logger } from '../base/logger.ts';
 import type { RecentLines } from '../base/recent-lines.ts';
@@ -74,6 +75,7 @@ export class RunningAgent {
   #configuration: Configuration;
   readonly #events: EventsFlow;
   readonly #addresses: PostAddresses;
+  readonly #accepted: AcceptedObjects;
   readonly #uplink: Uplink;
   readonly #sources: SourcesFlow;
   readonly #live: LiveFlow;
@@ -111,7 +113,10 @@ export class RunningAgent {
     const onLiveDelivered = (waitedMs: number) => this.#live.sampler.delivered(waitedMs);
     const flows = { settings, clock, log, platform, metrics, onLiveDelivered };
     const { outgoing } = buffer;
-    this.#uplink = makeUplink({ ...flows, buffer: outgoing, access: this.#events.holds, addresses: this.#addresses });
+    const { holds } = this.#events;
+    this.#accepted = new AcceptedObjects(buffer.objects, clock);
+    const onAccepted = (asset: number, instrumentation?: number) => this.#accepted.note(asset, instrumentation);
+    this.#uplink = makeUplink({ ...flows, onAccepted, buffer: outgoing, access: holds, addresses: this.#addresses });
     this.#uplink.onBack((unavailableMs) => {
       platform.budget.outageOver(unavailableMs);
       this.#events.catchUp.readSoon();
@@ -251,6 +256,8 @@ export class RunningAgent {
       step('uplink', this.#uplink.stop(budgetMs), withinMs),
       step('events', this.#events.stop(budgetMs), withinMs),
     ]);
+    // After the last post.
+    await step('accepted', this.#accepted.stop(), BREAK_OFF_MS);
   }
 
   async stopOperations(step: StopStep): Promise<void> {

@@ -18,15 +18,25 @@ export interface UplinkMakingOptions {
   clock: Clock;
   log: Logger;
   metrics: Metrics;
+  /** The platform accepted a post. */
+  onAccepted?(asset: number, instrumentation: number | undefined): void;
   /** How long live values had waited. */
   onLiveDelivered?(waitedMs: number): void;
 }
 
 /** The uplink over a buffer that is open, counted in the metrics. */
-export function makeUplink({ settings, platform, metrics, onLiveDelivered, ...parts }: UplinkMakingOptions): Uplink {
+export function makeUplink({
+  settings,
+  platform,
+  metrics,
+  onAccepted,
+  onLiveDelivered,
+  ...parts
+}: UplinkMakingOptions): Uplink {
   const { client, budget } = platform;
   const hooks = {
     posted: (outcome: string) => metrics.posts.inc({ outcome }),
+    accepted: (asset: number, instrumentation: number | undefined) => onAccepted?.(asset, instrumentation),
     delivered: (values: number, waitedMs: number | undefined) => {
       metrics.delivered.inc({}, values);
       if (waitedMs !== undefined) onLiveDelivered?.(waitedMs);

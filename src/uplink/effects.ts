@@ -222,9 +222,13 @@ export class Effects {
     hooks.delivered?.(slice.values, acceptedMs === undefined ? undefined : clock.monotonicMs() - acceptedMs);
   }
 
-  #credit(delivery: BatchDelivery, { slice, post }: Effect & { do: 'credit' }): Promise<undefined> | undefined {
-    const { availability, clock, deliveryLog, faults, probes, schedule, size, waits } = this.#parts;
+  #credit(
+    delivery: BatchDelivery,
+    { slice, post, instrumentation }: Effect & { do: 'credit' },
+  ): Promise<undefined> | undefined {
+    const { availability, clock, deliveryLog, faults, hooks, probes, schedule, size, waits } = this.#parts;
     const { asset } = delivery;
+    hooks.accepted?.(asset, instrumentation);
     const nowMs = clock.monotonicMs();
     faults.taken(asset, post, nowMs);
     probes.retrySoon.delete(asset);

@@ -79,7 +79,7 @@ export type Effect =
   | { do: 'find nothing' }
   | { do: 'settle'; slice: Batch; post: number }
   /** What a post that was taken shows: of the asset, of the platform, of its series and of its size. */
-  | { do: 'credit'; slice: Batch; post: number }
+  | { do: 'credit'; slice: Batch; post: number; instrumentation: number | undefined }
   | { do: 'allow asset'; series: readonly number[] }
   /** Others that wait to know whether the platform takes anything. */
   | { do: 'look at parked' }
@@ -225,12 +225,13 @@ function answered(delivery: BatchDelivery, state: Posting, answer: Answered, kno
   return goBack(slices, effects);
 }
 
-function delivered(delivery: BatchDelivery, state: Posting, { post }: Answered, known: Known): Step {
+function delivered(delivery: BatchDelivery, state: Posting, answer: Answered, known: Known): Step {
+  const { post, instrumentation } = answer;
   const { slice } = state;
   const slices = { ...state.slices, taken: state.slices.taken + 1 };
   // A slow disk must not hide from other assets that the platform accepts values.
   const effects: Effect[] = [
-    { do: 'credit', slice, post },
+    { do: 'credit', slice, post, instrumentation },
     { do: 'settle', slice, post },
   ];
   if (delivery.kind === 'probe' || known.isAssetHeld()) effects.push({ do: 'allow asset', series: slice.series });

@@ -89,9 +89,11 @@ export interface PostBudget {
   endRest(): void;
 }
 
-/** Called as things happen: for metrics. */
+/** Called as things happen. */
 export interface UplinkHooks {
   posted?(outcome: string): void;
+  /** The platform accepted a post. `instrumentation`: where its address names one. */
+  accepted?(asset: number, instrumentation: number | undefined): void;
   /** `waitedMs`: since the oldest live value of the batch was accepted; `undefined` for a batch of the backlog alone. */
   delivered?(values: number, waitedMs: number | undefined): void;
   /** `reason` is the status with which the platform refused them. */

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
 import { HoldTable } from '../../src/access/hold-table.ts';
 import { type HoldStore, Holds, type HoldsOptions } from '../../src/access/holds.ts';
+import { KnownObjects } from '../../src/access/known-objects.ts';
 import { type Database, openDatabase } from '../../src/base/database.ts';
 import { silentLogger } from '../../src/base/logger.ts';
 import type { Tag, TagValue } from '../../src/config/tags.ts';
@@ -58,6 +59,7 @@ export interface Plant {
   clock: ManualClock;
   series: SeriesList;
   table: HoldTable;
+  objects: KnownObjects;
   database: Database;
   /** Holds as the next start of the daemon finds them. */
   restart: (more?: Partial<HoldsOptions>) => Promise<Holds>;
@@ -77,7 +79,9 @@ export async function buildPlant(more: Partial<HoldsOptions> = {}): Promise<Plan
     database.close();
     rmSync(folder, { recursive: true });
   });
-  const table = new HoldTable(database);
+  const objects = new KnownObjects(database);
+  objects.open();
+  const table = new HoldTable(database, objects);
   table.open();
   const clock = new ManualClock(START_MS);
   const series = new SeriesList();
@@ -95,7 +99,7 @@ export async function buildPlant(more: Partial<HoldsOptions> = {}): Promise<Plan
     await holds.start();
     return holds;
   };
-  return { holds: await restart(), clock, series, table, database, restart };
+  return { holds: await restart(), clock, series, table, objects, database, restart };
 }
 
 /** An access event that occurred so many seconds after the start. */

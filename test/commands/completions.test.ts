@@ -1,6 +1,6 @@
-/** What zsh and fish complete, asked from the shells themselves, beside the verbs and options that the program has. */
+/** What zsh, fish and bash complete, asked from the shells themselves, beside the verbs and options that the program has. */
 import { execFile } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -10,6 +10,7 @@ import { VERBS } from '../../src/commands/command-line.ts';
 
 const run = promisify(execFile);
 const SCRIPT = join(import.meta.dirname, '../../scripts/deb/completions.ts');
+const BASH = join(import.meta.dirname, '../../scripts/deb/tagferry.bash-completion');
 
 let folder: string;
 /** What may stand at the end of each line: sub-verbs of those that have some, and options. */
@@ -59,8 +60,17 @@ function answers(printed: string): Map<string, string[]> {
   );
 }
 
-async function ask(shell: 'zsh' | 'fish', lines: readonly string[]): Promise<Map<string, string[]>> {
-  const options = { maxBuffer: 16_000_000 };
+async function ask(
+  shell: 'zsh' | 'fish' | 'bash',
+  lines: readonly string[],
+  path = process.env.PATH,
+): Promise<Map<string, string[]>> {
+  const options = { maxBuffer: 16_000_000, cwd: folder, env: { ...process.env, PATH: path } };
+  if (shell === 'bash') {
+    const loop = `source "$1"; shift; for line; do echo "> $line"; COMP_WORDS=($line); [[ $line != *' ' ]] || COMP_WORDS+=('')
+      COMP_CWORD=$((\${#COMP_WORDS[@]} - 1)); _tagferry; printf '%s\\n' "\${COMPREPLY[@]}"; done`;
+    return answers((await run('bash', ['-c', loop, 'bash', BASH, ...lines], options)).stdout);
+  }
   if (shell === 'zsh') {
     const asking = [join(import.meta.dirname, 'complete.zsh'), folder, ...lines];
     return answers((await run('zsh', asking, options)).stdout);
@@ -71,6 +81,37 @@ async function ask(shell: 'zsh' | 'fish', lines: readonly string[]): Promise<Map
     (await run('fish', ['--no-config', '-c', loop, join(folder, 'tagferry.fish'), ...lines], options)).stdout,
   );
 }
+
+describe('ids of objects', () => {
+  const LINES = [
+    'tagferry buffer ls --asset 88',
+    'tagferry permissions explain --instrumentation ',
+    'tagferry assets SN',
+  ];
+  const OFFERED = [['881', '882'], ['4711'], ['SN$(touch,hacked)', 'SN-881']];
+  /** In place of the program: what it prints for each of the lines. */
+  const PROGRAM = `#!/bin/sh
+case "$*" in
+'assets --complete asset') printf '881\\tasset SN-881\\n882\\tasset\\n990\\tasset\\n' ;;
+'assets --complete instrumentation') printf '4711\\tinstrumentation FT-101\\n' ;;
+'assets --complete') printf '881\\tasset SN-881\\nSN-881\\tasset SN-881\\nSN$(touch,hacked)\\tasset\\n' ;;
+esac
+`;
+  const quoted = (word: string) => word.replaceAll(/\\(?=[$(),])/g, '');
+
+  it.for(['zsh', 'fish', 'bash'] as const)(
+    'are offered by %s as the gateway knows them, and never run',
+    async (shell) => {
+      const bin = join(folder, 'bin');
+      mkdirSync(bin, { recursive: true });
+      writeFileSync(join(bin, 'tagferry'), PROGRAM, { mode: 0o755 });
+      const path = `${bin}:${process.env.PATH}`;
+      const offered = await ask(shell, LINES, path);
+      expect(LINES.map((line) => offered.get(line)?.map(quoted).toSorted())).toEqual(OFFERED);
+      expect(existsSync(join(folder, 'hacked'))).toBe(false);
+    },
+  );
+});
 
 describe.for(['zsh', 'fish'] as const)('%s', (shell) => {
   it('offers every verb, sub-verb and option of the program, and no other', async () => {

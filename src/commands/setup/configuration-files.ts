@@ -74,6 +74,11 @@ export function addShippedFiles(directory: string): void {
     const text = shippedText('reactions.yaml');
     writeWhole(join(directory, 'reactions.yaml'), text === '' ? 'reactions: []\n' : text, 0o644);
   }
+  addShippedSchemas(directory);
+}
+
+/** The schemas for editors, where the folder has none. */
+export function addShippedSchemas(directory: string): void {
   const schemas = new URL('schema/', SHIPPED_CONFIGURATION).pathname;
   if (!existsSync(join(directory, 'schema')) && existsSync(schemas)) {
     cpSync(schemas, join(directory, 'schema'), { recursive: true });
