@@ -75,6 +75,33 @@ describe('an export', () => {
   });
 });
 
+describe('a purge', () => {
+  it('finds values that a compaction would move between two of its steps', () => {
+    // Oldest time last: the first spans have nothing to purge.
+    for (let i = 16; i > 0; i--) {
+      const columns = new ValueColumns(1);
+      columns.add(flowOf(1), i, i, 0);
+      commit(columns);
+      nowMs += 1e6;
+      store.maintain({ monotonicMs: nowMs });
+      commit();
+    }
+    expect(store.facts()).toMatchObject({ logValues: 0, segmentValues: 16, maintenanceDue: true });
+    let purged = 0;
+    let cursor: WithdrawalCursor | undefined;
+    do {
+      const step = store.operator.purge({ beforeMs: 5, cursor, stepSegments: 1 });
+      purged += step.values;
+      ({ cursor } = step);
+      store.maintain({ monotonicMs: ++nowMs });
+      commit();
+    } while (cursor);
+    expect([purged, store.facts().segmentValues]).toEqual([4, 12]);
+    flush();
+    expect(store.facts()).toMatchObject({ maintenanceDue: false });
+  });
+});
+
 describe('values that go to another asset', () => {
   const retarget = (cursor?: WithdrawalCursor) => {
     const pairs = [{ from: flowOf(1), to: catalogue.get(flowOf(2))! }];

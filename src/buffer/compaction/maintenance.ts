@@ -59,6 +59,7 @@ export class Maintenance {
   #compaction: Compaction | undefined;
   /** `spanChanges` when compactions were last looked for. */
   #spansLooked = 0;
+  #noCompactionUntilMs = Number.NEGATIVE_INFINITY;
 
   constructor({ state, pending, segments, flush, readers, limits, maxGroupValues }: MaintenanceParts) {
     this.#state = state;
@@ -154,8 +155,13 @@ export class Maintenance {
 
   #mayCompact(nowMs: number): boolean {
     // A reader must find every value once, and a compaction puts those of many spans in the place of the first.
-    if (this.#readers.isAny(nowMs)) return false;
+    if (this.#readers.isAny(nowMs) || nowMs < this.#noCompactionUntilMs) return false;
     return this.#compaction !== undefined || this.#spansLooked !== this.#state.spanChanges;
+  }
+
+  /** Values keep their place until then, for a caller that goes through the spans in several steps. */
+  pauseCompaction(untilMs: number): void {
+    this.#noCompactionUntilMs = untilMs;
   }
 
   #compactionStep(): void {

@@ -29,6 +29,9 @@ export interface OperatorParts {
   disk: Pick<DiskSpaceGuard, 'lookNow' | 'use'>;
 }
 
+/** The next step of a withdrawal comes sooner, also after a slow commit. A caller that vanished delays compaction no longer than this. */
+const WITHDRAWAL_STEP_MS = 60_000;
+
 export class OperatorCalls {
   readonly #parts: OperatorParts;
   readonly #exports: Exports;
@@ -98,6 +101,7 @@ export class OperatorCalls {
     const { state, pending, segments, dropping, maintenance } = this.#parts;
     state.distribute();
     const step = withdraw(state, pending, segments, request);
+    this.#pauseCompaction(step);
     dropping.count('purge', step.values);
     maintenance.dropSettledRows();
     return { ...step, facts: this.#parts.facts() };
@@ -122,9 +126,15 @@ export class OperatorCalls {
         moved.add(id, timeMs, values.value[i]!, flags);
       }
     });
+    this.#pauseCompaction(step);
     if (step.values > 0) this.#exports.noteMoved(wanted.series);
     maintenance.dropSettledRows();
     return { ...step, facts: this.#parts.facts() };
+  }
+
+  /** Compaction between two steps could move values from ahead of the cursor to behind it. */
+  #pauseCompaction({ cursor }: WithdrawalStep): void {
+    if (cursor) this.#parts.maintenance.pauseCompaction(this.#parts.nowMs() + WITHDRAWAL_STEP_MS);
   }
 
   /** Sends quarantined values again, a step at a time. On disk with the next commit, both sides in one. */

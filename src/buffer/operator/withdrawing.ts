@@ -36,7 +36,7 @@ export type WithdrawalCursor = SpanCursor;
 
 export interface WithdrawalStep {
   values: number;
-  /** Where to go on; `undefined` at the end. A compaction may have moved values behind it: a caller repeats until nothing comes. */
+  /** Where to continue; `undefined` at the end. A flush may have moved values behind it: a caller repeats until a pass finds nothing. */
   cursor: WithdrawalCursor | undefined;
 }
 
@@ -81,7 +81,9 @@ export function withdraw(
   for (let id = start.place === Number.POSITIVE_INFINITY ? start.entry : 0; id < state.series.length; id++) {
     const series = state.series[id];
     if (!series || series.queue.length === 0 || (wanted && !wanted.has(id))) continue;
-    if (isFull()) return { values: step.values, cursor: { place: Number.POSITIVE_INFINITY, span: 0, entry: id } };
+    // Queues need no reads. A flush before the next step moves values behind the cursor, so a step that found nothing does not end here.
+    if (step.values > 0 && isFull())
+      return { values: step.values, cursor: { place: Number.POSITIVE_INFINITY, span: 0, entry: id } };
     withdrawQueue(series);
   }
   return { values: step.values, cursor: undefined };
