@@ -133,6 +133,8 @@ export class WebhookListener {
 
   async #answer(request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): Promise<void> {
     const memory = this.#memory.reserve();
+    // Ends when the event needs no memory, which after a response of 503 for a slow disk comes later than the response.
+    let insert: Promise<void> | undefined;
     try {
       const refusal = this.#refusalByHead(request);
       if (refusal) return this.#refuse(request, response, ...refusal);
@@ -147,12 +149,14 @@ export class WebhookListener {
       }
       if (!this.#bucket.take(nowMs)) return this.#refuse(request, response, 429, 'rate');
       if (verdict.algorithm === 'sha1') this.#saySha1();
-      await this.#take(body, signatures);
+      insert = this.#insert(body, signatures);
+      await this.#inTime(insert);
       response.writeHead(204).end();
     } catch (error) {
       if (error instanceof BodyError) return this.#refuseUnread(request, response, error.fault);
       this.#refuse(request, response, 503, 'commit', codeOf(error) ?? messageOf(error));
     } finally {
+      await insert?.catch(() => {});
       memory.set(0);
     }
   }
@@ -176,25 +180,27 @@ export class WebhookListener {
     return undefined;
   }
 
-  async #take(body: Uint8Array, signatures: SignatureHeaders): Promise<void> {
+  /** Counts the event when it is on disk, even if the response was 503 by then. */
+  async #insert(body: Uint8Array, signatures: SignatureHeaders): Promise<void> {
     const read = readEvent(body, this.#parts.clock.wallMs());
     const event = this.#options.keepsSignatures ? { ...read, signatures } : read;
+    if ((await this.#commit.insert(event)) === 'seen') {
+      this.#parts.log.debug({ ...arrivalLine(event, 'push'), event: 'webhook.repeated' }, 'an event came again');
+      return;
+    }
+    this.#parts.log.info(arrivalLine(event, 'push'), 'an event is in the inbox');
+    this.#parts.received?.(event.unrecognised ? 'unrecognised' : event.eventType);
+    this.#parts.inserted?.();
+  }
+
+  /** Rejects with `inbox.slow` if the insert takes too long. The insert continues. */
+  async #inTime(insert: Promise<void>): Promise<void> {
     const giveUp = Promise.withResolvers<never>();
     const cancel = this.#parts.clock.after(this.#limits.commitMs, () =>
       giveUp.reject(new StoreError('the disk takes too long', { code: 'inbox.slow', retryable: true })),
     );
-    // Counted when it is on disk, even where the answer was 503 by then.
-    const inserted = this.#commit.insert(event).then((outcome) => {
-      if (outcome === 'seen') {
-        this.#parts.log.debug({ ...arrivalLine(event, 'push'), event: 'webhook.repeated' }, 'an event came again');
-        return;
-      }
-      this.#parts.log.info(arrivalLine(event, 'push'), 'an event is in the inbox');
-      this.#parts.received?.(event.unrecognised ? 'unrecognised' : event.eventType);
-      this.#parts.inserted?.();
-    });
     try {
-      await Promise.race([inserted, giveUp.promise]);
+      await Promise.race([insert, giveUp.promise]);
     } finally {
       cancel();
     }

@@ -88,6 +88,28 @@ describe('the memory of bodies', () => {
   });
 });
 
+describe('events of 1 MB whose insert takes too long', () => {
+  it('keep their memory until the insert ends, also after a response of 503', async () => {
+    const clock = new ManualClock();
+    const disk = Promise.withResolvers<void>();
+    at.before = () => disk.promise;
+    const MiB = 1024 * 1024;
+    await at.start({ limits: { bytesUnderWay: 8 * MiB } }, { clock });
+    const deliver = (serial: number) => at.post(anEvent({ padding: `${serial}`.padEnd(1_000_000, 'x') }));
+    // Large bodies get three quarters of the memory.
+    const slow = Array.from({ length: 6 }, (_, serial) => deliver(serial));
+    await until(() => at.batches.length === 1 && clock.waiting === 6);
+    await clock.advance(8_000);
+    expect((await Promise.all(slow)).map(({ status }) => status)).toEqual(Array(6).fill(503));
+    expect(at.rejected).toEqual(Array(6).fill('commit'));
+    expect([(await deliver(6)).status, at.rejected.at(-1)]).toEqual([503, 'rate']);
+    disk.resolve();
+    await until(() => at.received.length === 6);
+    await until(async () => (await deliver(7)).status === 204);
+    expect(at.inbox.list()).toHaveLength(7);
+  });
+});
+
 describe('bodies that come slowly', () => {
   it('give their memory to a delivery that needs it, the largest first, and no more of them than that takes', async () => {
     const clock = new ManualClock();
