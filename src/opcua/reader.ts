@@ -123,12 +123,17 @@ export class Reader {
     const { task, tell } = this.#options;
     const { signal } = this.#end;
     let session: Session | undefined;
+    // Ends what waits for this session alone.
+    const over = new AbortController();
+    const stopped = Promise.withResolvers<never>();
+    stopped.promise.catch(() => {});
+    const stop = () => stopped.reject(signal.reason);
+    signal.addEventListener('abort', stop);
     try {
       session = await Session.open(task.endpoint);
       this.#session = session;
-      const stopped = aborted(signal);
-      stopped.catch(() => {});
-      await Promise.race([this.#serve(session, task.items), session.broken, stopped]);
+      signal.throwIfAborted();
+      await Promise.race([this.#serve(session, task.items, over.signal), session.broken, stopped.promise]);
     } catch (error) {
       if (error instanceof OversizedMessage) {
         // The server would send the same message again to whoever takes its subscription over.
@@ -138,13 +143,15 @@ export class Reader {
       if (!signal.aborted) tell({ connected: false, ...troubleWords(error, task.endpoint) });
       return error instanceof UntrustedServer ? error.certificate : undefined;
     } finally {
+      signal.removeEventListener('abort', stop);
+      over.abort();
       this.#session = undefined;
       this.#subscription = undefined;
       await session?.close(this.#isGone || !this.#mayTransfer(this.#kept?.serverStartMs));
     }
   }
 
-  async #serve(session: Session, items: readonly Item[]): Promise<void> {
+  async #serve(session: Session, items: readonly Item[], over: AbortSignal): Promise<void> {
     const { tell, clock } = this.#options;
     const ends = session.certificateEndsMs;
     if (items.length === 0) {
@@ -161,7 +168,7 @@ export class Reader {
       notified: (message) => this.#give(subscription.id, message),
       lost: (messages) => tell({ lost: messages }),
       ready: () => this.#ready(),
-      pause: (ms) => Promise.race([clock.sleep(ms, this.#end.signal), session.broken]),
+      pause: (ms) => clock.sleep(ms, over),
     });
     this.#subscription = subscription;
     const given = this.#given?.subscription === this.#kept?.id ? this.#given?.sequence : undefined;
@@ -193,12 +200,4 @@ export class Reader {
   async #ready(): Promise<void> {
     while (this.#unstoredValues >= MAX_UNSTORED) await this.#wake.promise;
   }
-}
-
-function aborted(signal: AbortSignal): Promise<never> {
-  return new Promise((_, reject) => {
-    const end = () => reject(signal.reason);
-    if (signal.aborted) end();
-    signal.addEventListener('abort', end, { once: true });
-  });
 }
