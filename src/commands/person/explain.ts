@@ -1,14 +1,13 @@
 /**
- * Why a user sees an object (platform 2.2). A permission is direct, or inherited from something related: the instrumentation
- * that an asset is assigned to, the node that it is under, the asset that it is a part of. The API lists the permissions
- * on an object; it need not tell what is related, nor who is in a user group, nor owners. So relations come from wherever
- * they are known (the platform, tags.yaml, the person who asks), and what nobody told is said.
+ * Why a user sees an object (platform 2.2). A permission is direct, or inherited from a related object: the instrumentation that an asset
+ * is assigned to, the node that it is under, the asset that it is a part of. The API lists the permissions on an object only: relations
+ * come from tags.yaml and from the caller, and everything that the API does not list is reported as unknown.
  */
 import { readTagsLeniently } from '../../config/configuration.ts';
 import type { PermissionRecordV2, Permitable, PermitableType } from '../../contract/permissions.ts';
 import { CallRefusal } from '../../platform/call-refusal.ts';
 import type { PlatformClient } from '../../platform/client.ts';
-import { allEntries, listEntries } from '../../platform/pages.ts';
+import { allEntries } from '../../platform/pages.ts';
 import { PermissionsV2 } from '../../platform/resources/permissions-v2.ts';
 import { SOURCE_KINDS } from '../../sources/kinds.ts';
 import { isSameAssignable, nameOfPermitable } from './named-objects.ts';
@@ -51,11 +50,7 @@ interface Found {
   direct: Reason[];
   inherited: Reason[];
   unknowns: Set<string>;
-  seen: Set<string>;
 }
-
-/** Parents of parents: nobody builds deeper, and a circle ends. */
-const MAX_OBJECTS = 30;
 
 export async function explain(
   reader: PlatformClient,
@@ -64,17 +59,20 @@ export async function explain(
   known: KnownRelations,
   directory: string,
 ): Promise<Explanation> {
-  const found: Found = { direct: [], inherited: [], unknowns: new Set(), seen: new Set([nameOfPermitable(object)]) };
-  const queue: { at: Permitable; way: string[] }[] = [{ at: object, way: [] }];
-  for (let next = queue.shift(); next !== undefined; next = queue.shift()) {
-    await lookAt(reader, user, next, found);
-    const own = next.at === object ? [...knownRelations(known), ...relationsOfTags(object, directory)] : [];
-    for (const { to, because } of [...own, ...(await relationsOfPlatform(reader, next, found))]) {
-      const name = nameOfPermitable(to);
-      if (found.seen.has(name) || found.seen.size >= MAX_OBJECTS) continue;
-      found.seen.add(name);
-      queue.push({ at: to, way: [`${nameOfPermitable(next.at)} ${because} ${name}`, ...next.way] });
-    }
+  const found: Found = { direct: [], inherited: [], unknowns: new Set() };
+  await lookAt(reader, user, { at: object, way: [] }, found);
+  const name = nameOfPermitable(object);
+  const seen = new Set([name]);
+  for (const { to, because } of [...knownRelations(known), ...relationsOfTags(object, directory)]) {
+    const related = nameOfPermitable(to);
+    if (seen.has(related)) continue;
+    seen.add(related);
+    await lookAt(reader, user, { at: to, way: [`${name} ${because} ${related}`] }, found);
+  }
+  if (object.type === 'Asset') {
+    found.unknowns.add(
+      `Other relations of ${name}: the API does not list them. Use --instrumentation, --node or --parent.`,
+    );
   }
   found.unknowns.add('Owners: the API has no call that lists them.');
   const { direct, inherited } = found;
@@ -152,45 +150,6 @@ function relationsOfTags(object: Permitable, directory: string): Relation[] {
         ? [relation('Instrumentation', tag.instrumentation)]
         : [],
   );
-}
-
-/**
- * The platform's own word on an asset's relations: calls that the vendor's clients make, which the specification does not
- * name. Where they are refused the relation is not told.
- */
-async function relationsOfPlatform(
-  reader: PlatformClient,
-  { at, way }: { at: Permitable; way: string[] },
-  found: Found,
-): Promise<Relation[]> {
-  if (at.type !== 'Asset') return [];
-  const base = `/v1/assets/${at.id}`;
-  const ask = async (what: string, list: () => Promise<Relation[]>): Promise<Relation[]> => {
-    try {
-      return await list();
-    } catch (error) {
-      if (!isRefusal(error)) throw error;
-      const option = what.replace(/s$/, '');
-      const next = way.length === 0 ? `; name it with --${option}` : '';
-      found.unknowns.add(
-        `The ${what} of ${nameOfPermitable(at)}: not reported by the platform (${error.status})${next}.`,
-      );
-      return [];
-    }
-  };
-  const listed = (member: string, type: PermitableType) => async () => {
-    const ids = await allEntries(listEntries(reader, `${base}/${member}`, [member], (entry) => entry.integer('id')));
-    return ids.map((id) => relation(type, id));
-  };
-  return [
-    ...(await ask('instrumentations', listed('instrumentations', 'Instrumentation'))),
-    ...(await ask('nodes', listed('nodes', 'Node'))),
-    ...(await ask('parent', async () => {
-      const asset = await reader.record({ method: 'GET', path: base, kind: 'other' }, 'asset');
-      const parent = asset.optional('parent', asset.record);
-      return parent === undefined ? [] : [relation('Asset', parent.integer('id'))];
-    })),
-  ];
 }
 
 /** Answers that mean "not for you" or "there is no such call": anything else is a failure. */
