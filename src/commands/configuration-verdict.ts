@@ -1,8 +1,10 @@
-import { checkConfiguration } from '../config/configuration.ts';
+import { join } from 'node:path';
+import { type Configuration, checkConfiguration } from '../config/configuration.ts';
 import type { Problem } from '../config/problem.ts';
 import { SOURCE_KINDS } from '../sources/kinds.ts';
 import { markWords } from '../store/decommission-mark.ts';
 import { foreseeStateFolder } from '../store/state-folder.ts';
+import { narrowedTypes } from '../webhook/filters.ts';
 import { isSecretElsewhere, isServiceFolder, serviceEnvironment } from './service-folder.ts';
 import { isServiceView, runInServiceView, wantsServiceView } from './service-view.ts';
 
@@ -35,7 +37,11 @@ export async function judgeConfiguration(
     kinds: SOURCE_KINDS,
   });
   const isOwn = isServiceFolder(directory) && !isServiceView(environment);
-  const found = [...checked.problems, ...stateFolderProblems(checked.stateDir)];
+  const found = [
+    ...checked.problems,
+    ...stateFolderProblems(checked.stateDir),
+    ...narrowFilters(checked.configuration, directory),
+  ];
   const problems = [...(isOwn ? withOwnEyes(found, directory) : found), ...outOfService(checked.stateDir)];
   const errors = problems.filter(({ severity }) => severity === 'error');
   const { configuration } = checked;
@@ -49,6 +55,21 @@ export async function judgeConfiguration(
     reactions: configuration?.reactions.length ?? 0,
     eyes: isOwn ? 'own' : 'service',
   };
+}
+
+/** A list in WEBHOOK_PROPERTIES that leaves out a name that a reaction needs: the reaction may never run. */
+function narrowFilters(configuration: Configuration | undefined, directory: string): Problem[] {
+  if (!configuration) return [];
+  const { settings, reactions } = configuration;
+  return narrowedTypes(reactions, settings.webhookEvents, settings.webhookProperties ?? {}).map((type) => ({
+    file: join(directory, 'agent.env'),
+    line: null,
+    column: null,
+    text: type,
+    reason: `WEBHOOK_PROPERTIES leaves out changes of ${type} that a reaction needs`,
+    instead: `add the names that the reactions need, or write ${type}=*`,
+    severity: 'warning',
+  }));
 }
 
 /** What passes `check` starts: a state folder that a start refuses is told beforehand, and what it would change in it. */

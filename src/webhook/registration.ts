@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { codeOf, messageOf, PlatformError, UsageError } from '../base/errors.ts';
+import { retryBounded } from '../base/retry.ts';
 import type { Webhook } from '../contract/webhooks.ts';
 import { isMissingCall } from '../platform/call-refusal.ts';
 import type { ApiCalls } from '../platform/client.ts';
@@ -137,7 +138,7 @@ export class WebhookRegistration {
   /** Makes the webhook as it should be, once. What the loop does, and `webhook register`. */
   register(): Promise<Registered> {
     this.#isDeleted = false;
-    return this.#oneAtATime(() => this.#ensure());
+    return this.#oneAtATime(() => retryBounded(() => this.#ensure(), { retries: 2 }));
   }
 
   /** All webhooks of the client application. */

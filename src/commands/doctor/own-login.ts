@@ -2,6 +2,7 @@ import type { Clock } from '../../base/clock.ts';
 import { createLogger } from '../../base/logger.ts';
 import { Redactor } from '../../base/redactor.ts';
 import { readRegularFileSync } from '../../base/regular-file.ts';
+import { retryBounded } from '../../base/retry.ts';
 import { secretsIn } from '../../config/setting-keys.ts';
 import type { Settings } from '../../config/settings.ts';
 import { PlatformClient } from '../../platform/client.ts';
@@ -68,7 +69,10 @@ export async function logIn(
       client,
       redactor,
       revokeOther: (token) => requests.revoke(token, AbortSignal.timeout(PATIENCE_MS)),
-      revoke: () => requests.revoke(accessToken, AbortSignal.timeout(PATIENCE_MS)),
+      revoke: () => {
+        const signal = AbortSignal.timeout(PATIENCE_MS);
+        return retryBounded(() => requests.revoke(accessToken, signal), { retries: 2, signal });
+      },
       close,
     };
   } catch (error) {

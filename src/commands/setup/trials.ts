@@ -2,6 +2,7 @@
 import { systemClock } from '../../base/clock.ts';
 import { messageOf, TagferryError } from '../../base/errors.ts';
 import { version } from '../../base/installation.ts';
+import { retryBounded } from '../../base/retry.ts';
 import { diagnosePlatform } from '../../control/diagnosis.ts';
 import { ClientApplications } from '../../platform/resources/client-applications.ts';
 import { fillValuesPath } from '../../uplink/post-address.ts';
@@ -18,7 +19,8 @@ const PATIENCE_MS = 20_000;
 
 export async function tryLogin(directory: string, answers: Answers): Promise<OwnLogin | Trouble> {
   try {
-    return await logIn(settingsOf(directory, answers), { clock: systemClock, version: version() });
+    const login = () => logIn(settingsOf(directory, answers), { clock: systemClock, version: version() });
+    return await retryBounded(login, { retries: 2 });
   } catch (error) {
     const hint = error instanceof TagferryError && error.hint ? error.hint : 'Check the answers.';
     return { message: messageOf(error), hint };
