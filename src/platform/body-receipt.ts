@@ -11,23 +11,51 @@ const RESETS = new Set(['ECONNRESET', 'EPIPE']);
  * reset follows the response within the same burst of packets.
  */
 const HANG_UP_MS = 10;
-/** Delay of the last byte. A proxy near the gateway that responds to the beginning of a post responds within this time. */
-const WITHHOLD_MS = 25;
+/** Delay of the last byte. A server that responds to the beginning of a post is detected if its response arrives within this time. */
+const WITHHOLD_MS = 250;
+/** Delay within a rapid series of posts: each is sent within WITHHOLD_MS after another one ended. */
+const SERIES_WITHHOLD_MS = 25;
+/** Interval at which a connection has a post withheld for WITHHOLD_MS within a series: it costs one fortieth of the throughput. */
+const PROOF_INTERVAL_MS = 10_000;
 
-/**
- * Finds the connection that a request is sent on. undici passes it to its diagnostics channel only, right after
- * `onRequestStart` and in the same call, so the next message belongs to the request that has just started.
- */
-export class RequestConnections {
+/** The connections that posts are sent on: finds the connection of each post and determines how long its last byte is withheld. */
+export class PostConnections {
+  readonly #clock: Clock;
   #found: ((socket: Socket) => void) | undefined;
+  /** Monotonic time at which the latest post ended that was read, in milliseconds. */
+  #latestEndMs = Number.NEGATIVE_INFINITY;
+  /** Monotonic time at which the latest post ended that was read and withheld for WITHHOLD_MS, in milliseconds. */
+  #provenMs = new WeakMap<Socket, number>();
 
-  constructor() {
+  constructor(clock: Clock) {
+    this.#clock = clock;
     subscribe(CHANNEL, this.#onHeaders);
   }
 
-  /** Called in `onRequestStart`: `found` receives the connection before the first byte is written. */
+  /**
+   * Called in `onRequestStart`: `found` receives the connection before the first byte is written. undici passes it to its
+   * diagnostics channel only, right after `onRequestStart` and in the same call, so the next message belongs to this request.
+   */
   next(found: (socket: Socket) => void): void {
     this.#found = found;
+  }
+
+  withholdMs(socket: Socket): number {
+    const nowMs = this.#clock.monotonicMs();
+    const isSeries = nowMs - this.#latestEndMs < WITHHOLD_MS;
+    const isProven = nowMs - (this.#provenMs.get(socket) ?? Number.NEGATIVE_INFINITY) < PROOF_INTERVAL_MS;
+    return isSeries && isProven ? SERIES_WITHHOLD_MS : WITHHOLD_MS;
+  }
+
+  /** A post whose last byte was withheld for `withholdMs` has ended, and the server can have read it. */
+  read(socket: Socket, withholdMs: number): void {
+    this.#latestEndMs = this.#clock.monotonicMs();
+    if (withholdMs === WITHHOLD_MS) this.#provenMs.set(socket, this.#latestEndMs);
+  }
+
+  /** A server responded without having read a post: the servers at the other connections may do so too. */
+  unread(): void {
+    this.#provenMs = new WeakMap();
   }
 
   close(): void {
@@ -43,19 +71,20 @@ export class RequestConnections {
 
 /**
  * Detects a server that reports success without having read the whole body of a request. The last byte of the body is sent
- * WITHHOLD_MS after the other bytes. A response is early if any byte of it arrives before the last byte is sent, or while
- * bytes of the body are still in this process. A success is also unread if the server resets the connection within
- * HANG_UP_MS. Two kinds of proxies cannot be distinguished from the platform: a proxy that reads the body to its end and
- * discards it, and a proxy whose response arrives later than WITHHOLD_MS without such a reset.
+ * WITHHOLD_MS or SERIES_WITHHOLD_MS after the kernel accepted the other bytes. A response is early if any byte of it arrives before
+ * the last byte is sent, or while bytes of the body are still in this process. A success is also unread if the server resets the
+ * connection within HANG_UP_MS. Two kinds of proxies cannot be distinguished from the platform: a proxy that reads the body to its
+ * end and discards it, and a proxy whose response arrives after the last byte was sent, without such a reset.
  */
 export class BodyReceipt {
   readonly #clock: Clock;
-  readonly #connections: RequestConnections;
+  readonly #connections: PostConnections;
   readonly #bytes: Uint8Array;
   #socket: Socket | undefined;
   /** Bytes received on the connection before this request. */
   #bytesReadBefore = 0;
   #isSent = false;
+  #withholdMs = 0;
   #isEarly = false;
   #isHungUp = false;
   #hasEnded = false;
@@ -65,7 +94,7 @@ export class BodyReceipt {
   #resume: (() => void) | undefined;
   #cancel = () => {};
 
-  constructor(connections: RequestConnections, clock: Clock, body: Uint8Array | string) {
+  constructor(connections: PostConnections, clock: Clock, body: Uint8Array | string) {
     this.#connections = connections;
     this.#clock = clock;
     this.#bytes = typeof body === 'string' ? Buffer.from(body) : body;
@@ -97,6 +126,7 @@ export class BodyReceipt {
     this.#connections.next((socket) => {
       this.#socket = socket;
       this.#bytesReadBefore = socket.bytesRead;
+      this.#withholdMs = this.#connections.withholdMs(socket);
     });
   }
 
@@ -134,6 +164,8 @@ export class BodyReceipt {
       this.#isHungUp = RESETS.has(codeOf(error) ?? '') || RESETS.has(codeOf(this.#socket?.errored) ?? '');
     this.#resume = undefined;
     this.#cancel();
+    if (this.isUnread) this.#connections.unread();
+    else if (this.#socket) this.#connections.read(this.#socket, this.#withholdMs);
     // The rest of the body is of no use, and the next request cannot be sent before it.
     if (this.#isEarly) this.#socket?.destroy();
   }
@@ -141,7 +173,7 @@ export class BodyReceipt {
   async #withhold(): Promise<void> {
     if (this.#hasEnded) return;
     const { promise, resolve } = Promise.withResolvers<void>();
-    const cancel = this.#afterPoll(WITHHOLD_MS, resolve);
+    const cancel = this.#afterPoll(this.#withholdMs, resolve);
     this.#release = resolve;
     await promise;
     this.#release = undefined;

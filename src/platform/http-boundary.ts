@@ -2,7 +2,7 @@ import type { Readable } from 'node:stream';
 import type { Clock } from '../base/clock.ts';
 import { PlatformError } from '../base/errors.ts';
 import type { Redactor } from '../base/redactor.ts';
-import { BodyReceipt, RequestConnections } from './body-receipt.ts';
+import { BodyReceipt, PostConnections } from './body-receipt.ts';
 import type { Sockets } from './dispatcher.ts';
 import { transportError } from './transport-errors.ts';
 
@@ -70,12 +70,13 @@ const WORDS_WITHIN_MS = 5_000;
  */
 export class HttpBoundary {
   readonly #options: HttpBoundaryOptions;
-  readonly #connections = new RequestConnections();
+  readonly #connections: PostConnections;
   #inFlight = 0;
   #closed = false;
 
   constructor(options: HttpBoundaryOptions) {
     this.#options = options;
+    this.#connections = new PostConnections(options.clock);
   }
 
   /** Calls that have no answer yet. */

@@ -4,13 +4,15 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { createServer as createTlsServer } from 'node:tls';
-import { afterEach, describe, expect, it, vi } from 'vitest';
-import { systemClock } from '../../src/base/clock.ts';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { type Clock, systemClock } from '../../src/base/clock.ts';
 import { freePort } from '../../src/base/port-claim.ts';
 import { Redactor } from '../../src/base/redactor.ts';
 import { createDispatcher } from '../../src/platform/dispatcher.ts';
 import { HttpBoundary } from '../../src/platform/http-boundary.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
 import { freshFolder } from '../fresh-folder.ts';
+import { PATIENCE_MS } from '../patience-ms.ts';
 
 const pem = (name: string) => readFileSync(join(import.meta.dirname, 'certificates', name), 'utf8');
 const NO_CONTENT = 'HTTP/1.1 204 No Content\r\n\r\n';
@@ -95,11 +97,11 @@ async function rawServer(scheme: string, manners: Manners): Promise<string> {
   return `${scheme}://localhost:${(server.address() as AddressInfo).port}`;
 }
 
-function newBoundary(): HttpBoundary {
+function newBoundary(clock: Clock = systemClock): HttpBoundary {
   const sockets = createDispatcher({ connections: 1, caPem: pem('authority.pem') });
   const boundary = new HttpBoundary({
     sockets,
-    clock: systemClock,
+    clock,
     userAgent: 'tagferry/test',
     redactor: new Redactor(),
   });
@@ -179,6 +181,117 @@ describe.each(['http', 'https'])('a response over %s to a post', (scheme) => {
   });
 });
 
+const SOON = { timeout: PATIENCE_MS, interval: 1 };
+
+describe('the last byte of a post', () => {
+  let clock: ManualClock;
+  let boundary: HttpBoundary;
+  let origin: string;
+  let server: Socket;
+  /** Bytes of the current post that the server has not received. */
+  let missing: number;
+  beforeEach(() => {
+    clock = new ManualClock();
+    boundary = newBoundary(clock);
+    missing = 0;
+  });
+
+  /** The server counts what it receives, or reads the first part only. */
+  async function serve(reads: 'everything' | 'the first part'): Promise<void> {
+    origin = await rawServer('http', (socket, firstChunk) => {
+      server = socket;
+      const count = (chunk: Buffer) => {
+        if (missing === 0) missing = chunk.indexOf('\r\n\r\n') + 4 + POST_BYTES;
+        missing -= chunk.length;
+      };
+      count(firstChunk);
+      if (reads === 'everything') socket.on('data', count);
+      else socket.pause();
+    });
+  }
+
+  const waits = (count: number) => vi.waitFor(() => expect(clock.waiting).toBe(count), SOON);
+  const missingBytes = (count: number) => vi.waitFor(() => expect(missing).toBe(count), SOON);
+
+  /** Starts a post and waits until nothing but its last byte is left. */
+  async function postedExceptLastByte(): Promise<{ call: ReturnType<typeof post> }> {
+    const call = post(boundary, origin, POST_BYTES);
+    // The deadline of the call and the delay of the last byte.
+    await waits(2);
+    await vi.waitFor(() => expect(missing).toBeGreaterThan(0), SOON);
+    return { call };
+  }
+
+  /** Lets a post succeed whose last byte arrives after `delayMs` and not before. */
+  async function succeeds(delayMs: number): Promise<void> {
+    const { call } = await postedExceptLastByte();
+    await missingBytes(1);
+    await clock.advance(delayMs - 1);
+    expect(missing).toBe(1);
+    await clock.advance(1);
+    await missingBytes(0);
+    server.write(NO_CONTENT);
+    // The deadlines of the call and of the response, and the wait for a reset.
+    await waits(3);
+    await clock.advance(10);
+    expect(await call).toMatchObject({ status: 204 });
+  }
+
+  const LATE: [string, () => void][] = [
+    ['resets it', () => server.write(NO_CONTENT, () => server.destroy())],
+    ['ends it', () => server.end(NO_CONTENT)],
+    ['keeps it', () => server.write(NO_CONTENT)],
+  ];
+  it.each(
+    [30, 50, 100, 200].flatMap((ms) =>
+      (['everything', 'the first part'] as const).flatMap((reads) =>
+        LATE.map(([name, respond]) => ({ ms, reads, name, respond })),
+      ),
+    ),
+  )(
+    'reveals a server that responds after $ms ms, reads $reads of what arrives on a connection and $name',
+    async (row) => {
+      await serve(row.reads);
+      const { call } = await postedExceptLastByte();
+      await clock.advance(row.ms);
+      row.respond();
+      await expect(call).rejects.toMatchObject({ code: 'platform.body_unread' });
+    },
+  );
+
+  it('is withheld for 25 ms in a rapid series, except for one post per 10 s', async () => {
+    await serve('everything');
+    await succeeds(250);
+    for (let post = 0; post < 43; post++) {
+      await succeeds(25);
+      await clock.advance(200);
+    }
+    await succeeds(250);
+    await succeeds(25);
+  });
+
+  it('is withheld for 250 ms if no other post ended within 250 ms', async () => {
+    await serve('everything');
+    await succeeds(250);
+    await succeeds(25);
+    await clock.advance(250);
+    await succeeds(250);
+  });
+
+  it('is withheld for 250 ms on every connection after a server responded early on one', async () => {
+    await serve('everything');
+    await succeeds(250);
+    const proven = { origin, server };
+    await serve('the first part');
+    const { call } = await postedExceptLastByte();
+    server.write(NO_CONTENT);
+    await expect(call).rejects.toMatchObject({ code: 'platform.body_unread' });
+    ({ origin, server } = proven);
+    missing = 0;
+    await succeeds(250);
+  });
+});
+
 describe('nginx', () => {
   const folder = freshFolder('nginx-');
   it('is understood if it rejects a post by its size before reading it', async () => {
@@ -204,7 +317,7 @@ describe('nginx', () => {
     });
     const boundary = newBoundary();
     const origin = `http://127.0.0.1:${port}`;
-    await vi.waitFor(async () => expect((await fetch(origin)).status).toBe(204));
+    await vi.waitFor(async () => expect((await fetch(origin)).status).toBe(204), SOON);
     for (const bytes of [POST_BYTES, MORE_THAN_KERNEL_BUFFERS]) {
       expect(await post(boundary, origin, bytes)).toMatchObject({ status: 413 });
     }

@@ -14,9 +14,11 @@ let proxy: Server;
 let agent: GatewayProcess;
 let discardsPosts: boolean;
 let discarded: number;
+let delayMs: number;
+let hangsUp: boolean;
 const sockets = new Set<Socket>();
 
-/** Forwards a connection; while `discardsPosts`, responds 204 to the beginning of a post of values and hangs up. */
+/** Forwards a connection; while `discardsPosts`, responds 204 to a post of values whose end it has not received after `delayMs`. */
 function serve(socket: Socket): void {
   const onward = connect(Number(new URL(sandbox.url).port), '127.0.0.1');
   for (const one of [socket, onward]) {
@@ -25,11 +27,27 @@ function serve(socket: Socket): void {
   }
   onward.on('data', (chunk) => void socket.write(chunk)).on('close', () => socket.destroy());
   socket.on('close', () => onward.destroy());
-  socket.on('data', (chunk) => {
+  let received: Buffer | undefined;
+  const decide = () => {
+    const post = received!.toString('latin1');
+    const bodyBytes = post.length - (post.indexOf('\r\n\r\n') + 4);
+    if (bodyBytes >= Number(/^content-length: (\d+)/im.exec(post)?.[1])) {
+      onward.write(received!);
+      received = undefined;
+      return;
+    }
+    discarded++;
+    socket.write('HTTP/1.1 204 No Content\r\n\r\n', () => hangsUp && socket.destroy());
+  };
+  socket.on('data', (chunk: Buffer) => {
+    if (received) {
+      received = Buffer.concat([received, chunk]);
+      return;
+    }
     const isPost = /^POST \S+\/values /.test(chunk.subarray(0, 200).toString('latin1'));
     if (!isPost || !discardsPosts) return void onward.write(chunk);
-    discarded++;
-    socket.write('HTTP/1.1 204 No Content\r\n\r\n', () => socket.destroy());
+    received = chunk;
+    setTimeout(decide, delayMs);
   });
 }
 
@@ -49,8 +67,15 @@ afterEach(async () => {
   await sandbox.stop();
 });
 
-describe('a proxy that responds 204 to the beginning of a post and hangs up', () => {
-  it('costs no value', async () => {
+describe('a proxy that responds 204 to an incomplete post', () => {
+  it.each([
+    ['at once and hangs up', 0, true],
+    ['after 50 ms and hangs up', 50, true],
+    ['after 50 ms and keeps the connection', 50, false],
+    ['after 200 ms and hangs up', 200, true],
+    ['after 200 ms and keeps the connection', 200, false],
+  ])('loses no value if it responds %s', async (_name, ms, closes) => {
+    [delayMs, hangsUp] = [ms, closes];
     for (let sent = 0; sent < VALUES; sent += PER_PUSH) {
       const values = Array.from({ length: PER_PUSH }, (_, at) => ({
         tag: 'T-881',
@@ -62,8 +87,9 @@ describe('a proxy that responds 204 to the beginning of a post and hangs up', ()
     }
     await agent.until(() => agent.logged('uplink.away').length > 0 && discarded > 1, 'posts are discarded');
     expect(agent.logged('uplink.away').at(-1)).toMatchObject({ code: 'platform.body_unread' });
-    expect(sandbox.values.counts().stored).toBe(0);
-    expect(await agent.metric('tagferry_values_delivered_total')).toBe(0);
+    const delivered = await agent.metric('tagferry_values_delivered_total');
+    // A post that was complete in time, as on a machine that stood still, has reached the platform.
+    expect(delivered).toBeLessThanOrEqual(sandbox.values.counts().stored);
     discardsPosts = false;
     await runVerb(['session', 'renew', '--config', agent.config]);
     await agent.until(() => sandbox.values.counts().stored === VALUES, 'every value is stored by the platform');
