@@ -4,7 +4,7 @@ import type { Model } from './model.ts';
 export function DeliveriesList({ model }: { model: Model }) {
   const { deliveries } = model;
   return (
-    <section aria-labelledby="deliveries">
+    <div>
       <h3 id="deliveries">Deliveries on the platform</h3>
       {deliveries?.problem != null && <p class="bad">Cannot read the deliveries: {deliveries.problem}</p>}
       {deliveries?.listing ? (
@@ -12,7 +12,7 @@ export function DeliveriesList({ model }: { model: Model }) {
       ) : (
         deliveries?.problem == null && <p>Reading the deliveries…</p>
       )}
-    </section>
+    </div>
   );
 }
 
