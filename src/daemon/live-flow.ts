@@ -5,6 +5,7 @@ import { PageFiles } from '../base/inbound/page-files.ts';
 import { BUILT_PAGES } from '../base/installation.ts';
 import type { Logger } from '../base/logger.ts';
 import type { RecentLines } from '../base/recent-lines.ts';
+import { type AssetsFeedParts, assetsFeed } from '../ops/live/assets-feed.ts';
 import { deliveriesFeed } from '../ops/live/deliveries-feed.ts';
 import { type DoctorLine, DoctorRun } from '../ops/live/doctor-run.ts';
 import { type EventsFeedParts, eventsFeed } from '../ops/live/events-feed.ts';
@@ -31,6 +32,7 @@ export interface LiveFlowOptions {
   events: EventsFeedParts;
   /** Deliveries of the webhook as last read. */
   deliveries(): RecentDeliveries;
+  assets: AssetsFeedParts;
   held: HeldFeedParts;
   recentLines: RecentLines | undefined;
   runDoctor(): Promise<DoctorLine[]>;
@@ -62,7 +64,7 @@ export class LiveFlow {
   }
 
   #feed(topic: Topic, of: string | undefined): Feed | undefined {
-    const { events, held, recentLines, tags, clock } = this.#options;
+    const { assets, events, held, recentLines, tags, clock } = this.#options;
     switch (topic) {
       case 'now':
         return nowFeed(this.#options);
@@ -76,6 +78,8 @@ export class LiveFlow {
         return eventsFeed(events);
       case 'deliveries':
         return deliveriesFeed(() => this.#options.deliveries());
+      case 'assets':
+        return assetsFeed(assets);
       case 'held':
         return heldFeed(held);
       case 'log':

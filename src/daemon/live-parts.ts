@@ -22,12 +22,15 @@ export interface LivePartsOptions {
   valuesPath(): string;
 }
 
-export function liveParts(options: LivePartsOptions): Pick<LiveFlowOptions, 'tags' | 'events' | 'deliveries' | 'held'> {
-  const { deliveries } = options.events;
+export function liveParts(
+  options: LivePartsOptions,
+): Pick<LiveFlowOptions, 'tags' | 'events' | 'deliveries' | 'assets' | 'held'> {
+  const { buffer, events } = options;
   return {
     tags: tagParts(options),
     events: eventParts(options),
-    deliveries: () => deliveries.recent(),
+    deliveries: () => events.deliveries.recent(),
+    assets: buffer.objects,
     held: heldParts(options),
   };
 }

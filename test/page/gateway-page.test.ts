@@ -129,6 +129,21 @@ describe('the page of a gateway', () => {
     expect(await axeFindings(page)).toEqual([]);
   });
 
+  it('lists known assets, finds one by its serial number, and shows that access was lost', async () => {
+    sandbox.takePermission({ type: 'Asset', id: 910 });
+    sandbox.grantPermission({ type: 'Asset', id: 910 });
+    await view('Assets');
+    const list = page.getByRole('region', { name: 'assets' });
+    await list.getByText('SK-910').waitFor();
+    await page.getByRole('searchbox').fill('sk-910');
+    await page.getByText(/^1 of \d+$/).waitFor();
+    await list.getByText('visible').waitFor();
+    sandbox.takePermission({ type: 'Asset', id: 910 });
+    await list.getByText('lost').waitFor();
+    expect(await axeFindings(page)).toEqual([]);
+    sandbox.grantPermission({ type: 'Asset', id: 910 });
+  });
+
   it('shows a tag that is named as markup as its name, its raw reading, and its last hour as it comes', async () => {
     await view('Tags');
     await page.getByRole('link', { name: HOSTILE }).waitFor();
@@ -170,6 +185,7 @@ describe('the page of a gateway', () => {
         ['History', 360],
         ['Tags', 360],
         ['Events', 360],
+        ['Assets', 360],
         ['Held and refused', 1280],
         ['Log', 360],
         ['Doctor', 360],

@@ -3,6 +3,7 @@
  * reads it. Times are milliseconds: since 1970 by the gateway's clock (`…WallMs`, `…AtMs`), or monotonic (`…MonotonicMs`), which the page
  * turns into a time by the last tick: a clock that is set moves nothing that was told before.
  */
+import type { ObjectListing } from '../../access/known-objects.ts';
 import type { CommandOutput } from '../../reactions/recent-outputs.ts';
 import type { RecentDeliveries } from '../../webhook/deliveries.ts';
 import type { EventLine } from '../../webhook/inbox-event.ts';
@@ -10,7 +11,7 @@ import type { StatusReport } from '../status-report.ts';
 import type { HistoryRow } from './history.ts';
 
 /** What may be asked for, in the stream's `of`; `tag.12` is one of the tags. */
-export const TOPICS = ['now', 'history', 'tags', 'tag', 'events', 'deliveries', 'held', 'log'] as const;
+export const TOPICS = ['now', 'history', 'tags', 'tag', 'events', 'deliveries', 'assets', 'held', 'log'] as const;
 export type Topic = (typeof TOPICS)[number];
 
 /** What a viewer may see: what `/status` shows and the readings of tags, or everything. */
@@ -106,6 +107,8 @@ export interface LiveEvents {
   /** Those that changed, newest first; how many requests were refused, by why. */
   events: { whole: boolean; events: LiveEvent[]; rejected: Record<string, number>; received: number };
   deliveries: RecentDeliveries;
+  /** The last seen of all that are known. */
+  assets: ObjectListing;
   held: { quarantine: QuarantineLine[]; isMore: boolean };
   /** As they were written; `missed`: overwritten before they were told. */
   log: { whole: boolean; missed: number; lines: Record<string, unknown>[] };

@@ -53,7 +53,7 @@ const MAX_VIEWERS = 40;
 const MAX_SUBJECTS = 8;
 const TICK_MS = 1_000;
 /** What only those who have shown OPS_TOKEN may see. */
-const FOR_ALL_SIGHT: ReadonlySet<Topic> = new Set<Topic>(['events', 'deliveries', 'log']);
+const FOR_ALL_SIGHT: ReadonlySet<Topic> = new Set<Topic>(['events', 'deliveries', 'assets', 'log']);
 
 interface Looked {
   feed: Feed;

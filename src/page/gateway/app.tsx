@@ -2,6 +2,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { durationText } from '../../base/amounts.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
 import { pageMs } from '../stream/clock.ts';
+import { AssetsView } from './assets-view.tsx';
 import { DoctorView } from './doctor-view.tsx';
 import { EventsView } from './events-view.tsx';
 import { FlowPicture } from './flow-picture.tsx';
@@ -22,6 +23,7 @@ const TITLES: Record<View, string> = {
   history: 'History',
   tags: 'Tags',
   events: 'Events',
+  assets: 'Assets',
   held: 'Held and refused',
   log: 'Log',
   doctor: 'Doctor',
@@ -70,7 +72,7 @@ export function App({ model }: { model: Model }) {
 function subjectsOf(view: View, row: number | undefined): string[] {
   if (view === 'tags') return row === undefined ? ['tags'] : ['tags', `tag.${row}`];
   if (view === 'events') return ['events', 'deliveries'];
-  return view === 'held' || view === 'log' ? [view] : [];
+  return view === 'assets' || view === 'held' || view === 'log' ? [view] : [];
 }
 
 function Shown({ model, now, view, tag }: { model: Model; now: StatusReport; view: View; tag: KnownTag | undefined }) {
@@ -83,6 +85,8 @@ function Shown({ model, now, view, tag }: { model: Model; now: StatusReport; vie
       return tag ? <TagView model={model} tag={tag} /> : <TagsView model={model} />;
     case 'events':
       return <EventsView model={model} now={now} />;
+    case 'assets':
+      return <AssetsView model={model} />;
     case 'held':
       return <HeldView model={model} now={now} />;
     case 'log':

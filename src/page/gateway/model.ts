@@ -24,6 +24,7 @@ export class Model {
   readonly trace = new KnownTrace();
   events: KnownEvents | undefined;
   deliveries: LiveEvents['deliveries'] | undefined;
+  assets: LiveEvents['assets'] | undefined;
   held: LiveEvents['held'] | undefined;
   log: KnownLog | undefined;
   readonly #link: LiveLink<LiveEvents>;
@@ -60,6 +61,7 @@ export class Model {
     if (!subjects.includes('log')) this.log = undefined;
     if (!subjects.includes('events')) this.events = undefined;
     if (!subjects.includes('deliveries')) this.deliveries = undefined;
+    if (!subjects.includes('assets')) this.assets = undefined;
     if (!subjects.includes('held')) this.held = undefined;
     this.#link.start();
   }
@@ -119,6 +121,9 @@ export class Model {
     },
     deliveries: (deliveries) => {
       this.deliveries = deliveries;
+    },
+    assets: (assets) => {
+      this.assets = assets;
     },
     held: (held) => {
       this.held = held;

@@ -1,6 +1,6 @@
 /** Which of the page's views is looked at, as the address's fragment says: `#/tags=FT-101%2Fflow`; it can be kept as a bookmark. */
 
-export const VIEWS = ['now', 'history', 'tags', 'events', 'held', 'log', 'doctor'] as const;
+export const VIEWS = ['now', 'history', 'tags', 'events', 'assets', 'held', 'log', 'doctor'] as const;
 export type View = (typeof VIEWS)[number];
 
 export interface Place {

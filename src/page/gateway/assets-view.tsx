@@ -1,0 +1,70 @@
+import { useMemo, useState } from 'preact/hooks';
+import type { ObjectLine } from '../../access/known-objects.ts';
+import { counted, countText } from '../../base/amounts.ts';
+import { Copyable } from '../parts/copyable.tsx';
+import { LongList } from '../parts/long-list.tsx';
+import { Shape, type ShapeName } from '../parts/shape.tsx';
+import type { Model } from './model.ts';
+import { WantsToken } from './wants-token.tsx';
+
+const ROW_PX = 48;
+const SHAPES: Record<ObjectLine['state'], ShapeName> = { visible: 'ok', lost: 'held', posted: 'flows' };
+const CLASSES: Record<ObjectLine['state'], string> = { visible: 'live', lost: 'held', posted: 'live' };
+
+/** Assets, instrumentations and nodes that this gateway knows, by tag or serial number. */
+export function AssetsView({ model }: { model: Model }) {
+  const [search, setSearch] = useState('');
+  const { assets, hello } = model;
+  const shown = useMemo(() => (assets?.objects ?? []).filter((one) => isMeant(one, search)), [assets, search]);
+  if (hello?.sight === 'status') return <WantsToken what="Known assets" />;
+  if (!assets) return <p>Loading…</p>;
+  const { objects, total } = assets;
+  return (
+    <>
+      <div class="tools">
+        <input
+          type="search"
+          aria-label="search ids, serial numbers, tags and names"
+          placeholder="search"
+          value={search}
+          onInput={(event) => setSearch(event.currentTarget.value)}
+        />
+        <p role="status">
+          {shown.length === total ? counted(total, 'object') : `${countText(shown.length)} of ${countText(total)}`}
+        </p>
+      </div>
+      {objects.length < total && (
+        <>
+          <p>The {countText(objects.length)} objects that were last seen. To search all objects, run:</p>
+          <Copyable text={`tagferry assets ${search === '' ? 'TEXT' : `'${search.replaceAll("'", "'\\''")}'`}`} />
+        </>
+      )}
+      {total === 0 && <p>No objects known yet. They are learned from access events and accepted posts.</p>}
+      <LongList label="assets" items={shown} rowHeight={ROW_PX}>
+        {(one) => <Line model={model} object={one} />}
+      </LongList>
+    </>
+  );
+}
+
+function Line({ model, object }: { model: Model; object: ObjectLine }) {
+  const { kind, id, serial_number, tag, name, state, last_seen } = object;
+  return (
+    <div class="asset-line">
+      <span>
+        {id} <small>{kind}</small>
+      </span>
+      <span>{[tag, serial_number].filter((one) => one !== null).join(', ') || '-'}</span>
+      <span class="source">{name ?? ''}</span>
+      <span class="age">{model.time(Date.parse(last_seen))}</span>
+      <span class={`mark ${CLASSES[state]}`}>
+        <Shape name={SHAPES[state]} /> {state}
+      </span>
+    </div>
+  );
+}
+
+function isMeant({ id, serial_number, tag, name }: ObjectLine, search: string): boolean {
+  const wanted = search.toLowerCase();
+  return [String(id), serial_number, tag, name].some((one) => one?.toLowerCase().includes(wanted));
+}
