@@ -131,3 +131,10 @@ function parseValue(raw: string): { value: string } | { reason: string; instead:
   if (quote === "'") return { value: quoted[1]! };
   return { value: quoted[1]!.replaceAll(/\\(["\\$n])/g, (_, letter: string) => (letter === 'n' ? '\n' : letter)) };
 }
+
+/** Returns a value as `parseEnvFile` reads it: without quotes if possible, else in single or double ones. */
+export function envText(value: string): string {
+  if (/^[^\s'"#;$\\]*$/.test(value)) return value;
+  if (!value.includes("'")) return `'${value}'`;
+  return `"${value.replaceAll(/["\\$]/g, '\\$&')}"`;
+}

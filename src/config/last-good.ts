@@ -14,11 +14,10 @@ import {
 import { problemLine } from './problem.ts';
 import { stateDirectory } from './read-settings.ts';
 import type { Environment } from './setting-origins.ts';
-import type { FileText } from './yaml-part.ts';
 
 /**
- * The configuration that worked last, kept in the state folder: settings by key without secrets, and the texts of the tags without
- * passwords of addresses. A start whose files are refused goes on with it, part by part. Reactions are not kept: what nobody can
+ * The configuration that worked last, kept in the state folder (0600): settings by key without secrets, and the texts of the tags as
+ * they are, because a masked command or address does not work. A start whose files are refused goes on with it, part by part. Reactions are not kept: what nobody can
  * read now must not move a valve by an older copy. The file is written whole or not at all; without it such a start ends with 78.
  */
 const FILE = 'last-good.json';
@@ -103,8 +102,7 @@ export async function keepLastGood(
   stateDir: string,
   environment: Environment,
 ): Promise<void> {
-  const tags = texts.tags.map(({ name, text }): FileText => ({ name, text: withoutPasswords(text) }));
-  const written = `${JSON.stringify({ format: FORMAT, settings: texts.settings, tags })}\n`;
+  const written = `${JSON.stringify({ format: FORMAT, settings: texts.settings, tags: texts.tags })}\n`;
   const other = stateFolder(environment);
   await keepIn(stateDir, written);
   // It need not exist, nor be writable: a folder of an installation that this is none of.
@@ -119,9 +117,4 @@ async function keepIn(folder: string, written: string): Promise<void> {
     // Not there yet.
   }
   await writeDurably(path, written);
-}
-
-/** A broker then refuses, and says so, until the files are mended: a secret has one place. */
-function withoutPasswords(text: string): string {
-  return text.replaceAll(/(\/\/[^/\s:@"']*):[^/\s"']*@/g, '$1@');
 }

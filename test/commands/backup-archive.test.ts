@@ -6,7 +6,6 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { readTarHeader, tarHeader, writeTar } from '../../src/base/tar.ts';
 import { ArchiveReader } from '../../src/commands/backup/archive-reader.ts';
-import { withoutPasswords, withoutSecretLines } from '../../src/commands/backup/configuration-files.ts';
 import { unitCredentials } from '../../src/commands/backup/unit-credentials.ts';
 
 let folder: string;
@@ -100,24 +99,6 @@ describe('a header of an archive', () => {
     };
     expect(readTarHeader(tarHeader(header))).toEqual(header);
     expect(() => tarHeader({ ...header, name: 'x'.repeat(200) })).toThrow(RangeError);
-  });
-});
-
-describe('a backup without secrets', () => {
-  it('has lines of agent.env that say what is missing, and none that could be a secret', () => {
-    const text =
-      'PLATFORM_URL=https://x\n# CLIENT_SECRET=old\nCLIENT_SECRET=abc\nCLIENT_SECRT=abc\nCLIENT_ID_FILE=/x\nb64==\n# hello\n';
-    expect(withoutSecretLines(text)).toBe(
-      'PLATFORM_URL=https://x\n#CLIENT_SECRET=\n#CLIENT_SECRET=\n#CLIENT_SECRT=\nCLIENT_ID_FILE=/x\n#b64=\n# hello\n',
-    );
-  });
-
-  it('has YAML that reads, without the passwords in it', () => {
-    const text =
-      'a: { mqtt: "mqtt://gw:pw@host", password: pw, qos: 1 }\nb:\n  headers:\n    Authorization: Bearer pw\n    password_file: x\n';
-    expect(withoutPasswords(text)).toBe(
-      'a: { mqtt: "mqtt://gw@host", password: "removed", qos: 1 }\nb:\n  headers:\n    Authorization: "removed"\n    password_file: x\n',
-    );
   });
 });
 

@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { bytesText, counted, durationText } from '../../src/base/amounts.ts';
 import { painter } from '../../src/base/table.ts';
-import { redactEnvFile, redactYaml } from '../../src/commands/doctor/redaction.ts';
 import { setEnvLines } from '../../src/commands/setup/env-lines.ts';
 import { type ShownStatus, statusScreen } from '../../src/commands/status-screen.ts';
 import { drainSeconds, Rates } from '../../src/ops/rates.ts';
@@ -254,36 +253,6 @@ describe('amounts', () => {
       '2.1 GB',
     ]);
     expect([counted(1, 'tag'), counted(1204, 'tag')]).toEqual(['1 tag', '1,204 tags']);
-  });
-});
-
-describe('the redaction', () => {
-  it('keeps what is known to be public and takes away everything else', () => {
-    const text = [
-      '# a comment',
-      'PLATFORM_URL=https://x',
-      'CLIENT_SECRET=abc',
-      'export INGEST_TOKEN = def',
-      '#CLIENT_SECRET=ghi',
-      'CLIENT_SECRT=jkl',
-      'CLIENT_SECRET_FILE=credentials/client_secret',
-      'mno',
-      'TECHNICAL_PASSWORD=',
-    ].join('\n');
-    expect(redactEnvFile(text).split('\n')).toEqual([
-      '# a comment',
-      'PLATFORM_URL=https://x',
-      'CLIENT_SECRET=***',
-      'export INGEST_TOKEN =***',
-      '#CLIENT_SECRET=***',
-      'CLIENT_SECRT=***',
-      'CLIENT_SECRET_FILE=credentials/client_secret',
-      '***',
-      'TECHNICAL_PASSWORD=',
-    ]);
-    expect(redactYaml('    headers: { Authorization: Bearer x }\n    password: "y"\n    topic: z\n')).toBe(
-      '    headers: { Authorization: ***\n    password: ***\n    topic: z\n',
-    );
   });
 });
 

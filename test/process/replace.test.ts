@@ -255,7 +255,7 @@ describe('tagferry backup', () => {
     );
     const { status, stdout } = await backUp('--without-secrets');
     expect(`${status} ${stdout}`).toMatch(
-      /^0 [\s\S]*broker-password \(it may hold a secret\)[\s\S]*Secrets are not in it/,
+      /^0 [\s\S]*broker-password \(it may contain a secret\)[\s\S]*Secrets are not in it/,
     );
     const { secret } = JSON.parse(a.file('webhook.json')) as { secret: string };
     await a.end('SIGTERM');

@@ -5,8 +5,8 @@ import { join, relative } from 'node:path';
 import { codeOf } from '../../base/errors.ts';
 import { readRegularFileSync } from '../../base/regular-file.ts';
 import { withDropIns } from '../../config/drop-in-files.ts';
+import { type MaskedText, maskedEnv, maskedReactions, maskedTags } from '../../config/masked-configuration.ts';
 import { Problems } from '../../config/problem.ts';
-import { KEY_NAMES, type KeyName, settingKey } from '../../config/setting-keys.ts';
 import { isServiceFolder } from '../service-folder.ts';
 import type { ArchiveFile } from './archive-writer.ts';
 import { nameOf } from './machine-names.ts';
@@ -27,7 +27,7 @@ export function configurationContents(directory: string, withSecrets: boolean): 
   const contents: ConfigurationContents = { files: [], leftOut: [] };
   if (withSecrets) addFolder(contents, directory, 'config', 0);
   else addPublic(contents, directory);
-  if (isServiceFolder(directory)) addUnit(contents);
+  if (isServiceFolder(directory)) addUnit(contents, withSecrets);
   return contents;
 }
 
@@ -48,32 +48,34 @@ function addFolder(contents: ConfigurationContents, folder: string, name: string
   }
 }
 
-/** What an editor needs to see a gateway like this one; no line of it holds a secret that is known to be one. */
+/** The configuration files with masked values; files that may contain secrets are left out. */
 function addPublic(contents: ConfigurationContents, directory: string): void {
   const kept = new Set<string>();
-  for (const [file, folder, clean] of [
-    ['agent.env', 'agent.env.d', withoutSecretLines],
-    ['tags.yaml', 'tags.d', withoutPasswords],
-    ['reactions.yaml', 'reactions.d', withoutPasswords],
+  for (const [file, folder, mask] of [
+    ['agent.env', 'agent.env.d', maskedEnv],
+    ['tags.yaml', 'tags.d', maskedTags],
+    ['reactions.yaml', 'reactions.d', maskedReactions],
   ] as const) {
     for (const { path } of withDropIns(directory, file, folder, new Problems())) {
       kept.add(path);
       const found = existsSync(path) ? lookAt(contents, path) : undefined;
-      if (found) addFile(contents, path, `config/${relative(directory, path)}`, found, clean);
+      if (found) addFile(contents, path, `config/${relative(directory, path)}`, found, mask);
     }
   }
   for (const entry of namesIn(contents, directory)) {
     const path = join(directory, entry);
     if (entry === 'schema' || kept.has(path) || /^(agent\.env|tags|reactions)\.d$/.test(entry)) continue;
-    contents.leftOut.push({ file: path, why: 'it may hold a secret' });
+    contents.leftOut.push({ file: path, why: 'it may contain a secret' });
   }
 }
 
-function addUnit(contents: ConfigurationContents): void {
+function addUnit(contents: ConfigurationContents, withSecrets: boolean): void {
   for (const entry of namesIn({ files: [], leftOut: [] }, UNIT_FOLDER)) {
     const path = join(UNIT_FOLDER, entry);
     const found = entry.endsWith('.conf') && entry !== OWN_DROP_IN ? lookAt(contents, path) : undefined;
-    if (found) addFile(contents, path, `unit/${entry}`, found);
+    if (!found) continue;
+    if (withSecrets) addFile(contents, path, `unit/${entry}`, found);
+    else contents.leftOut.push({ file: path, why: 'it may contain a secret' });
   }
 }
 
@@ -82,14 +84,17 @@ function addFile(
   path: string,
   name: string,
   found: Stats,
-  clean?: (text: string) => string,
+  mask?: (text: string) => MaskedText,
 ): void {
   const why = unfit(found) ?? (files.length >= MAX_FILES ? 'the folder holds too many files' : undefined);
   if (why !== undefined) return void leftOut.push({ file: path, why });
   try {
-    const text = readRegularFileSync(path, MAX_SMALL_BYTES).bytes;
-    const bytes = clean ? Buffer.from(clean(text.toString('utf8'))) : text;
+    const whole = readRegularFileSync(path, MAX_SMALL_BYTES).bytes;
+    const shown = mask?.(whole.toString());
+    const bytes = shown ? Buffer.from(shown.text) : whole;
     const owner = { user: nameOf('user', found.uid), group: nameOf('group', found.gid) };
+    if (shown && shown.masked.length > 0)
+      leftOut.push({ file: path, why: 'comments and values shown as *** are left out' });
     files.push({ name, size: bytes.length, mode: found.mode & 0o777, ...owner, read: () => [bytes] });
   } catch (error) {
     leftOut.push({ file: path, why: `it cannot be read (${codeOf(error)})` });
@@ -117,32 +122,4 @@ function namesIn(contents: ConfigurationContents, folder: string): string[] {
     contents.leftOut.push({ file: folder, why: `it cannot be read (${codeOf(error)})` });
     return [];
   }
-}
-
-/** Lines of secrets are commented out, with nothing behind `=`: `check` then names what is missing. */
-export function withoutSecretLines(text: string): string {
-  return text
-    .split('\n')
-    .map((line) => {
-      const key = /^\s*[#;]*\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.-]*)\s*=/.exec(line)?.[1];
-      // A key that nobody knows may be a misspelt one, and a line without one the rest of a secret.
-      if (key === undefined) return /^\s*([#;].*)?$/.test(line) ? line : '#';
-      return isPublic(key) ? line : `#${key}=`;
-    })
-    .join('\n');
-}
-
-function isPublic(key: string): boolean {
-  const name = key.replace(/_FILE$/, '') as KeyName;
-  return KEY_NAMES.includes(name) && (name !== key || settingKey(name).secret !== true);
-}
-
-/** Passwords of addresses, and values of members that are named like a secret. */
-export function withoutPasswords(text: string): string {
-  return text
-    .replaceAll(/(\/\/[^/\s:@"']*):[^/\s"']*@/g, '$1@')
-    .replaceAll(
-      /(\b(?:password|passwd|secret|token|authorization|api[-_]?key|x-[a-z-]*key|cookie)["']?\s*:\s*)("[^"\n]*"|'[^'\n]*'|[^\s,}#][^,}\n]*)/gi,
-      '$1"removed"',
-    );
 }

@@ -12,15 +12,18 @@ import type { ArchiveFile } from './archive-writer.ts';
 
 const DATABASES = ['buffer.db', 'inbox.db'] as const;
 const WEBHOOK = 'webhook.json';
-/** Left as they are; each may be missing. */
-const SMALL = ['last-good.json', 'decommissioned.json'] as const;
+/** A copy of the configuration as it is, in backups with secrets only; may be missing. */
+const LAST_GOOD = 'last-good.json';
+/** May be missing. */
+const DECOMMISSIONED = 'decommissioned.json';
 
 /** All that a restore puts into a state folder. */
 export const STATE_FILES: readonly string[] = [
   ...DATABASES.flatMap((name) => [name, `${name}-wal`]),
   WEBHOOK,
   IDENTITY_FILE,
-  ...SMALL,
+  LAST_GOOD,
+  DECOMMISSIONED,
 ];
 
 export const databasesIn = (stateDir: string) => [bufferPath(stateDir), join(stateDir, 'inbox.db')];
@@ -40,7 +43,8 @@ export async function smallFiles(stateDir: string, withSecrets: boolean): Promis
   const texts: [name: string, text: string | undefined][] = [
     [WEBHOOK, await webhookText(stateDir, withSecrets)],
     [IDENTITY_FILE, `${JSON.stringify(gatewayIdentity(stateDir))}\n`],
-    ...SMALL.map((name): [string, string | undefined] => [name, textOf(join(stateDir, name))]),
+    [LAST_GOOD, withSecrets ? textOf(join(stateDir, LAST_GOOD)) : undefined],
+    [DECOMMISSIONED, textOf(join(stateDir, DECOMMISSIONED))],
   ];
   return texts.flatMap(([name, text]) => {
     if (text === undefined) return [];

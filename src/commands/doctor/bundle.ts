@@ -3,19 +3,39 @@ import { arch, release, totalmem, type } from 'node:os';
 import { join, relative } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { codeOf, TagferryError } from '../../base/errors.ts';
+import { REDACTED, Redactor } from '../../base/redactor.ts';
 import { readRegularFileSync } from '../../base/regular-file.ts';
 import { type TarEntry, writeTar } from '../../base/tar.ts';
 import { withDropIns } from '../../config/drop-in-files.ts';
+import { maskedEnv, maskedReactions, maskedTags } from '../../config/masked-configuration.ts';
 import { Problems } from '../../config/problem.ts';
+import { secretsIn } from '../../config/setting-keys.ts';
 import { outputOf } from '../program-output.ts';
 import type { CheckLine, Consultation } from './finding.ts';
-import { redactEnvFile, redactor, redactYaml } from './redaction.ts';
 
 const MAX_LOG_LINES = 5_000;
+/** Shorter masked values stay in the other files: they are more often ordinary words than secrets. */
+const MIN_LENGTH_ELSEWHERE = 8;
+/** What `systemctl show` prints of the unit: nothing that contains texts of an administrator, such as Environment=. */
+const UNIT_PROPERTIES = [
+  ...['ActiveState', 'SubState', 'UnitFileState', 'Result', 'NRestarts', 'ExecMainStatus', 'ExecMainCode'],
+  ...['ActiveEnterTimestamp', 'InactiveEnterTimestamp', 'FragmentPath', 'DropInPaths', 'NeedDaemonReload'],
+  ...['User', 'Group', 'SupplementaryGroups', 'MemoryMax', 'MemoryHigh', 'MemorySwapMax', 'MemoryCurrent', 'TasksMax'],
+  ...[
+    'DevicePolicy',
+    'DeviceAllow',
+    'PrivateDevices',
+    'ProtectSystem',
+    'ProtectHome',
+    'ReadWritePaths',
+    'WatchdogUSec',
+  ],
+];
 
 /**
  * `doctor --bundle FILE`: what support asks for, in one archive: the doctor's lines, the status, the configuration, the log of the
- * last days, names and sizes in the state folder. Everything goes through the redaction; the file is 0600 all the same.
+ * last days, names and sizes in the state folder. Configuration files are masked; the other files are searched for what was masked
+ * there and for secrets known otherwise. The file is 0600 all the same.
  */
 export async function writeBundle(
   file: string,
@@ -23,30 +43,52 @@ export async function writeBundle(
   lines: readonly CheckLine[],
 ): Promise<{ file: string; entries: string[] }> {
   const { directory, settings, daemon, clock, version } = consultation;
-  const redact = redactor(settings, tokensIn(settings.stateDir));
+  const configuration = maskedFiles(directory);
+  const secrets = configuration.flatMap(({ masked }) => masked).filter(({ length }) => length >= MIN_LENGTH_ELSEWHERE);
+  const known = new Redactor();
+  known.configure([...secretsIn({ ...settings }), ...tokensIn(settings.stateDir), ...secrets]);
   const entries: TarEntry[] = [];
-  const add = (name: string, text: string) => entries.push({ name: `tagferry-doctor/${name}`, text: redact(text) });
+  const put = (name: string, text: string) => entries.push({ name: `tagferry-doctor/${name}`, text });
+  const add = (name: string, text: string) => put(name, withoutCredentials(known.redact(text)));
   add('doctor.json', `${JSON.stringify({ checks: lines }, null, 2)}\n`);
   add('machine.txt', machineText(version, clock.wallMs()));
   if (daemon) add('status.json', `${JSON.stringify(daemon, null, 2)}\n`);
-  for (const [name, folder, clean] of [
-    ['agent.env', 'agent.env.d', redactEnvFile],
-    ['tags.yaml', 'tags.d', redactYaml],
-    ['reactions.yaml', 'reactions.d', redactYaml],
-  ] as const) {
-    for (const file of withDropIns(directory, name, folder, new Problems())) {
-      add(`config/${relative(directory, file.path)}`.slice(0, 80), clean(textOf(file.path)));
-    }
-  }
+  for (const { name, text } of configuration) put(`config/${name}`.slice(0, 80), text);
   add('state-folder.txt', listingOf(settings.stateDir));
   const journal = await outputOf('journalctl', [
     ...['-u', 'tagferry.service', '--since', '-3d', '-n', String(MAX_LOG_LINES), '-o', 'short-iso', '--no-pager', '-q'],
   ]);
   add('journal.txt', journal ?? 'journalctl is not here, or does not answer\n');
-  const unit = await outputOf('systemctl', ['cat', 'tagferry.service', '--no-pager']);
+  const properties = UNIT_PROPERTIES.map((name) => `--property=${name}`);
+  const unit = await outputOf('systemctl', ['show', 'tagferry.service', '--no-pager', ...properties]);
   if (unit !== undefined) add('service.txt', unit);
   write(file, gzipSync(writeTar(entries, clock.wallMs() / 1000)));
   return { file, entries: entries.map(({ name }) => name) };
+}
+
+function maskedFiles(directory: string): { name: string; text: string; masked: string[] }[] {
+  const kinds = [
+    ['agent.env', 'agent.env.d', maskedEnv],
+    ['tags.yaml', 'tags.d', maskedTags],
+    ['reactions.yaml', 'reactions.d', maskedReactions],
+  ] as const;
+  return kinds.flatMap(([main, folder, masked]) =>
+    withDropIns(directory, main, folder, new Problems()).map(({ path }) => {
+      const name = relative(directory, path);
+      try {
+        return { name, ...masked(readRegularFileSync(path, MAX_FILE_BYTES).bytes.toString()) };
+      } catch (error) {
+        return { name, text: `(${codeOf(error)})\n`, masked: [] };
+      }
+    }),
+  );
+}
+
+/** Credentials by their form, whoever they belong to. */
+function withoutCredentials(text: string): string {
+  return text
+    .replaceAll(/\/\/[^/\s"'@]*@/g, `//${REDACTED}@`)
+    .replaceAll(/\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{8,}/gi, `$1 ${REDACTED}`);
 }
 
 function write(file: string, bytes: Buffer): void {

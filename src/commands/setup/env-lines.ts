@@ -1,4 +1,4 @@
-import { parseEnvFile } from '../../config/env-file.ts';
+import { envText, parseEnvFile } from '../../config/env-file.ts';
 import { Problems } from '../../config/problem.ts';
 import { AGENT_ENV_KEYS } from '../../config/setting-keys.ts';
 
@@ -9,7 +9,7 @@ import { AGENT_ENV_KEYS } from '../../config/setting-keys.ts';
 export function setEnvLines(text: string, values: ReadonlyMap<string, string>): string {
   const lines = text.replace(/\n+$/, '').split('\n');
   for (const [key, value] of values) {
-    const written = `${key}=${quoted(value)}`;
+    const written = `${key}=${envText(value)}`;
     const set = lines.findIndex((line) => lineOf(line) === key);
     const commented = lines.findIndex((line) => lineOf(line.replace(/^\s*#+\s*/, '')) === key);
     if (set >= 0) lines[set] = written;
@@ -27,11 +27,4 @@ export function envValue(text: string, key: string): string {
 
 function lineOf(line: string): string | undefined {
   return /^\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=/.exec(line)?.[1];
-}
-
-/** As `parseEnvFile` reads it back: bare where that is safe, in single quotes, else in double ones. */
-function quoted(value: string): string {
-  if (/^[^\s'"#;$\\]*$/.test(value)) return value;
-  if (!value.includes("'")) return `'${value}'`;
-  return `"${value.replaceAll(/["\\$]/g, '\\$&')}"`;
 }
