@@ -277,12 +277,13 @@ export class SourcesFlow {
     this.#replaced.delete(name);
   }
 
-  #gateOf({ name, timeFrom }: Source): Gate {
+  #gateOf({ name, kind, timeFrom }: Source): Gate {
     const { buffer, clock, log, countIngested } = this.#options;
     const { committer: sink, stamps } = buffer;
     const countAhead = (source: string, values: number) => this.#sayAhead(source, values);
     const readings = this.#keptReadings;
-    return new Gate({ source: name, timeFrom, sink, stamps, clock, log, countIngested, countAhead, readings });
+    const inOrder = this.#kindOf(kind).inOrder === true;
+    return new Gate({ source: name, timeFrom, sink, stamps, clock, log, countIngested, countAhead, readings, inOrder });
   }
 
   #contextOf(source: Source, gate: Gate): SourceContext<never, never> {

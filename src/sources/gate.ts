@@ -6,10 +6,10 @@
  *                       ▲         │
  *                       └─ later ─┘ the store refuses
  *
- * Batches are written in the order in which they were opened, so that a batch the store rejected is never stored after a later one.
- * Batches that open during a write wait, and are written together. The last sent value changes only with the commit. A reading that is
- * left out because of a batch under way waits for that batch, so that no reading is confirmed for a value that is then lost. A crash
- * loses the batches that wait, of which none was confirmed.
+ * Many batches may be under way at once, and one that was refused comes behind later ones; unless the kind keeps order (`inOrder`): then
+ * what is taken meanwhile waits, and goes together. What was last sent moves on only with the commit: a reading that is left out
+ * because of one under way waits for it, so nothing is confirmed on the strength of a value that is then lost. A crash loses what
+ * waits, none of which was confirmed.
  */
 import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf, SourceStopped, TagferryError } from '../base/errors.ts';
@@ -50,6 +50,8 @@ export interface GateOptions {
   readings?: LastReadings | undefined;
   /** Values that may wait for the disk; 20,000 unless told. */
   maxWaiting?: number;
+  /** Nothing is on disk before what was taken before it. */
+  inOrder?: boolean;
 }
 
 /** What is known of one series of a source. */
@@ -80,11 +82,9 @@ export class Gate {
   /** Of the last batch: polls bring the same number each time. */
   #room = 0;
   #batches = new Set<Batch>();
-  /** Batches that wait for the current write. */
+  /** Where order is kept: what waits for those that are being written. */
   #line: Batch[] = [];
   #isWriting = false;
-  /** Some of the line is needed early. */
-  #isHurried = false;
   /** The source has stopped, and the store refused what it had taken. */
   #hasGivenUp = false;
   #waiting = 0;
@@ -183,10 +183,7 @@ export class Gate {
   /** More can only come after a commit: it comes early. */
   hurry(): void {
     // What was taken in this turn is given to the store at its end.
-    setImmediate(() => {
-      this.#isHurried = this.#line.length > 0;
-      this.#options.sink.hurry?.();
-    });
+    setImmediate(() => this.#options.sink.hurry?.());
   }
 
   /** Ends waiting for a store that refuses; resolves when what is being written is on disk. */
@@ -239,13 +236,14 @@ export class Gate {
     queueMicrotask(() => {
       this.#open = undefined;
       this.#room = Math.min(batch.columns.length, MAX_ROOM);
-      this.#line.push(batch);
-      if (!this.#isWriting) void this.#writeLine();
+      void (this.#options.inOrder ? this.#writeInOrder(batch) : this.#write([batch]));
     });
     return batch;
   }
 
-  async #writeLine(): Promise<void> {
+  async #writeInOrder(batch: Batch): Promise<void> {
+    this.#line.push(batch);
+    if (this.#isWriting) return;
     this.#isWriting = true;
     while (this.#line.length > 0) await this.#write(this.#line.splice(0));
     this.#isWriting = false;
@@ -273,7 +271,8 @@ export class Gate {
   #keep({ underWay, columns, ahead, resolve }: Batch): void {
     for (const next of underWay) {
       const { state, sent } = next;
-      state.sent = sent;
+      // One that was refused at first may come behind a later one.
+      if (!state.sent || state.sent.atMs <= sent.atMs) state.sent = sent;
       if (state.next === next) state.next = undefined;
     }
     this.#count(columns.length, ahead);
@@ -290,21 +289,20 @@ export class Gate {
   }
 
   async #append(batches: readonly Batch[]): Promise<void> {
-    const { sink, clock, source } = this.#options;
+    const { sink, clock, source, inOrder } = this.#options;
     const { signal } = this.#end;
     const length = batches.reduce((sum, { columns }) => sum + columns.length, 0);
     const notes = batches.length === 1 ? batches[0]!.notes : batches.flatMap((batch) => batch.notes);
     if (length === 0 && notes.length === 0) return;
     for (;;) {
-      if (this.#hasGivenUp) throw signal.reason;
+      if (inOrder && this.#hasGivenUp) throw signal.reason;
       // The sink owns what it gets, and what it refuses is offered again: so it gets a copy.
       const copy = new ValueColumns(length);
       for (const { columns } of batches) copy.addAll(columns);
       try {
         const written = sink.append(copy, notes);
         // What waited for its turn when the source stopped is the last that comes.
-        if (signal.aborted || this.#isHurried) sink.hurry?.();
-        this.#isHurried = false;
+        if (signal.aborted) sink.hurry?.();
         await written;
         this.#trouble.over('source.store_refused', { source }, 'the store takes the values of a source again');
         return;

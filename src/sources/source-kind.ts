@@ -18,6 +18,8 @@ export interface SourceKind<SourceSpec = unknown, ValueSpec = unknown> extends S
   test?(context: TestContext<SourceSpec, ValueSpec>): Promise<TestedValue[]>;
   /** The other side tells of changes alone, however often it looks: silence is no failure. */
   readonly tellsChanges?: true;
+  /** What is written with values tells how far all was taken: nothing may be on disk before what came before it. */
+  readonly inOrder?: true;
   /** It is read by a program that the agent starts, which shares the memory of the service. */
   readonly runsProgram?: true;
   /** What has to be installed before such a source can be read; `undefined` where all is there. */

@@ -6,10 +6,10 @@ import { isSent, scaledOf } from '../../src/sources/shaping.ts';
 import { Stamps } from '../../src/sources/stamps.ts';
 import { makeIntakeBench, originOf, storeFault, tagOf, until } from './sink-double.ts';
 
-function gateWith(shaping: Partial<Shaping> = {}, timeFrom: 'arrival' | 'source' = 'source') {
+function gateWith(shaping: Partial<Shaping> = {}, timeFrom: 'arrival' | 'source' = 'source', inOrder = false) {
   const tags = new Map([['T', tagOf('T', 1, [{ key: 'v', from: originOf('host', 's', true, shaping) }])]]);
   const bench = makeIntakeBench(tags);
-  const gate = bench.gateOf('s', timeFrom);
+  const gate = bench.gateOf('s', timeFrom, inOrder);
   const [point] = pointsOf(tags, 's', bench.intake);
   const take = async (raw: number, ...more: [number?, ('good' | 'uncertain' | 'bad')?]) => {
     gate.take(point!, raw, ...more);
@@ -165,10 +165,10 @@ describe('the gate', () => {
   });
 });
 
-describe('write order of a gate', () => {
+describe('the gate of a kind that keeps order', () => {
   /** A number each turn, with a note of how far that is. */
   function counting() {
-    const bench = gateWith({ deadband: { units: 0.5 } });
+    const bench = gateWith({ deadband: { units: 0.5 } }, 'source', true);
     const { gate, point, sink, values } = bench;
     const say = async (number: number) => {
       gate.take(point, number, number);
@@ -178,7 +178,7 @@ describe('write order of a gate', () => {
     return { ...bench, say, kept: () => [...values(), `far ${sink.notes.get('far')}`] };
   }
 
-  it('stores a batch that was rejected at first before later batches', async () => {
+  it('puts nothing on disk, and no fact, before what came before it: what the store refused holds up what follows', async () => {
     const { say, kept, sink, clock } = counting();
     sink.fault = storeFault('buffer.full', 5_000);
     const first = say(1);
@@ -191,21 +191,6 @@ describe('write order of a gate', () => {
     await Promise.all([first, ...more]);
     // What had waited went together, with one that was left out because of its neighbour.
     expect([sink.appends, kept()]).toEqual([3, [1, 2, 3, 'far 3.2']]);
-  });
-
-  it('requests an early commit again for batches that waited for the first one', async () => {
-    const { say, sink, gate } = counting();
-    sink.holds = true;
-    const all = [say(1)];
-    await until(() => sink.waiting === 1);
-    all.push(say(2));
-    gate.hurry();
-    await until(() => sink.hurries === 1);
-    sink.commit();
-    await until(() => sink.waiting === 1);
-    expect(sink.hurries).toBe(2);
-    sink.commit();
-    await Promise.all(all);
   });
 
   it('gives what waits for its turn at a stop, early, and none of it behind what the store refuses', async () => {

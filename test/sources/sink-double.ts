@@ -122,7 +122,7 @@ export interface IntakeBench {
   intake: Intake;
   stamps: Stamps;
   /** A gate of a source over the same store. */
-  gateOf(source: string, timeFrom?: 'arrival' | 'source'): Gate;
+  gateOf(source: string, timeFrom?: 'arrival' | 'source', inOrder?: boolean): Gate;
   clock: ManualClock;
   counted: Map<string, number>;
   ahead: Map<string, number>;
@@ -141,7 +141,7 @@ export function makeIntakeBench(tags: ReadonlyMap<string, Tag> = PLANT): IntakeB
   const countIngested = countInto(counted);
   const stamps = new Stamps();
   const intake = new Intake({ catalogue, tags, sink, stamps, clock, countIngested, countAhead: countInto(ahead) });
-  const gateOf = (source: string, timeFrom: 'arrival' | 'source' = 'source') =>
+  const gateOf = (source: string, timeFrom: 'arrival' | 'source' = 'source', inOrder = false) =>
     new Gate({
       source,
       timeFrom,
@@ -151,6 +151,7 @@ export function makeIntakeBench(tags: ReadonlyMap<string, Tag> = PLANT): IntakeB
       log: silentLogger(),
       countIngested,
       countAhead: countInto(ahead),
+      inOrder,
     });
   return { catalogue, sink, clock, counted, ahead, stamps, intake, gateOf };
 }

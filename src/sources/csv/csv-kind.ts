@@ -21,6 +21,7 @@ const BY_NUMBER = 'columns are named by number, from 1, where there is no header
 /** Files of a data logger or a share: `drop: { csv: /srv/tagferry/in, separator: ";", decimal: "," }`. */
 export const CSV: SourceKind<CsvSpec, CsvValue> = {
   kind: 'csv',
+  inOrder: true,
   example: 'csv: /srv/tagferry/in',
   sourceMembers: {
     csv: {

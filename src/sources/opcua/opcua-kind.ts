@@ -25,6 +25,7 @@ export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
   everyMs: 1_000,
   tellsChanges: true,
   runsProgram: true,
+  inOrder: true,
   sourceMembers: {
     opcua: {
       type: 'string',
