@@ -182,7 +182,7 @@ function lineOf(row: Row & { gone: number | null }): ObjectLine {
     serial_number,
     tag,
     name,
-    state: gone === null ? 'posted' : gone === 1 ? 'lost' : 'visible',
+    state: gone === 1 ? 'lost' : gone === null && accepted_ms !== null ? 'posted' : 'visible',
     last_seen: isoOf(seen_ms),
     accepted_at: accepted_ms === null ? null : isoOf(accepted_ms),
   };

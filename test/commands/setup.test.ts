@@ -3,6 +3,9 @@ import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, st
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { HoldTable } from '../../src/access/hold-table.ts';
+import { KnownObjects, type MetObject } from '../../src/access/known-objects.ts';
+import { openDatabase } from '../../src/base/database.ts';
 import { loadConfiguration } from '../../src/config/configuration.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
 import { SOURCE_KINDS } from '../../src/sources/kinds.ts';
@@ -94,6 +97,56 @@ describe('setup', () => {
     const doctor = await runVerb(['doctor', '--json', '--config', config], environment);
     expect(JSON.parse(doctor.stdout)).toMatchObject({ ok: true });
     expect((await runVerb(['check', '--config', config], environment)).status).toBe(0);
+  });
+
+  describe('with a tag or a serial number in place of an id', () => {
+    function remember(...met: Omit<MetObject, 'seenMs'>[]): void {
+      mkdirSync(join(folder, 'state'), { mode: 0o700 });
+      const database = openDatabase(join(folder, 'state/inbox.db'));
+      const objects = new KnownObjects(database);
+      const holds = new HoldTable(database, objects);
+      objects.open();
+      holds.open();
+      holds.save({ met: met.map((one) => ({ ...one, seenMs: Date.UTC(2026, 10, 21) })) });
+      database.close();
+    }
+    const objectsOf = () => {
+      const { tags } = loadConfiguration({ directory: config, environment: {}, kinds: SOURCE_KINDS });
+      const { asset, instrumentation } = tags.tags.get('PT-7') ?? {};
+      return { asset, instrumentation };
+    };
+    const answers = (...objects: string[]) => [...credentials(), '', '', 'PT-7', ...objects, 'pressure', 'bar'];
+
+    it('takes the one known object of that name, and offers several by number', async () => {
+      remember(
+        { kind: 'asset', id: 882, serialNumber: 'SN-882' },
+        { kind: 'asset', id: 883, serialNumber: 'SN-8820' },
+        { kind: 'instrumentation', id: 4712, tag: 'FT-102' },
+        { kind: 'instrumentation', id: 4790, tag: 'FT-109' },
+        { kind: 'node', id: 4711, tag: 'FT-100' },
+      );
+      const { status, output } = await setUp(answers('SN-9', 'sn-882', 'ft-10', '2'));
+      expect(`${status} ${output}`).toMatch(/^0 /);
+      expect(output).toContain('this gateway knows no asset "SN-9"');
+      expect(output).toContain('asset 882: SN-882, visible');
+      expect(output).toMatch(/ 1 +4790 +FT-109, visible\n +2 +4712 +FT-102, visible\n/);
+      expect(objectsOf()).toEqual({ asset: 882, instrumentation: 4712 });
+    });
+
+    it('offers the object whose serial number has the digits of an id', async () => {
+      remember({ kind: 'asset', id: 882, serialNumber: '883' });
+      expect((await setUp(answers('883', '1', ''))).status).toBe(0);
+      expect(objectsOf()).toEqual({ asset: 882, instrumentation: undefined });
+      rmSync(config, { recursive: true });
+      expect((await setUp(answers('883', '', ''))).status).toBe(0);
+      expect(objectsOf()).toEqual({ asset: 883, instrumentation: undefined });
+    });
+
+    it('asks for the id where this gateway knows no objects yet', async () => {
+      const { status, output } = await setUp(answers('SN-882', '882', ''));
+      expect(`${status} ${output}`).toMatch(/^0 [\s\S]*this gateway knows no asset "SN-882"\. Write the id/);
+      expect(objectsOf()).toEqual({ asset: 882, instrumentation: undefined });
+    });
   });
 
   it('puts the first tag in the place of the example in a file that the package wrote', async () => {

@@ -62,7 +62,7 @@ export function writeWhole(path: string, text: string | Uint8Array, mode: number
   } catch (error) {
     throw new TagferryError(`${path} cannot be written (${codeOf(error)})`, {
       code: 'setup.unwritable',
-      hint: 'Run `sudo tagferry setup`, or name a folder of your own with --config.',
+      hint: 'Use sudo, or name a folder of your own with --config.',
       cause: error,
     });
   }

@@ -1,13 +1,19 @@
 /** The questions, in order; each answer is judged before the next question. What was answered before is what Enter takes. */
 import type { KeyName } from '../../config/setting-keys.ts';
+import { knownObjects } from '../assets.ts';
+import { daemonPlace } from '../control-client.ts';
 import type { OwnLogin } from '../doctor/own-login.ts';
 import { type Answers, NO_KEY, readValueKey, refused } from './answers.ts';
 import type { Dialogue } from './dialogue.ts';
 import { envValue } from './env-lines.ts';
 import { askFirstSource } from './first-source.ts';
 import { type FirstTag, hasTag } from './first-tag.ts';
-import { askNumber, askSecret, askSetting, until } from './questions.ts';
+import { askObject } from './object-question.ts';
+import { askSecret, askSetting, until } from './questions.ts';
 import { isTrouble, type Trouble, tryApplication, tryLogin, tryTag } from './trials.ts';
+
+/** Known objects of all kinds that one answer may match. */
+const MAX_KNOWN = 1_000;
 
 export interface Surroundings {
   directory: string;
@@ -112,16 +118,23 @@ export class Interview {
 
   async #askObjects(before: FirstTag | undefined): Promise<Pick<FirstTag, 'asset' | 'instrumentation'>> {
     const dialogue = this.#dialogue;
-    const text = (number: number | undefined) => (number === undefined ? '' : String(number));
+    const find = (text: string) => knownObjects(daemonPlace(this.#around.directory, process.env), text, MAX_KNOWN);
     let known = { asset: before?.asset, instrumentation: before?.instrumentation };
     for (;;) {
-      const asset = (await askNumber(dialogue, 'Its asset number on the platform', true, text(known.asset)))!;
-      const instrumentation = await askNumber(
-        dialogue,
-        'Its instrumentation number (empty: none)',
-        false,
-        text(known.instrumentation),
-      );
+      const asset = (await askObject(dialogue, {
+        kind: 'asset',
+        text: 'Its asset number on the platform, or its serial number',
+        isNeeded: true,
+        fallback: known.asset,
+        find,
+      }))!;
+      const instrumentation = await askObject(dialogue, {
+        kind: 'instrumentation',
+        text: 'Its instrumentation number, or its tag (empty: none)',
+        isNeeded: false,
+        fallback: known.instrumentation,
+        find,
+      });
       if (!this.#login) return { asset, instrumentation };
       const { said, failures } = await tryTag(this.#around.directory, this.#answers, this.#login, {
         asset,

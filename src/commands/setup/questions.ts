@@ -1,6 +1,6 @@
 import { TagferryError } from '../../base/errors.ts';
 import { type KeyName, settingKey } from '../../config/setting-keys.ts';
-import { answerWords, judgeAnswer, NO_NUMBER, readObjectNumber } from './answers.ts';
+import { answerWords, judgeAnswer } from './answers.ts';
 import type { Dialogue } from './dialogue.ts';
 
 /** Wrong answers to one question before a script is told to stop. */
@@ -35,20 +35,6 @@ export function askSecret(dialogue: Dialogue, question: string, known: string | 
     const answer = (await dialogue.askSecret(shown)) || known || '';
     return answer === '' ? 'this is needed' : { answer };
   });
-}
-
-export async function askNumber(
-  dialogue: Dialogue,
-  question: string,
-  isNeeded: boolean,
-  fallback = '',
-): Promise<number | undefined> {
-  const text = await until(dialogue, async () => {
-    const answer = await dialogue.ask(question, fallback);
-    if (answer === '' && !isNeeded) return { answer };
-    return readObjectNumber(answer) === undefined ? NO_NUMBER : { answer };
-  });
-  return readObjectNumber(text);
 }
 
 /** Asks until there is an answer; a text in its place says what was wrong. */
