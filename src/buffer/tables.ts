@@ -157,6 +157,13 @@ export function prepareStatements(database: Database) {
     listQuarantine: database.prepare<[number, number], QuarantineRow>(
       'SELECT * FROM quarantine WHERE id > ? ORDER BY id LIMIT ?',
     ),
+    listQuarantineOf: database.prepare<[number, number, string, number], QuarantineRow>(
+      `SELECT * FROM quarantine WHERE id > ? AND id <= ? AND series IN (SELECT value FROM json_each(?))
+       ORDER BY id LIMIT ?`,
+    ),
+    quarantineAhead: database
+      .prepare<[number, number], number>('SELECT id FROM quarantine WHERE id > ? ORDER BY id LIMIT 1 OFFSET ?')
+      .pluck(),
     quarantineBySeries: database.prepare<[], { series: number; count: number }>(
       'SELECT series, sum(count) AS count FROM quarantine GROUP BY series',
     ),

@@ -29,7 +29,6 @@ export interface BufferRoutesOptions {
 }
 
 const LISTED_A_PAGE = 50;
-const QUARANTINE_A_PAGE = 200;
 const MAX_QUARANTINE_SHOWN = 10_000;
 /** What is under way when values are retargeted ends within some seconds, or it stays and is said. */
 const RETARGET_PASSES = 20;
@@ -139,14 +138,15 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
     },
 
     'buffer/quarantine': async (params) => {
-      const choice = chosen(params);
-      const wanted = choice && new Set(choice);
+      const series = chosen(params);
       const by = names();
       const found: unknown[] = [];
-      for (let after = 0; found.length < MAX_QUARANTINE_SHOWN; ) {
-        const page = await flow.operator.showQuarantine({ after, limit: QUARANTINE_A_PAGE });
-        for (const row of page) {
-          if (wanted && !wanted.has(row.series)) continue;
+      for (let after: number | undefined = 0; after !== undefined && found.length < MAX_QUARANTINE_SHOWN; ) {
+        const page: Awaited<ReturnType<typeof flow.operator.searchQuarantine>> = await flow.operator.searchQuarantine({
+          after,
+          series,
+        });
+        for (const row of page.rows) {
           found.push({
             id: row.id,
             ...shown(flow.catalogue.get(row.series), by),
@@ -158,8 +158,7 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
             ...(row.damaged ? { damaged: true } : {}),
           });
         }
-        if (page.length < QUARANTINE_A_PAGE) break;
-        after = page.at(-1)!.id;
+        ({ after } = page);
       }
       return { quarantine: found };
     },

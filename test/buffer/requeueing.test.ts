@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { type Database, openDatabase } from '../../src/base/database.ts';
 import { packSegment } from '../../src/buffer/format/segment.ts';
 import { OperatorCalls, type OperatorParts } from '../../src/buffer/operator/operator-calls.ts';
-import { requeue, showQuarantine } from '../../src/buffer/operator/requeueing.ts';
+import { requeue, searchQuarantine, showQuarantine } from '../../src/buffer/operator/requeueing.ts';
 import { Pending } from '../../src/buffer/pending.ts';
 import { prepareStatements, prepareTables, quarantineSum, type Statements } from '../../src/buffer/tables.ts';
 import { memoryFolder } from '../memory-folder.ts';
@@ -154,6 +154,23 @@ describe('quarantine', () => {
     quarantined([], (statements) => {
       const operator = new OperatorCalls({ statements } as unknown as OperatorParts);
       expect(operator.countQuarantine()).toEqual({ last: 0, series: [] });
+    });
+  });
+
+  it('is searched by series, some thousand rows a step', () => {
+    // Series 1, 2 and 3 in turn.
+    quarantined(Array(9_000).fill(1), (statements) => {
+      const ids: number[] = [];
+      let steps = 0;
+      for (let after: number | undefined = 0; after !== undefined; steps++) {
+        const step = searchQuarantine(statements, { after, series: [2] });
+        ids.push(...step.rows.map(({ id }) => id));
+        ({ after } = step);
+      }
+      expect(ids).toEqual(Array.from({ length: 3_000 }, (_, i) => 3 * i + 2));
+      expect(searchQuarantine(statements, { after: 0, series: [] })).toEqual({ rows: [], after: 5_000 });
+      expect(searchQuarantine(statements, { after: 5_000, series: [] })).toEqual({ rows: [], after: undefined });
+      expect(steps).toBeLessThan(9_000 / 200);
     });
   });
 

@@ -11,7 +11,15 @@ import type { StoreFacts } from '../store-facts.ts';
 import type { Statements } from '../tables.ts';
 import { type ExportPage, type ExportRequest, Exports } from './exporting.ts';
 import { listSeries, type SeriesListing } from './listing.ts';
-import { type QuarantinedValues, type Requeueing, type RequeueStep, requeue, showQuarantine } from './requeueing.ts';
+import {
+  type QuarantinedValues,
+  type QuarantineSearch,
+  type Requeueing,
+  type RequeueStep,
+  requeue,
+  searchQuarantine,
+  showQuarantine,
+} from './requeueing.ts';
 import { type Retargeting, type Withdrawal, type WithdrawalStep, withdraw } from './withdrawing.ts';
 
 export interface OperatorParts {
@@ -44,6 +52,11 @@ export class OperatorCalls {
   /** What stands in quarantine, oldest first: a few values of each row. */
   showQuarantine(page: { after: number; limit: number }): QuarantinedValues[] {
     return showQuarantine(this.#parts.statements, page);
+  }
+
+  /** Rows in quarantine of all or some series, oldest first, a step at a time. */
+  searchQuarantine(search: QuarantineSearch): { rows: QuarantinedValues[]; after: number | undefined } {
+    return searchQuarantine(this.#parts.statements, search);
   }
 
   /** Values in quarantine by series, and the number of the last row. */

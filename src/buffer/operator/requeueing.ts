@@ -36,24 +36,46 @@ export interface RequeueStep {
 }
 
 const VALUES_SHOWN = 5;
+/** Rows of one step of a search: SQLite skips rows of other series, which takes less than a microsecond each. */
+const ROWS_SHOWN = 200;
+const ROWS_SEARCHED = 5_000;
 const ROWS_A_STEP = 500;
 const VALUES_A_STEP = 10_000;
 
 export function showQuarantine(statements: Statements, page: { after: number; limit: number }): QuarantinedValues[] {
-  return statements.listQuarantine.all(page.after, page.limit).map((row) => {
-    const values = read(row);
-    return {
-      id: row.id,
-      series: row.series,
-      count: row.count,
-      status: row.status,
-      message: row.message,
-      atMs: row.at_ms,
-      timeMs: Array.from(values?.timeMs.subarray(0, VALUES_SHOWN) ?? []),
-      value: Array.from(values?.value.subarray(0, VALUES_SHOWN) ?? []),
-      damaged: values === undefined,
-    };
-  });
+  return statements.listQuarantine.all(page.after, page.limit).map(shownRow);
+}
+
+export interface QuarantineSearch {
+  /** Only rows with a number above it. */
+  after: number;
+  /** Only rows of these series; all where it is left out. */
+  series?: readonly number[] | undefined;
+}
+
+/** Searches some thousand rows. `after`: the last row that was looked at; `undefined` at the end. */
+export function searchQuarantine(statements: Statements, { after, series }: QuarantineSearch) {
+  const { listQuarantine, listQuarantineOf, quarantineAhead } = statements;
+  const end = series && quarantineAhead.get(after, ROWS_SEARCHED - 1);
+  const rows = series
+    ? listQuarantineOf.all(after, end ?? Number.MAX_SAFE_INTEGER, JSON.stringify(series), ROWS_SHOWN)
+    : listQuarantine.all(after, ROWS_SHOWN);
+  return { rows: rows.map(shownRow), after: rows.length === ROWS_SHOWN ? rows.at(-1)!.id : end };
+}
+
+function shownRow(row: QuarantineRow): QuarantinedValues {
+  const values = read(row);
+  return {
+    id: row.id,
+    series: row.series,
+    count: row.count,
+    status: row.status,
+    message: row.message,
+    atMs: row.at_ms,
+    timeMs: Array.from(values?.timeMs.subarray(0, VALUES_SHOWN) ?? []),
+    value: Array.from(values?.value.subarray(0, VALUES_SHOWN) ?? []),
+    damaged: values === undefined,
+  };
 }
 
 /**
