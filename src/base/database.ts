@@ -3,7 +3,7 @@ import { basename } from 'node:path';
 import Database from 'better-sqlite3';
 import { codeOf, StoreError } from './errors.ts';
 import { demandNoLink } from './own-file.ts';
-import { allocateSharedMemory } from './shared-memory.ts';
+import { allocateSharedMemory, demandRoomForSharedMemory } from './shared-memory.ts';
 
 export type { Database, Statement } from 'better-sqlite3';
 
@@ -27,11 +27,13 @@ export interface OpenDatabaseOptions {
 export function openDatabase(path: string, options: OpenDatabaseOptions = {}): Database.Database {
   if (!existsSync(path) && existsSync(`${path}${HELD_END}`)) renameSync(`${path}${HELD_END}`, path);
   for (const end of DATABASE_FILES) demandNoLink(`${path}${end}`);
+  const pageBytes = options.pageBytes ?? 1024;
+  demandRoomForSharedMemory(path, pageBytes);
   const database = new Database(path, { readonly: options.readonly ?? false, timeout: 5_000 });
   try {
     if (!options.readonly) {
       chmodSync(path, 0o600);
-      database.pragma(`page_size = ${options.pageBytes ?? 1024}`);
+      database.pragma(`page_size = ${pageBytes}`);
       // Only where it is not so yet: setting it writes, and a store that turns out to be corrupt is to stay as it was.
       if (database.pragma('auto_vacuum', { simple: true }) !== 2) database.pragma('auto_vacuum = INCREMENTAL');
       database.pragma('journal_mode = WAL');
