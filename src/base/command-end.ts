@@ -21,12 +21,17 @@ export function reportError(program: string, error: unknown, spelled = (text: st
     process.exitCode = error.exitCode === 0 ? 0 : EXIT_USAGE;
     return;
   }
+  process.exitCode = exitStatusOf(error);
   if (error instanceof ConfigurationError) {
     process.stderr.write(`${error.problems.join('\n')}\n${error.hint ?? ''}\n`);
-    process.exitCode = EXIT_CONFIGURATION;
     return;
   }
   const hint = error instanceof TagferryError && error.hint ? `\n${error.hint}` : '';
   process.stderr.write(`${fitted(spelled(`${program}: ${messageOf(error)}${hint}`), process.stderr)}\n`);
-  process.exitCode = error instanceof TagferryError && error.code === 'usage' ? EXIT_USAGE : EXIT_FAILED;
+}
+
+/** Returns the exit status of a command that ends with the error. */
+export function exitStatusOf(error: unknown): number {
+  if (error instanceof ConfigurationError) return EXIT_CONFIGURATION;
+  return error instanceof TagferryError && error.code === 'usage' ? EXIT_USAGE : EXIT_FAILED;
 }

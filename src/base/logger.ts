@@ -1,6 +1,8 @@
+import { fstatSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { type DestinationStream, destination, type Logger as PinoLogger, pino, symbols } from 'pino';
 import { systemClock } from './clock.ts';
+import { logfmtLine } from './logfmt.ts';
 import type { RecentLines } from './recent-lines.ts';
 
 /**
@@ -10,11 +12,11 @@ import type { RecentLines } from './recent-lines.ts';
 export type Logger = PinoLogger;
 
 type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'fatal' | 'silent';
-type LogFormat = 'auto' | 'pretty' | 'json' | 'journal';
+type LogFormat = 'auto' | 'pretty' | 'logfmt' | 'json';
 
 export interface LoggerOptions {
   level: LogLevel;
-  /** `auto`: pretty on a terminal, `journal` (JSON with a syslog priority) under systemd, else JSON. */
+  /** `auto`: pretty on a terminal, logfmt in the systemd journal, otherwise JSON. */
   format: LogFormat;
   /** File descriptor to write to; 1 unless told. */
   fd?: number;
@@ -50,33 +52,40 @@ function syslogPriority(level: number): number {
   return 7;
 }
 
-/** Puts `<priority>` before each line; pino tells the level through `lastLevel`. */
-function journalDestination(under: DestinationStream, recent: RecentLines | undefined): DestinationStream {
+/** Writes each line in its format; a line for the journal starts with its priority. pino reports the level through `lastLevel`. */
+function lineDestination(
+  under: DestinationStream,
+  { isLogfmt, toJournal, recent }: { isLogfmt: boolean; toJournal: boolean; recent: RecentLines | undefined },
+): DestinationStream {
   return {
     [symbols.needsMetadataGsym]: true,
     lastLevel: 30,
     write(this: { lastLevel: number }, line: string) {
       recent?.add(line);
-      under.write(`<${syslogPriority(this.lastLevel)}>${line}`);
+      const text = isLogfmt ? `${logfmtOf(line, toJournal)}\n` : line;
+      under.write(toJournal ? `<${syslogPriority(this.lastLevel)}>${text}` : text);
     },
   } as DestinationStream;
 }
 
-/** Keeps each line on its way. */
-function keeping(under: DestinationStream, recent: RecentLines | undefined): DestinationStream {
-  if (recent === undefined) return under;
-  return {
-    write(line: string) {
-      recent.add(line);
-      under.write(line);
-    },
-  };
+/** Event and message first. The journal has a time of its own. */
+function logfmtOf(line: string, toJournal: boolean): string {
+  const { time, level, event, msg, ...members } = JSON.parse(line) as Record<string, unknown>;
+  const head = { time: toJournal ? undefined : time, level, event, msg };
+  const present = Object.entries(head).filter(([, value]) => value !== undefined);
+  return logfmtLine({ ...Object.fromEntries(present), ...members });
 }
 
-function resolveFormat(options: LoggerOptions, fd: number): Exclude<LogFormat, 'auto'> {
-  if (options.format !== 'auto') return options.format;
-  const environment = options.environment ?? process.env;
-  if (environment.JOURNAL_STREAM !== undefined) return 'journal';
+/** Whether a file descriptor is the stream that systemd connected to its journal. A redirected output is not (systemd.exec(5)). */
+export function isJournal(fd: number, environment: NodeJS.ProcessEnv): boolean {
+  if (environment.JOURNAL_STREAM === undefined) return false;
+  const { dev, ino } = fstatSync(fd);
+  return environment.JOURNAL_STREAM === `${dev}:${ino}`;
+}
+
+function resolveFormat({ format }: LoggerOptions, fd: number, toJournal: boolean): Exclude<LogFormat, 'auto'> {
+  if (format !== 'auto') return format;
+  if (toJournal) return 'logfmt';
   const stream = fd === 2 ? process.stderr : process.stdout;
   return stream.isTTY ? 'pretty' : 'json';
 }
@@ -84,7 +93,8 @@ function resolveFormat(options: LoggerOptions, fd: number): Exclude<LogFormat, '
 /** Makes the log of one process. Lines are written synchronously, so that the last one before an exit is never lost. */
 export function createLogger(options: LoggerOptions): Logger {
   const fd = options.fd ?? 1;
-  const format = resolveFormat(options, fd);
+  const toJournal = isJournal(fd, options.environment ?? process.env);
+  const format = resolveFormat(options, fd, toJournal);
   const base = {
     level: options.level,
     base: null,
@@ -96,10 +106,10 @@ export function createLogger(options: LoggerOptions): Logger {
     // Loaded only here: a daemon under systemd never pays for the colours.
     const pretty = createRequire(import.meta.url)('pino-pretty') as typeof import('pino-pretty');
     const stream = pretty({ destination: fd, sync: true, ignore: 'event', translateTime: 'SYS:HH:MM:ss.l' });
-    return pino(base, keeping(stream, options.recent));
+    return pino(base, lineDestination(stream, { isLogfmt: false, toJournal: false, recent: options.recent }));
   }
   const plain = destination({ fd, sync: true });
-  return pino(base, format === 'journal' ? journalDestination(plain, options.recent) : keeping(plain, options.recent));
+  return pino(base, lineDestination(plain, { isLogfmt: format === 'logfmt', toJournal, recent: options.recent }));
 }
 
 /** For tests and for verbs that print their own answer. */

@@ -1,6 +1,7 @@
 import type { Command } from 'commander';
 import { systemClock } from '../base/clock.ts';
-import { codeOf, messageOf, TagferryError } from '../base/errors.ts';
+import { exitStatusOf } from '../base/command-end.ts';
+import { ConfigurationError, codeOf, messageOf, TagferryError } from '../base/errors.ts';
 import { version } from '../base/installation.ts';
 import { giveBackMemory } from '../daemon/memory.ts';
 import { storeThreadOptions } from '../daemon/pace.ts';
@@ -22,8 +23,29 @@ export function define(program: Command): void {
       storeThread.launch();
       const { configurationDirectory } = await import('../config/configuration.ts');
       const directory = configurationDirectory(program.opts<{ config?: string }>().config, process.env);
-      await runDaemon(directory, flags.strict === true, storeThread);
+      try {
+        await runDaemon(directory, flags.strict === true, storeThread);
+      } catch (error) {
+        await endFailedStart(error, directory);
+      }
     });
+}
+
+/** Logs the failure if standard error is the journal, where text without a priority is not an error; otherwise throws it. */
+async function endFailedStart(error: unknown, directory: string): Promise<void> {
+  const { createLogger, isJournal } = await import('../base/logger.ts');
+  if (!isJournal(2, process.env)) throw error;
+  const { readSettingsLeniently } = await import('../config/configuration.ts');
+  const { logFormat } = readSettingsLeniently({ directory, environment: process.env }).settings;
+  const log = createLogger({ level: 'info', format: logFormat ?? 'auto', fd: 2 });
+  log.fatal(startFailure(error), 'failed to start');
+  process.exit(exitStatusOf(error));
+}
+
+function startFailure(error: unknown) {
+  const problems = error instanceof ConfigurationError ? { problems: error.problems } : {};
+  const hint = error instanceof TagferryError ? error.hint : undefined;
+  return { event: 'agent.start_failed', code: codeOf(error), error: messageOf(error), ...problems, hint };
 }
 
 async function runDaemon(directory: string, strict: boolean, storeThread: StoreThread): Promise<void> {
@@ -37,7 +59,7 @@ async function runDaemon(directory: string, strict: boolean, storeThread: StoreT
   storeThread.open(storeThreadOptions(settings));
   const { NameLookup } = await import('../base/name-lookup.ts');
   new NameLookup().install();
-  const { createLogger } = await import('../base/logger.ts');
+  const { createLogger, isJournal } = await import('../base/logger.ts');
   const { logConsole } = await import('../base/console-lines.ts');
   const { RecentLines } = await import('../base/recent-lines.ts');
   const { Daemon } = await import('../daemon/daemon.ts');
@@ -93,11 +115,7 @@ async function runDaemon(directory: string, strict: boolean, storeThread: StoreT
     await daemon.start();
     giveBackMemory(systemClock);
   } catch (error) {
-    const hint = error instanceof TagferryError ? error.hint : undefined;
-    log.fatal(
-      { event: 'agent.start_failed', code: codeOf(error), error: messageOf(error), hint },
-      'tagferry cannot start',
-    );
+    if (!isJournal(2, process.env)) log.fatal(startFailure(error), 'failed to start');
     if (!stopping) await daemon.stop();
     throw error;
   }

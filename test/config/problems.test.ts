@@ -78,7 +78,7 @@ describe('agent.env', () => {
     [
       'a choice that every object has',
       'LOG_FORMAT=constructor',
-      '1: LOG_FORMAT "constructor" is unknown, write one of auto, pretty, json, journal',
+      '1: LOG_FORMAT "constructor" is unknown, write one of auto, pretty, logfmt, json',
     ],
     ["another program's word for a level", 'LOG_LEVEL=verbose', '1: LOG_LEVEL "verbose" is unknown, write debug'],
     [

@@ -1,9 +1,12 @@
 import { spawnSync } from 'node:child_process';
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pino } from 'pino';
 import { beforeEach, describe, expect, it } from 'vitest';
 import type { Logger } from '../../src/base/logger.ts';
 import { Repeats } from '../../src/base/repeats.ts';
+import { readLine } from '../../src/commands/logs/log-line.ts';
 import { DropLog, tellDamaged, tellDropped } from '../../src/daemon/drop-log.ts';
 import { ServiceManager } from '../../src/daemon/service-manager.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
@@ -19,20 +22,46 @@ beforeEach(() => {
   clock = new ManualClock();
 });
 
-describe('a line for journald', () => {
-  it('begins with the syslog priority of its level, each of them', () => {
+describe('log in the systemd journal', () => {
+  const fields = { event: 'a.b', text: 'two\nlines', values: 3, code: '400', problems: ['x y', 'z'] };
+
+  /** Runs a logger whose output is the journal stream, a file here, or (`elsewhere`) a file that is not. */
+  function written(format: string, elsewhere = false): string[] {
+    const folder = mkdtempSync(join(tmpdir(), 'tagferry-log-'));
+    const stream = openSync(join(folder, 'stream'), 'w+');
     const program = `
+      import { fstatSync } from 'node:fs';
       import { createLogger } from ${JSON.stringify(join(ROOT, 'src/base/logger.ts'))};
-      const log = createLogger({ level: 'trace', format: 'auto' });
-      for (const level of ['trace', 'debug', 'info', 'warn', 'error', 'fatal']) log[level]({ event: 'a.b', text: 'two\\nlines' }, 'm');`;
-    const environment = { ...process.env, JOURNAL_STREAM: '1:2' };
-    const { stdout } = spawnSync(process.execPath, ['--input-type=module', '-e', program], {
-      env: environment,
-      encoding: 'utf8',
-    });
-    const found = stdout.trimEnd().split('\n');
-    expect(found.map((line) => line.slice(0, 3))).toEqual(['<7>', '<7>', '<6>', '<4>', '<3>', '<2>']);
-    for (const line of found) expect(JSON.parse(line.slice(3))).toMatchObject({ event: 'a.b', text: 'two\nlines' });
+      const { dev, ino } = fstatSync(1);
+      Object.assign(process.env, { JOURNAL_STREAM: dev + ':' + ${elsewhere ? '1' : 'ino'} });
+      const log = createLogger({ level: 'trace', format: '${format}' });
+      for (const level of ['trace', 'debug', 'info', 'warn', 'error', 'fatal']) log[level](${JSON.stringify(fields)}, 'a message');`;
+    try {
+      spawnSync(process.execPath, ['--input-type=module', '-e', program], { stdio: ['ignore', stream, 'inherit'] });
+      return readFileSync(join(folder, 'stream'), 'utf8').trimEnd().split('\n');
+    } finally {
+      closeSync(stream);
+      rmSync(folder, { recursive: true });
+    }
+  }
+
+  it.each(['auto', 'json'])(
+    'starts each line with the syslog priority of its level, and can be read back (%s)',
+    (format) => {
+      const lines = written(format);
+      expect(lines.map((line) => line.slice(0, 3))).toEqual(['<7>', '<7>', '<6>', '<4>', '<3>', '<2>']);
+      for (const line of lines) expect(readLine(line.slice(3))).toMatchObject({ ...fields, msg: 'a message' });
+    },
+  );
+
+  it('is readable without a tool by default', () => {
+    expect(written('auto')[4]).toMatch(
+      /^<3>level=error event=a\.b msg="a message" text="two\\nlines" values=3 code="400"/,
+    );
+  });
+
+  it('is JSON without priorities if standard output is redirected', () => {
+    for (const line of written('auto', true)) expect(JSON.parse(line)).toMatchObject(fields);
   });
 });
 

@@ -180,7 +180,8 @@ describe('a run reaction under the hardening', { timeout: PATIENCE_MS }, () => {
       - run: [/opt/site/note]
 `;
 
-  const ran = async () => (await gateway.machine.journal(UNIT)).split('\n').filter((line) => line.includes('"note"'));
+  const ran = async () =>
+    (await gateway.machine.journal(UNIT)).split('\n').filter((line) => /reaction=note|"note"/.test(line));
 
   it('may not write to a folder that nobody opened for it', async () => {
     gateway.machine.write(

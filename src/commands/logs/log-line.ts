@@ -1,6 +1,7 @@
 /** A line of the log as `tagferry logs` reads, chooses and shows it. */
 import { timeText } from '../../base/amounts.ts';
 import { plain } from '../../base/foreign-text.ts';
+import { parseLogfmt } from '../../base/logfmt.ts';
 import type { Paint } from '../../base/table.ts';
 
 export const LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal'] as const;
@@ -18,18 +19,21 @@ export interface LogLine {
 /** syslog(3) priorities, as the journal has them. */
 const OF_PRIORITY: readonly Level[] = ['fatal', 'fatal', 'fatal', 'error', 'warn', 'info', 'info', 'debug'];
 
-/** A line of the agent's. What is no JSON of its own (a warning of Node's) is the message of a line at `info`. */
+/** A line of the agent, in JSON or logfmt. Any other text (a warning from Node) is the message of a line at `info`. */
 export function readLine(text: string): LogLine {
   const found = ownLine(text);
   return found ?? { level: 'info', msg: text };
 }
 
 function ownLine(text: string): LogLine | undefined {
+  const line = parseLogfmt(text) ?? jsonMembers(text);
+  return line && { ...line, level: LEVELS.find((one) => one === line.level) ?? 'info' };
+}
+
+function jsonMembers(text: string): Record<string, unknown> | undefined {
   if (!text.startsWith('{')) return undefined;
   try {
-    const line = JSON.parse(text) as Record<string, unknown>;
-    const level = LEVELS.find((one) => one === line.level) ?? 'info';
-    return { ...line, level };
+    return JSON.parse(text) as Record<string, unknown>;
   } catch {
     return undefined;
   }
@@ -46,9 +50,9 @@ export function readEntry(text: string): { line: LogLine; cursor: string } | und
   const message = messageIn(entry.MESSAGE);
   const own = ownLine(message);
   const cursor = String(entry.__CURSOR ?? '');
-  if (own) return { line: own, cursor };
   const atMs = Number(entry.__REALTIME_TIMESTAMP) / 1_000;
   const time = Number.isFinite(atMs) ? new Date(Math.round(atMs)).toISOString() : undefined;
+  if (own) return { line: time === undefined ? own : { time, ...own }, cursor };
   const level = OF_PRIORITY[Number(entry.PRIORITY ?? 6)] ?? 'info';
   const from = String(entry.SYSLOG_IDENTIFIER ?? '');
   const line = { level, ...(time ? { time } : {}), ...(from === '' || from === 'tagferry' ? {} : { from }) };

@@ -14,10 +14,14 @@ export const LOG = {
   },
   LOG_FORMAT: {
     member: 'logFormat',
-    form: { as: 'choice', of: ['auto', 'pretty', 'json', 'journal'], meant: { text: 'pretty', plain: 'pretty' } },
+    form: {
+      as: 'choice',
+      of: ['auto', 'pretty', 'logfmt', 'json'],
+      meant: { text: 'logfmt', plain: 'logfmt', journal: 'logfmt' },
+    },
     default: 'auto',
     takenBy: 'restart',
-    text: 'auto, pretty, json or journal.',
-    more: '`auto`: pretty on a terminal, JSON with syslog priorities under systemd, else JSON.',
+    text: 'auto, pretty, logfmt or json.',
+    more: '`auto`: pretty on a terminal, logfmt in the systemd journal, otherwise JSON. Every line in the journal has a syslog priority.',
   },
 } as const satisfies SettingEntries;

@@ -1,0 +1,43 @@
+/**
+ * Log lines as logfmt (`level=error event=agent.start_failed msg="failed to start"`): readable in the journal without a tool, and
+ * readable by programs. Nested values are written as quoted JSON.
+ */
+
+/** Strings that need no quotes and cannot be mistaken for a number, a boolean or null. */
+const BARE = /^(?!(?:true|false|null|-?\d[\d.]*(?:e[+-]?\d+)?)$)[\w.:/@+-]+$/i;
+const MEMBER = /([^\s="]+)=("(?:[^"\\]|\\.)*"|\S*)/g;
+
+/** One line without its line feed. */
+export function logfmtLine(members: Readonly<Record<string, unknown>>): string {
+  return Object.entries(members)
+    .map(([name, value]) => `${name.replaceAll(/[\s="]/g, '_')}=${valueText(value)}`)
+    .join(' ');
+}
+
+function valueText(value: unknown): string {
+  if (typeof value === 'object' && value !== null) return JSON.stringify(JSON.stringify(value));
+  if (typeof value === 'string') return BARE.test(value) ? value : JSON.stringify(value);
+  return String(value);
+}
+
+/** The members of a line that `logfmtLine` wrote; `undefined` for any other text. */
+export function parseLogfmt(text: string): Record<string, unknown> | undefined {
+  if (!/^(time=\S+ )?level=/.test(text)) return undefined;
+  const members: Record<string, unknown> = {};
+  for (const [, name = '', value = ''] of text.matchAll(MEMBER)) members[name] = parsedValue(value);
+  return members;
+}
+
+function parsedValue(text: string): unknown {
+  const value = fromJson(text);
+  return typeof value === 'string' && /^[[{]/.test(value) ? fromJson(value) : value;
+}
+
+/** Text that is not JSON is a string without quotes. */
+function fromJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
