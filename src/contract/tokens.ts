@@ -1,4 +1,4 @@
-/** Platform 2.1: what every token endpoint answers. `created_at` is not trusted by the client: clocks differ. */
+/** Platform 2.1: what every token endpoint answers. The client uses `created_at` only to verify the `Date` of the response: clocks differ. */
 export interface TokenResponse {
   access_token: string;
   token_type: string;

@@ -63,7 +63,8 @@ export class PlatformFlow {
       boundary: {
         send: async (request) => {
           const answer = await this.boundary.send(request);
-          if (answer.status === 200 && jsonObjectOf(answer)?.access_token) this.client.platformClock.witness(answer);
+          const tokens = answer.status === 200 ? jsonObjectOf(answer) : undefined;
+          if (tokens?.access_token) this.client.platformClock.witnessGrant(answer, tokens.created_at);
           return answer;
         },
       },

@@ -29,41 +29,65 @@ interface Reading {
  * Platform time from the `Date` of authenticated responses, extrapolated by the monotonic clock. Proxies can add a `Date` to any other
  * response, so no other response changes this clock.
  *
- * The first reading must agree with the gateway clock, unless the gateway clock was never set. Later readings that agree with this clock
- * correct it by no more than oscillator drift, so that small steps of `Date` do not add up. Any other reading is a claim. A claim sets
- * the clock when the next reading confirms it. The clock is not persisted.
+ * The first reading must agree with the gateway clock, unless the gateway clock was never set. Any reading that contradicts the known
+ * time is a claim. A claim sets the clock if a second witness confirms it: the gateway clock or a token response, which nothing but the
+ * platform can produce. Two other responses do not confirm each other, because every proxy can respond 204 with a wrong `Date`.
+ * Within the reading error, only token responses correct the known time, and by no more than oscillator drift. The clock is not persisted.
  */
 export class PlatformClock {
   readonly #clock: Clock;
   #known: Reading | undefined;
   #claim: Reading | undefined;
+  /** Reading of the latest token response. */
+  #granted: Reading | undefined;
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
-  /** An authenticated response: a success with a token or credentials of ours. */
+  /** Reads the time of a success that was requested with an access token. */
   witness(answer: Pick<PlatformAnswer, 'header'>): void {
-    const platformMs = dateOf(answer);
-    if (platformMs === undefined) return;
-    const reading = { platformMs, atMonotonicMs: this.#clock.monotonicMs() };
-    const known = this.#known;
-    if (known && agree(known, reading)) {
-      this.#known = corrected(known, reading);
-    } else if (this.#isConfirmed(reading)) {
-      this.#known = reading;
-    } else {
-      this.#claim = reading;
-      return;
-    }
-    this.#claim = undefined;
+    const reading = this.#readingOf(answer);
+    if (!reading) return;
+    if (this.#known && agree(this.#known, reading)) this.#claim = undefined;
+    else this.#judge(reading, this.#granted);
   }
 
-  #isConfirmed(reading: Reading): boolean {
-    if (this.#claim && agree(this.#claim, reading)) return true;
+  /**
+   * Reads the time of a token response (platform 2.1). `createdAt` is its `created_at`. If `createdAt` contradicts the `Date`, the
+   * response is no witness: a proxy has changed the `Date`, or the server reissued an earlier token.
+   */
+  witnessGrant(answer: Pick<PlatformAnswer, 'header'>, createdAt: unknown): void {
+    const reading = this.#readingOf(answer);
+    if (!reading) return;
+    if (typeof createdAt === 'number' && Math.abs(createdAt * 1000 - reading.platformMs) > READING_ERROR_MS) {
+      this.witness(answer);
+      return;
+    }
+    this.#granted = reading;
+    if (this.#known && agree(this.#known, reading)) {
+      this.#known = corrected(this.#known, reading);
+      this.#claim = undefined;
+    } else {
+      this.#judge(reading, this.#claim);
+    }
+  }
+
+  #judge(reading: Reading, second: Reading | undefined): void {
+    const isConfirmed = (second && agree(second, reading)) || this.#agreesWithGateway(reading);
+    if (isConfirmed) this.#known = reading;
+    this.#claim = isConfirmed ? undefined : reading;
+  }
+
+  #agreesWithGateway(reading: Reading): boolean {
     const wallMs = this.#clock.wallMs();
     if (this.#known) return agree({ ...reading, platformMs: wallMs }, reading);
     return wallMs < EARLIEST_TRUSTED_MS || Math.abs(wallMs - reading.platformMs) <= TOLERANCE_MS;
+  }
+
+  #readingOf(answer: Pick<PlatformAnswer, 'header'>): Reading | undefined {
+    const platformMs = dateOf(answer);
+    return platformMs === undefined ? undefined : { platformMs, atMonotonicMs: this.#clock.monotonicMs() };
   }
 
   /** The platform's time now; `undefined` before it is known. */

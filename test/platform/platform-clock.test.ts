@@ -17,6 +17,11 @@ const witness = (...times: number[]) => {
   return platform.nowMs();
 };
 
+const grant = (ms: number, createdAt: unknown = Math.floor(ms / 1000)) => {
+  platform.witnessGrant(dated(ms), createdAt);
+  return platform.nowMs();
+};
+
 beforeEach(() => {
   clock = new ManualClock(NOW);
   platform = new PlatformClock(clock);
@@ -28,11 +33,38 @@ describe('platform clock', () => {
     expect(platform.isDisputed).toBe(false);
   });
 
-  it('believes no single response that contradicts the gateway clock, and the second that confirms it', () => {
+  it('believes a response that contradicts the gateway clock if a token response confirms it', () => {
     expect(witness(NOW - DAY)).toBeUndefined();
     expect(platform.isDisputed).toBe(true);
-    expect(witness(NOW - DAY + 1_000)).toBe(NOW - DAY + 1_000);
+    expect(grant(NOW - DAY + 1_000)).toBe(NOW - DAY + 1_000);
     expect(platform.isDisputed).toBe(false);
+  });
+
+  it('believes a token response that contradicts the gateway clock if another response confirms it', () => {
+    expect(grant(NOW - DAY)).toBeUndefined();
+    expect(platform.isDisputed).toBe(true);
+    expect(witness(NOW + YEARS)).toBeUndefined();
+    expect(witness(NOW - DAY + 1_000)).toBe(NOW - DAY + 1_000);
+  });
+
+  it('is not set by responses that confirm each other without a token response', async () => {
+    expect(witness(NOW + YEARS, NOW + YEARS, NOW + YEARS)).toBeUndefined();
+    grant(NOW);
+    for (let response = 0; response < 3; response++) {
+      await clock.advance(1_000);
+      expect(witness(clock.wallMs() + YEARS)).toBe(clock.wallMs());
+    }
+  });
+
+  it('is not set by a token response whose date was changed on the way', () => {
+    expect(grant(NOW + YEARS, NOW / 1000)).toBeUndefined();
+    expect(witness(NOW + YEARS)).toBeUndefined();
+    expect(grant(NOW + YEARS, NOW / 1000)).toBeUndefined();
+  });
+
+  it('is set by a token response without created_at and a response that confirms it', () => {
+    grant(NOW + DAY, undefined);
+    expect(witness(NOW + DAY)).toBe(NOW + DAY);
   });
 
   it('keeps its time when one response is dated elsewhere', () => {
@@ -52,11 +84,20 @@ describe('platform clock', () => {
     }
   });
 
-  it('moves by no more than 500 ppm while dates within the reading error lead it', async () => {
+  it('is not moved by responses whose dates lead it by less than the reading error', async () => {
     witness(NOW);
     for (let response = 1; response <= 600; response++) {
       await clock.advance(1_000);
       witness(platform.nowMs()! + 1_900);
+    }
+    expect(platform.offsetMs()).toBe(0);
+  });
+
+  it('moves by no more than 500 ppm while token responses lead it by less than the reading error', async () => {
+    grant(NOW);
+    for (let response = 1; response <= 600; response++) {
+      await clock.advance(1_000);
+      grant(platform.nowMs()! + 1_900);
     }
     expect(platform.offsetMs()).toBeLessThanOrEqual(300.001);
   });
@@ -68,13 +109,13 @@ describe('platform clock', () => {
     expect(platform.offsetMs()).toBe(0);
   });
 
-  it.each([100e-6, -100e-6])('accepts single honest dates for a month of %f drift', async (drift) => {
+  it.each([100e-6, -100e-6])('accepts single honest token responses for a month of %f drift', async (drift) => {
     const intervalMs = 10 * 60_000;
     witness(NOW);
     for (let elapsedMs = intervalMs; elapsedMs <= 30 * DAY; elapsedMs += intervalMs) {
       await clock.advance(intervalMs);
       const trueMs = NOW + elapsedMs * (1 + drift);
-      witness(trueMs - clock.random() * 900);
+      grant(trueMs - clock.random() * 900);
       expect(Math.abs(platform.nowMs()! - trueMs)).toBeLessThan(2_500);
       // Replaces any claim, so that honest dates cannot confirm each other.
       witness(trueMs + YEARS + elapsedMs);
@@ -83,7 +124,8 @@ describe('platform clock', () => {
 
   it('judges later responses by a confirmed jump', async () => {
     witness(NOW);
-    expect(witness(NOW + DAY, NOW + DAY + 1_000)).toBe(NOW + DAY + 1_000);
+    grant(NOW + DAY);
+    expect(witness(NOW + DAY + 1_000)).toBe(NOW + DAY + 1_000);
     await clock.advance(60_000);
     expect(witness(NOW + DAY + 86_000)).toBe(NOW + DAY + 61_000);
     expect(witness(NOW + 3 * DAY)).toBe(NOW + DAY + 61_000);

@@ -5,7 +5,7 @@ import { problemsOf, quoted } from '../answer-words.ts';
 import type { PlatformAnswer } from '../http-boundary.ts';
 import { codeOfGrantFailure, type GrantAsked, GrantError, type GrantFailure, hintOf } from './grant-error.ts';
 
-/** A token response (platform 2.1) as the client uses it. `created_at` is not among it: clocks differ. */
+/** A token response (platform 2.1) as the client uses it. `created_at` is not included: clocks differ. */
 export interface Tokens {
   accessToken: string;
   /** Absent where the server gave none: then the next token comes from a login. */
