@@ -129,6 +129,13 @@ describe('the page of a gateway', () => {
     expect(await axeFindings(page)).toEqual([]);
   });
 
+  it('lists the deliveries of its webhook as the platform stores them', async () => {
+    await view('Events');
+    const list = page.getByRole('region', { name: 'Deliveries on the platform' });
+    await list.getByRole('row', { name: /delivered asset_disappeared .* 1 / }).waitFor();
+    await page.getByText(/^\d+ of \d+, webhook \d+, read /).waitFor();
+  });
+
   it('lists known assets, finds one by its serial number, and shows that access was lost', async () => {
     sandbox.takePermission({ type: 'Asset', id: 910 });
     sandbox.grantPermission({ type: 'Asset', id: 910 });
