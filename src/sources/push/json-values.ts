@@ -20,7 +20,11 @@ export function readJsonBody(bytes: Buffer, draft: Draft): void {
   draft.restart();
   demandUtf8(bytes);
   const wrong = (message: string) => new UnreadableValues(message, isLines(bytes) ? IS_LINES : SHAPE);
-  walkValues(bytes, (extent) => addExtent(draft, bytes, extent, () => wrong('the body is not JSON')), wrong);
+  const add = (extent: Extent) => {
+    // V8's message quotes the text around the fault: it stays out of answers and logs.
+    if (!addExtent(draft, bytes, extent)) throw wrong('the body is not JSON');
+  };
+  walkValues(bytes, add, wrong);
 }
 
 /** NDJSON: one value a line, empty lines aside. Throws `UnreadableValues` with the line's number; a partial draft takes the rest. */
@@ -29,47 +33,57 @@ export function readNdjsonBody(bytes: Buffer, draft: Draft): void {
   draft.restart();
   demandUtf8(bytes);
   let line = 0;
-  for (let start = hasMark(bytes) ? 3 : 0; start < bytes.length; ) {
-    const feed = bytes.indexOf(10, start);
-    const end = feed < 0 ? bytes.length : feed;
-    line++;
-    try {
-      readLine(bytes, start, end, line, draft);
-    } catch (error) {
-      if (!draft.isPartial || !(error instanceof UnreadableValues)) throw error;
-      draft.refuse('', error.message);
+  // A stack for each of a million faulty lines would be most of the cost.
+  const { stackTraceLimit } = Error;
+  Error.stackTraceLimit = 0;
+  try {
+    for (let start = hasMark(bytes) ? 3 : 0; start < bytes.length; ) {
+      const feed = bytes.indexOf(10, start);
+      const end = feed < 0 ? bytes.length : feed;
+      line++;
+      const fault = readLine(bytes, start, end, draft);
+      if (fault !== undefined && !draft.isPartial) throw faultOfLine(bytes, line, fault);
+      if (fault !== undefined) draft.refuse('', draft.problems.hasRoom ? faultOfLine(bytes, line, fault).message : '');
+      start = end + 1;
     }
-    start = end + 1;
+  } finally {
+    Error.stackTraceLimit = stackTraceLimit;
   }
 }
 
-function readLine(bytes: Buffer, from: number, to: number, line: number, draft: Draft): void {
+type LineFault = 'not JSON' | 'a body';
+
+function faultOfLine(bytes: Buffer, line: number, fault: LineFault): UnreadableValues {
+  if (fault === 'a body') return new UnreadableValues(`line ${line} is no value but a list of them`, IS_ONE_BODY);
+  return new UnreadableValues(
+    `line ${line} is not JSON`,
+    BEGINS_AS_BODY.test(headOf(bytes)) ? IS_ONE_BODY : ONE_A_LINE,
+  );
+}
+
+function readLine(bytes: Buffer, from: number, to: number, draft: Draft): LineFault | undefined {
   const extent = extentOf(bytes, from, to);
-  const wrong = () =>
-    new UnreadableValues(`line ${line} is not JSON`, BEGINS_AS_BODY.test(headOf(bytes)) ? IS_ONE_BODY : ONE_A_LINE);
-  if (extent.from >= to) return;
+  if (extent.from >= to) return undefined;
   const isAll = extent.to > extent.from && bytes.toString('latin1', extent.to, to).trim() === '';
-  if (!isAll) throw wrong();
-  if (BEGINS_AS_BODY.test(bytes.toString('latin1', from, Math.min(to, from + HEAD_BYTES)))) {
-    throw new UnreadableValues(`line ${line} is no value but a list of them`, IS_ONE_BODY);
-  }
-  addExtent(draft, bytes, extent, wrong);
+  if (!isAll) return 'not JSON';
+  if (BEGINS_AS_BODY.test(bytes.toString('latin1', from, Math.min(to, from + HEAD_BYTES)))) return 'a body';
+  return addExtent(draft, bytes, extent) ? undefined : 'not JSON';
 }
 
-/** Parses what is no larger than a value can be, and adds it. */
-function addExtent(draft: Draft, bytes: Buffer, { from, to, isSmall }: Extent, wrong: () => UnreadableValues): void {
+/** Parses what is no larger than a value can be, and adds it or its problem. Returns false if it is not JSON. */
+function addExtent(draft: Draft, bytes: Buffer, { from, to, isSmall }: Extent): boolean {
   if (!isSmall) {
     draft.refuse('', 'is nested too deeply, or has too many members, for a value');
-    return;
+    return true;
   }
   let value: unknown;
   try {
     value = JSON.parse(bytes.toString('utf8', from, to));
   } catch {
-    // V8's message quotes the text around the fault: it stays out of answers and logs.
-    throw wrong();
+    return false;
   }
   addJsonValue(draft, value);
+  return true;
 }
 
 /** As much as is looked at to tell what a body was meant to be. */
@@ -118,7 +132,7 @@ export function addJsonValue(draft: Draft, item: unknown): void {
     else if (name === 'unit') unit = member;
     else if (name === 'group') group = member;
     else {
-      draft.refuse(name.slice(0, 64), unknownMember(name));
+      draft.refuse(name.slice(0, 64), draft.problems.hasRoom ? unknownMember(name) : '');
       return;
     }
   }
