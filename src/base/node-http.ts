@@ -7,3 +7,6 @@ export const { Agent, createServer, request, STATUS_CODES } = process.getBuiltin
 
 /** Trailer of a streamed response that failed: why, as URI-encoded JSON. */
 export const FAILURE_TRAILER = 'tagferry-failure';
+
+/** `Server` of every response on the control socket. Verbs accept no other program there. */
+export const CONTROL_SERVER = 'tagferry';

@@ -3,7 +3,7 @@ import type { IncomingMessage } from 'node:http';
 import { join, resolve } from 'node:path';
 import { PassThrough, pipeline, type Readable } from 'node:stream';
 import { codeOf, TagferryError } from '../base/errors.ts';
-import { FAILURE_TRAILER, request } from '../base/node-http.ts';
+import { CONTROL_SERVER, FAILURE_TRAILER, request } from '../base/node-http.ts';
 import { configurationDirectory, readSettingsLeniently } from '../config/configuration.ts';
 import { decommissionedWords } from '../store/decommission-mark.ts';
 
@@ -76,11 +76,16 @@ function send(place: DaemonPlace, operation: string, params: unknown): Promise<I
   return new Promise((resolve, reject) => {
     const body = JSON.stringify(params);
     const headers = { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(body) };
-    const call = request({ socketPath: place.socket, path: `/${operation}`, method: 'POST', headers }, resolve);
+    const call = request({ socketPath: place.socket, path: `/${operation}`, method: 'POST', headers }, (response) => {
+      if (response.headers.server === CONTROL_SERVER) return resolve(response);
+      response.destroy();
+      reject(foreign(place));
+    });
     call.on('error', (error) => {
       const code = codeOf(error);
       if (code === 'ENOENT' || code === 'ECONNREFUSED') reject(noDaemon(place));
       else if (code === 'EACCES') reject(notAllowed(place, error));
+      else if (code?.startsWith('HPE_')) reject(foreign(place));
       else reject(error);
     });
     call.end(body);
@@ -95,6 +100,13 @@ function noDaemon(place: DaemonPlace): NoDaemonError {
       : (decommissionedWords(place.stateDir) ??
         'Start it (`systemctl start tagferry`, or `tagferry run`), or name its configuration with --config. ' +
           'Where it runs and waits for its disk, `systemctl status tagferry` says so.'),
+  });
+}
+
+function foreign(place: DaemonPlace): TagferryError {
+  return new TagferryError(`another program answers at ${place.socket}`, {
+    code: 'daemon.foreign',
+    hint: `Find it with \`fuser ${place.socket}\` and end it. The agent creates the socket again within 10 s.`,
   });
 }
 

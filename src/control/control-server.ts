@@ -5,7 +5,7 @@ import { BodyError, readBody } from '../base/inbound/body.ts';
 import { InboundServer } from '../base/inbound/inbound-server.ts';
 import { MemoryBudget } from '../base/inbound/memory-budget.ts';
 import type { Logger } from '../base/logger.ts';
-import { FAILURE_TRAILER } from '../base/node-http.ts';
+import { CONTROL_SERVER, FAILURE_TRAILER } from '../base/node-http.ts';
 import { pacedWrite } from '../base/paced-write.ts';
 
 /** One operation that a verb can ask of the running daemon. `write` sends pieces of a long answer as they come. */
@@ -73,6 +73,7 @@ export class ControlServer {
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    response.setHeader('Server', CONTROL_SERVER);
     const route = this.#routes[(request.url ?? '/').slice(1)];
     if (!route || request.method !== 'POST')
       throw new UsageError(`the daemon does not know ${request.method} ${request.url}`);

@@ -63,10 +63,15 @@ function sort(
   return page;
 }
 
-/** The payload as JSON text, whether it is listed as an object or as text. */
+/** The payload as JSON text, whether it is listed as an object or as text; `undefined` if it is nested too deeply to be written. */
 function payloadText(payload: unknown): string | undefined {
   if (typeof payload === 'string') return payload === '' ? undefined : payload;
-  return typeof payload === 'object' && payload !== null ? JSON.stringify(payload) : undefined;
+  if (typeof payload !== 'object' || payload === null) return undefined;
+  try {
+    return JSON.stringify(payload);
+  } catch {
+    return undefined;
+  }
 }
 
 /** Pending ones come by themselves; after six months the platform has nothing to send (platform 3.3). */

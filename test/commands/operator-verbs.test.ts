@@ -1,5 +1,7 @@
 import { spawn } from 'node:child_process';
 import { createHmac } from 'node:crypto';
+import { rmSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
@@ -184,6 +186,16 @@ describe('events', () => {
     expect((await verb('events', 'show', id)).stdout).toMatch(/note +log/);
   });
 
+  it('shows an event with 9,000 levels as it came, and runs nothing for it', async () => {
+    const nested = `${'['.repeat(9_000)}${']'.repeat(9_000)}`;
+    const secret = sandbox.webhooks()[0]!.secret;
+    await deliverText(`{"event_type":"threshold_reached","content":{"nested":${nested}}}`, secret);
+    const [event] = await json<{ id: number; unrecognised: boolean }[]>('events', 'ls', '--limit', '1');
+    expect(event!.unrecognised).toBe(true);
+    const { status, stdout } = await verb('events', 'show', String(event!.id));
+    expect({ status, isWhole: stdout.includes(nested) }).toEqual({ status: 0, isWhole: true });
+  });
+
   it('fails with 1 on an event that is not there, with 2 on what is no number', async () => {
     const gone = await verb('events', 'show', '99999');
     expect(`${gone.status} ${gone.stderr}`).toMatch(/^1 .*there is no event 99999/s);
@@ -284,6 +296,28 @@ describe('without a daemon', () => {
     await agent.until(() => agent.logged('reaction.done').some((line) => line.inboxId === event!.id), 'it ran');
   });
 
+  it.each([
+    ['JSON of another shape', 'HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n{}\n\n'],
+    ['an error page', 'HTTP/1.1 500 Oh\r\nContent-Length: 5\r\n\r\n<html'],
+    ['no HTTP', 'SSH-2.0-OpenSSH_9.2\r\n'],
+  ])('names a foreign program on the control socket that responds with %s', async (_what, response) => {
+    await agent.end('SIGKILL');
+    const socket = join(agent.state, 'control.sock');
+    rmSync(socket, { force: true });
+    const foreign = createServer((connection) =>
+      connection.on('error', () => {}).once('data', () => connection.end(response)),
+    );
+    await new Promise<void>((resolve) => foreign.listen(socket, resolve));
+    try {
+      for (const words of [['status'], ['events', 'ls'], ['session', 'show']]) {
+        const { status, stderr } = await verb(...words);
+        expect(`${status} ${stderr}`).toMatch(/^1 .*another program answers at .*control\.sock.*fuser/s);
+      }
+    } finally {
+      foreign.close();
+    }
+  });
+
   it('reads the inbox of one that was killed', async () => {
     const before = await json<unknown[]>('events', 'ls');
     await agent.end('SIGKILL');
@@ -316,8 +350,9 @@ function thresholdEvent(value: number) {
   };
 }
 
-async function deliver(event: object, secret: string): Promise<void> {
-  const body = JSON.stringify(event);
+const deliver = (event: object, secret: string) => deliverText(JSON.stringify(event), secret);
+
+async function deliverText(body: string, secret: string): Promise<void> {
   const signature = `sha256=${createHmac('sha256', secret).update(body).digest('hex')}`;
   const { listener } = (await agent.status()) as { listener: { webhook: string } };
   const answer = await fetch(`http://${listener.webhook}/hook`, {

@@ -263,6 +263,14 @@ describe('catch-up reads the deliveries list', () => {
     expect(inbox.list().filter(({ unrecognised }) => unrecognised)).toHaveLength(2);
   });
 
+  it('though an event is nested too deeply to be written', async () => {
+    entries = [{ id: 1, status: 'failed', payload: event() }];
+    const page = JSON.stringify(entries[0]);
+    const nested = `{"id":2,"status":"pending","payload":${'['.repeat(20_000)}${']'.repeat(20_000)}}`;
+    stub.answer = () => ({ status: 200, text: `[${nested},${page}]` });
+    expect(await catchUp().catchUpNow()).toMatchObject({ listed: 2, taken: 1 });
+  });
+
   it('every WEBHOOK_POLL, sooner after an outage, in the background with retries; never where that is 0', async () => {
     const stop = new AbortController();
     const idle = catchUp({ pollMs: 0 });

@@ -4,6 +4,8 @@
  * three per value.
  */
 const MAX_MARKS = 100_000;
+/** Levels of objects and lists. Events of platform 6.3 have 6; `JSON.stringify` fails at some 5,000. */
+const MAX_DEPTH = 100;
 /** An empty object with its place in a list. */
 const BYTES_PER_MARK = 64;
 /** Its text (two bytes per character), the strings parsed from it, and the bytes sent to a command or a receiver. */
@@ -20,6 +22,13 @@ export function countMarks(json: string): number {
 export function countOutsideStrings(json: string, marks: string): number {
   const codes = Array.from(marks, (mark) => mark.charCodeAt(0));
   let count = 0;
+  eachOutsideStrings(json, (code) => {
+    if (codes.includes(code)) count++;
+  });
+  return count;
+}
+
+function eachOutsideStrings(json: string, visit: (code: number) => void): void {
   let inText = false;
   for (let i = 0; i < json.length; i++) {
     const code = json.charCodeAt(i);
@@ -27,14 +36,23 @@ export function countOutsideStrings(json: string, marks: string): number {
       if (code === 0x5c) i++;
       else if (code === 0x22) inText = false;
     } else if (code === 0x22) inText = true;
-    else if (codes.includes(code)) count++;
+    else visit(code);
   }
-  return count;
 }
 
 /** Whether an event may be parsed. */
 export function isWithinBounds(json: string): boolean {
-  return countMarks(json) <= MAX_MARKS;
+  return countMarks(json) <= MAX_MARKS && depthOf(json) <= MAX_DEPTH;
+}
+
+function depthOf(json: string): number {
+  let depth = 0;
+  let deepest = 0;
+  eachOutsideStrings(json, (code) => {
+    if (code === 0x5b || code === 0x7b) deepest = Math.max(deepest, ++depth);
+    else if (code === 0x5d || code === 0x7d) depth--;
+  });
+  return deepest;
 }
 
 /** Memory that an event takes while its reactions run, in bytes. */
