@@ -23,6 +23,7 @@ beforeEach(async () => {
     asked.push(request.headers.authorization);
     if (request.headers.authorization !== `Bearer ${TOKEN}`) response.writeHead(401).end('{}');
     else if (request.url === '/huge') response.end('x'.repeat(5_000_000));
+    else if (request.url === '/echo') response.end(JSON.stringify({ ...CALM_STATUS, version: `0.2.0 ${TOKEN}` }));
     else response.end(JSON.stringify({ ...CALM_STATUS, version: '0.2.0' }));
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', () => resolve()));
@@ -122,6 +123,13 @@ describe('tagferry fleet-report', () => {
     const { status, error } = await report(...args);
     expect([status, error.includes(words)]).toEqual([2, true]);
     expect(error).not.toContain('geheim');
+  });
+
+  it('prints no token that a server echoes', async () => {
+    write('token', TOKEN);
+    const { status, out, error } = await report('--token-file', join(folder, 'token'), `${address}/echo`);
+    expect({ status, isShown: `${out}${error}`.includes(TOKEN) }).toEqual({ status: 0, isShown: false });
+    expect(out).toContain('0.2.0 ***');
   });
 
   it('wants a folder that holds something', async () => {

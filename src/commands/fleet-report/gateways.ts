@@ -4,6 +4,7 @@ import type { ClientRequest, IncomingMessage, RequestOptions } from 'node:http';
 import { basename, join } from 'node:path';
 import { codeOf, messageOf, UsageError } from '../../base/errors.ts';
 import { request as requestHttp } from '../../base/node-http.ts';
+import { Redactor } from '../../base/redactor.ts';
 import type { ReadGateway } from './lines.ts';
 
 /** A status is some kilobytes. */
@@ -72,7 +73,9 @@ function gatewayByAddress(text: string, token: string | undefined): Place {
     );
   }
   if (url.pathname === '/') url.pathname = '/status';
-  return { gateway: url.host, read: () => get(url, token) };
+  const secrets = new Redactor();
+  secrets.learn(token);
+  return { gateway: url.host, read: async () => secrets.redact(await get(url, token)) };
 }
 
 async function get(url: URL, token: string | undefined): Promise<string> {
