@@ -22,7 +22,7 @@ import { readStamps, stampNotes } from './kept-stamps.ts';
 import { commitPace, maxSeries, storeOptions, storeThreadOptions } from './pace.ts';
 import { type AgentStoreApi, agentStoreThread } from './store-worker.ts';
 
-/** A refusal is shown for so long. */
+/** A refusal is shown for so long, or until values are accepted. */
 const REFUSAL_SHOWN_MS = 60_000;
 
 /** A line of `/healthz`, `status` and `doctor`. */
@@ -277,6 +277,7 @@ export class BufferFlow {
     this.#metrics.commits.inc({ outcome: 'ok' });
     // What was settled or deleted is written while values are refused: that ends nothing.
     if (this.#failures === 0 || (values === 0 && this.#isRefused)) return;
+    this.#lastRefusedMs = Number.NEGATIVE_INFINITY;
     this.#log.info({ event: 'store.writable', failures: this.#failures }, 'the disk takes writes again');
     this.#failures = 0;
     this.#repeats.end('');

@@ -193,6 +193,8 @@ describe('the daemon', () => {
     };
     while ((await push()).status === 204) sent += 1000;
     expect((await push()).status).toBe(503);
+    const health = async () => (await agent.call(agent.ops, '/healthz')).status;
+    expect(await health()).toBe(503);
     const wide = { ...narrow, BUFFER_MAX_BYTES: '4MB', POST_MAX_VALUES: '250', OPS_LISTEN: '' };
     agent.write(sandbox.url, { tags: TAGS, env: wide });
     agent.signal('SIGHUP');
@@ -200,6 +202,7 @@ describe('the daemon', () => {
     await agent.until(() => agent.logged('config.restart_needed').length === 1, 'what needs a restart is named');
     expect(agent.logged('config.restart_needed')[0]).toMatchObject({ keys: ['OPS_LISTEN'] });
     expect((await push()).status).toBe(204);
+    expect(await health()).toBe(200);
     sent += 1000;
     // Only now: a fast machine would have posted the backlog before it read the smaller POST_MAX_VALUES.
     await sandbox.goOnline();
