@@ -64,9 +64,25 @@ describe('CSV folder that others can write to', () => {
     symlinkSync(victim, folderOf('drop/done/x.csv.report.txt'));
     writeFileSync(folderOf('drop/x.csv'), `${ROW}1\n`);
     await agent.start();
-    await agent.until(() => existsSync(folderOf('drop/done/x.csv')), 'the file is moved');
+    await agent.until(() => existsSync(folderOf('drop/done/x.csv.2')), 'the file is moved');
     expect(readFileSync(victim, 'utf8')).toBe('acknowledged values');
-    expect(lstatSync(folderOf('drop/done/x.csv.report.txt')).isFile()).toBe(true);
+    expect(lstatSync(folderOf('drop/done/x.csv.2.report.txt')).isFile()).toBe(true);
+  });
+
+  it('keeps a data file that has the name of a report', async () => {
+    configure(['drop'], 'settle: 50ms, pattern: "*"');
+    writeFileSync(folderOf('drop/x.csv.report.txt'), `${ROW}1\n`);
+    await agent.start();
+    await agent.until(() => existsSync(folderOf('drop/done/x.csv.report.txt')), 'the first file is moved');
+    writeFileSync(folderOf('drop/x.csv'), `${ROW}2\n`);
+    await agent.until(() => existsSync(folderOf('drop/done/x.csv.2')), 'the second file is moved');
+    expect(readFileSync(folderOf('drop/done/x.csv.report.txt'), 'utf8')).toBe(`${ROW}1\n`);
+    expect(below(folderOf('drop/done')).sort()).toEqual([
+      'x.csv.2',
+      'x.csv.2.report.txt',
+      'x.csv.report.txt',
+      'x.csv.report.txt.report.txt',
+    ]);
   });
 
   it('lets its users read what the agent creates, and no one else', async () => {
@@ -96,8 +112,18 @@ describe('CSV folder that others can write to', () => {
         chownSync(done, NOBODY, NOBODY);
       },
     ],
+    [
+      'is closed to the service',
+      (done: string) => {
+        mkdirSync(done);
+        chmodSync(done, 0o700);
+        chownSync(done, NOBODY, NOBODY);
+      },
+    ],
   ])('moves nothing to a done folder that %s', async (_what, prepare) => {
     configure(['drop']);
+    // Root without this capability is a user like others.
+    agent.surroundings = ['setpriv', '--bounding-set=-dac_override,-dac_read_search', '--'];
     const elsewhere = join(agent.folder, 'elsewhere');
     mkdirSync(elsewhere);
     prepare(folderOf('drop/done'), elsewhere);
@@ -107,6 +133,20 @@ describe('CSV folder that others can write to', () => {
     await agent.until(() => arrived('drop').length === 1, 'its value is delivered');
     expect([...below(elsewhere), ...below(folderOf('drop/done'))]).toEqual([]);
     expect((await source('drop')).hint).toContain('Rename or remove');
+  });
+
+  it('names the sticky bit that keeps it from moving a file of another user', async () => {
+    configure(['drop']);
+    agent.surroundings = ['setpriv', '--bounding-set=-dac_override,-dac_read_search,-fowner', '--'];
+    chmodSync(folderOf('drop'), 0o1777);
+    chownSync(folderOf('drop'), NOBODY, NOBODY);
+    writeFileSync(folderOf('drop/x.csv'), `${ROW}1\n`);
+    chownSync(folderOf('drop/x.csv'), NOBODY, NOBODY);
+    chmodSync(folderOf('drop/x.csv'), 0o644);
+    await agent.start();
+    await agent.until(() => agent.logged('csv.not_moved').length > 0, 'the file cannot be moved');
+    expect((await source('drop')).hint).toBe(`chmod -t ${folderOf('drop')}`);
+    expect(below(folderOf('drop/done'))).toEqual([]);
   });
 
   it.each(['settle: 50ms', 'tail: true'])('reads all files beside an unreadable one (%s)', async (more) => {

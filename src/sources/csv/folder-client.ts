@@ -206,6 +206,11 @@ export function folderProblem(folder: string, code: string | undefined): { probl
         problem: `done or failed in ${folder} belongs to another user`,
         hint: 'Rename or remove it. The service creates its own.',
       };
+    case 'ESTICKY':
+      return {
+        problem: `the sticky bit of ${folder} keeps the service from moving files of other users`,
+        hint: `chmod -t ${folder}`,
+      };
     case 'ETIMEDOUT':
       return { problem: `${folder} does not respond`, hint: 'Check the network share that is mounted there.' };
     default:

@@ -102,14 +102,18 @@ export class ForeignFolder implements Operations {
       const stats = lstatSync(source, { bigint: true, throwIfNoEntry: false });
       if (!stats?.isFile() || !isSameFile(fileOf(file.name, stats), file)) return undefined;
       createFolder(below(folder, Buffer.from(to)), fstatSync(folder).mode);
-      return within(openSubfolder(folder, to), (target) => {
+      const subfolder = asOwner(() => openSubfolder(folder, to));
+      return within(subfolder, (target) => {
         demandOwn(target);
         const name = freeName(target, file.name);
         const path = below(target, bytesOf(name + REPORT));
-        // A report without its file was left by a crash before the file was moved.
-        unlinkIfThere(path);
-        createFile(path, report, Number(stats.mode));
-        renameSync(source, below(target, bytesOf(name)));
+        asOwner(() => createFile(path, report, Number(stats.mode)));
+        try {
+          renameSync(source, below(target, bytesOf(name)));
+        } catch (error) {
+          unlinkIfThere(path);
+          throw isSticky(folder, stats) ? failure('ESTICKY', 'the file belongs to another user') : error;
+        }
         return `${to}/${name}`;
       });
     });
@@ -121,9 +125,9 @@ export class ForeignFolder implements Operations {
         let names = 0;
         for (const bytes of namesIn(folder)) {
           const name = textOf(bytes);
-          if (!name.endsWith(REPORT)) continue;
+          if (!name.endsWith(REPORT) || isThere(below(folder, bytesOf(name + REPORT)))) continue;
           if (++names > MAX_FILES) break;
-          // The report is written when the file is moved.
+          // The report is written when the file is moved. A data file that is named like a report has a report of its own.
           const stats = lstatSync(below(folder, bytes), { throwIfNoEntry: false });
           if (stats === undefined || nowMs - stats.mtimeMs < keepMs) continue;
           unlinkIfThere(below(folder, bytesOf(name.slice(0, -REPORT.length))));
@@ -183,11 +187,12 @@ function* namesIn(folder: number): Generator<Buffer> {
   }
 }
 
-/** A logger that reuses its names must not replace an earlier file. */
+/** A logger that reuses its names must not replace an earlier file or report. Data files can be named like reports. */
 function freeName(folder: number, name: string): string {
+  const isFree = (one: string) => !isThere(below(folder, bytesOf(one)));
   for (let copy = 1; copy <= MAX_COPIES; copy++) {
     const free = copy === 1 ? name : `${name}.${copy}`;
-    if (lstatSync(below(folder, bytesOf(free)), { throwIfNoEntry: false }) === undefined) return free;
+    if (isFree(free) && isFree(free + REPORT)) return free;
   }
   throw failure('EEXIST', `more than ${MAX_COPIES} finished files are named ${name}`);
 }
@@ -200,7 +205,7 @@ function demandOwn(folder: number): void {
   const { uid } = fstatSync(folder);
   if (uid === process.geteuid!() || uid === ROOT) return;
   const probe = below(folder, Buffer.from(`.tagferry-${randomUUID()}`));
-  const file = openSync(probe, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
+  const file = asOwner(() => openSync(probe, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600));
   try {
     if (fstatSync(file).uid !== uid) throw failure('EOWNER', 'the folder belongs to another user');
   } finally {
@@ -209,12 +214,31 @@ function demandOwn(folder: number): void {
   }
 }
 
+/** Throws `EOWNER` where the permissions of a subfolder keep the service out. */
+function asOwner<Result>(work: () => Result): Result {
+  try {
+    return work();
+  } catch (error) {
+    const code = codeOf(error);
+    throw code === 'EACCES' || code === 'EPERM' ? failure('EOWNER', 'the folder belongs to another user') : error;
+  }
+}
+
+/** The sticky bit of a folder keeps its users from moving the files of others. */
+function isSticky(folder: number, file: BigIntStats): boolean {
+  return (fstatSync(folder).mode & 0o1000) !== 0 && Number(file.uid) !== process.geteuid!();
+}
+
 /** Users who can read the dropped file can read its report. */
 function createFile(path: Buffer, text: string, droppedMode: number): void {
   within(openSync(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600 | (droppedMode & 0o444)), (file) => {
     const bytes = Buffer.from(text);
     for (let at = 0; at < bytes.length; ) at += writeSync(file, bytes, at);
   });
+}
+
+function isThere(path: Buffer): boolean {
+  return lstatSync(path, { throwIfNoEntry: false }) !== undefined;
 }
 
 function unlinkIfThere(path: Buffer): void {
