@@ -76,6 +76,8 @@ async function open(): Promise<string> {
 async function wait(): Promise<{ over: Promise<string | undefined> }> {
   const over = room.until(open);
   over.catch(() => {});
+  // Listeners wait by this clock too, so their timers do not show that the start sleeps.
+  await vi.waitFor(() => expect(told.some((line) => line.startsWith('ready'))).toBe(true));
   await vi.waitFor(() => expect(clock.waiting).toBeGreaterThanOrEqual(1));
   return { over };
 }
