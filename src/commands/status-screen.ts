@@ -164,7 +164,8 @@ const SHARE_WORDS = {
 
 function putRequests({ requests, uplink }: ShownStatus, put: Put): void {
   const of = (limit: number) => (limit > 0 ? ` of ${countText(limit)}` : '');
-  const over = requests.day_limit > 0 && requests.day_projected > requests.day_limit;
+  const projected = requests.day_projected ?? 0;
+  const over = requests.day_limit > 0 && projected > requests.day_limit;
   put(
     'requests',
     `${countText(requests.minute)}${of(requests.minute_limit)} this minute, ${countText(requests.day)}${of(requests.day_limit)} in 24 h`,
@@ -173,7 +174,7 @@ function putRequests({ requests, uplink }: ShownStatus, put: Put): void {
     const share = `${requests.share} a minute found as this gateway’s share`;
     put('', `${share} (${SHARE_WORDS[requests.share_reason]})`);
   }
-  put('', `at the pace of the last hour ${countText(requests.day_projected)} a day`, over);
+  if (requests.day_projected !== null) put('', `at the pace of the last hour ${countText(projected)} a day`, over);
   if (uplink.resting) {
     const { for_seconds: left, until } = uplink.resting;
     put('', `429: the platform asked for a rest, ${durationText(left)} until ${timeText(until)}`, true);
@@ -184,10 +185,7 @@ function putRequests({ requests, uplink }: ShownStatus, put: Put): void {
   const share = Math.round((quota.used / quota.calls) * 100);
   const since = quota.since ? ` since ${timeText(quota.since).slice(0, 10)}` : '';
   const left = quota.calls - quota.used;
-  const days =
-    requests.day_projected > 0 && left > 0
-      ? `, enough for ${durationText((left / requests.day_projected) * 86_400)}`
-      : '';
+  const days = projected > 0 && left > 0 ? `, enough for ${durationText((left / projected) * 86_400)}` : '';
   put('quota', `${countText(quota.used)} of ${countText(quota.calls)} calls (${share} %)${since}${days}`, share >= 90);
   const { payload } = quota;
   if (!payload) return;

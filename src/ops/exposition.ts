@@ -210,8 +210,8 @@ export function createRegistry(counts: readonly Count[], figures: () => MetricFi
   gauge('tagferry_requests_day_limit', 'REQUESTS_PER_DAY; 0 is no limit.', (now) => now.requestsPerDay);
   gauge(
     'tagferry_requests_day_projected',
-    'API calls in 24 hours at the pace of the last hour.',
-    (now) => now.requestsProjected,
+    'API calls in 24 hours at the pace of the last hour; absent in the first ten minutes.',
+    (now) => now.requestsProjected ?? Number.NaN,
   );
   gauge(
     'tagferry_quota_calls',

@@ -42,7 +42,7 @@ export interface MetricFigures {
   requestsToday: number;
   /** 0 is no limit. */
   requestsPerDay: number;
-  requestsProjected: number;
+  requestsProjected: number | undefined;
   quota: QuotaReport | undefined;
   /** Of tags.yaml. */
   sources: readonly SourceReport[];

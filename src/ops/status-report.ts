@@ -106,7 +106,7 @@ export async function statusReport(parts: StatusParts) {
       share_reason: request.shareReason,
       day: request.dayUsed,
       day_limit: request.dayLimit,
-      day_projected: Math.round(request.dayProjected),
+      day_projected: request.dayProjected ?? null,
       quota: parts.quota ?? null,
       resting_seconds:
         request.restingUntilMs === undefined ? 0 : Math.max(0, Math.ceil((request.restingUntilMs - nowMs) / 1000)),

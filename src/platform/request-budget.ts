@@ -46,7 +46,7 @@ export interface RequestBudgetStats {
   dayUsed: number;
   dayLimit: number;
   /** What 24 h would use at the pace of the last hour. */
-  dayProjected: number;
+  dayProjected: number | undefined;
   /** Monotonic; the platform asked for a rest until then. `undefined` where it did not. */
   restingUntilMs: number | undefined;
   /** What the next request waits for. */
@@ -58,6 +58,8 @@ export interface RequestBudgetStats {
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 86_400_000;
+/** The requests of a start or of the minutes after an outage say nothing about a day. */
+const PROJECTED_FROM_MS = 10 * MINUTE_MS;
 /**
  * A request reaches the platform some time after it was taken: a connection, a token, a slow disk lie between. The
  * pace is so much slower than the budget that the platform's own count holds although these times vary.
@@ -245,7 +247,7 @@ export class RequestBudget {
   stats(): RequestBudgetStats {
     const nowMs = this.#clock.monotonicMs();
     const nextAtMs = this.nextAtMs('live');
-    const observedMs = Math.min(HOUR_MS, Math.max(MINUTE_MS, nowMs - this.#startedMs));
+    const observedMs = Math.min(HOUR_MS, nowMs - this.#startedMs);
     return {
       minuteUsed: this.minuteUsed,
       minuteLimit: this.#options.requestsPerMinute,
@@ -253,7 +255,8 @@ export class RequestBudget {
       shareReason: this.#share?.reason ?? 'configured',
       dayUsed: this.#dayCount.sum(nowMs),
       dayLimit: this.#options.requestsPerDay,
-      dayProjected: Math.round((this.#hourCount.sum(nowMs) * DAY_MS) / observedMs),
+      dayProjected:
+        observedMs < PROJECTED_FROM_MS ? undefined : Math.round((this.#hourCount.sum(nowMs) * DAY_MS) / observedMs),
       restingUntilMs: this.restingUntilMs,
       limitedBy: this.#limitAt(nowMs, nextAtMs),
       nextAtMs,

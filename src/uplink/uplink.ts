@@ -347,11 +347,10 @@ export class Uplink {
     const change = this.#lag.change(nowMs);
     if (!change) return;
     const facts = { intervalMs: change.intervalMs, configuredMs: this.#options.postIntervalMs };
-    if (change.isLengthened) {
-      const words = 'more assets are due than the request budget allows: the post interval is longer';
-      this.#parts.log.warn({ event: 'uplink.interval_lengthened', ...facts }, words);
-    } else
-      this.#parts.log.info({ event: 'uplink.interval_normal', ...facts }, 'the post interval is as configured again');
+    const cause = this.#parts.budget.isLimited ? 'the request budget is too small' : 'posts take too long';
+    if (change.isLengthened)
+      this.#parts.log.warn({ event: 'uplink.interval_lengthened', ...facts }, `post interval is longer: ${cause}`);
+    else this.#parts.log.info({ event: 'uplink.interval_normal', ...facts }, 'post interval is as configured again');
   }
 
   get deliveredValues(): number {

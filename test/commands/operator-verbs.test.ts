@@ -238,6 +238,7 @@ describe('webhook', () => {
     const listed = await json<{ event_type: string }[]>('events', 'ls');
     const { events } = await json<{ events: { event_type: string }[] }>('status');
     expect([...listed, ...events].map((event) => event.event_type)).not.toContain('tagferry_self_test');
+    expect(agent.logged('webhook.rejected')).toEqual([]);
   });
 
   it('rotates the secret, and the test still passes', async () => {

@@ -116,7 +116,9 @@ describe('the request budget', () => {
   it('says what limits it and what the day will use', async () => {
     const clock = new SkippingClock(0, 9);
     const budget = new RequestBudget(clock, { requestsPerMinute: 400, requestsPerDay: 2_400 });
-    await takeFor(clock, budget, 'live', 10 * 60_000);
+    await takeFor(clock, budget, 'live', 9 * 60_000);
+    expect(budget.stats().dayProjected).toBeUndefined();
+    await takeFor(clock, budget, 'live', 60_000);
     const stats = budget.stats();
     expect(stats.limitedBy).toBe('day');
     expect(stats.dayUsed).toBeGreaterThan(0);

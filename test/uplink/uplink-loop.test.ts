@@ -283,6 +283,29 @@ describe('the interval that is told', () => {
     await stop();
   });
 
+  it.each([1_000, 20_000])(
+    'is not longer for a short outage in which attempts fail after %i ms',
+    async (failsAfterMs) => {
+      build();
+      await plant.uplink.start();
+      const seconds = async (count: number) => {
+        for (let second = 0; second < count; second++) {
+          for (const asset of [1, 2, 3]) plant.accept(asset, asset);
+          await clock.advance(1_000);
+        }
+      };
+      await seconds(60);
+      platform.latencyMs = failsAfterMs;
+      platform.failing = () => new PlatformError('no', { code: 'platform.timeout', retryable: true });
+      await seconds(45);
+      platform.latencyMs = 0;
+      platform.failing = undefined;
+      await seconds(120);
+      expect(events()).not.toContain('uplink.interval_lengthened');
+      await stop();
+    },
+  );
+
   it('is not longer for an outage that everybody waited for', async () => {
     let isAway = true;
     build();

@@ -49,6 +49,16 @@ describe('a request that ends too early', () => {
     expect(refusals().find(({ reason }) => reason === 'aborted')).not.toHaveProperty('why');
   });
 
+  it('is no malformed request if its sender resets the connection', async () => {
+    await at.start();
+    const { socket } = open('POST /hook HTTP/1.1\r\nHost: localhost\r\n');
+    await until(() => socket.bytesWritten > 0);
+    socket.resetAndDestroy();
+    const next = open('no HTTP\r\n\r\n');
+    await next.answers();
+    expect(refusals()).toMatchObject([{ reason: 'malformed', why: 'HPE_INVALID_METHOD', count: 1 }]);
+  });
+
   it('was never one where it is no HTTP', async () => {
     await at.start();
     const garbage = open('no HTTP\r\n\r\n');

@@ -256,8 +256,9 @@ export class InboundServer {
 
   #refuseMalformed(error: Error, socket: Socket): void {
     const code = codeOf(error);
-    this.#options.malformed?.(code);
-    if (code === 'ECONNRESET' || !socket.writable) {
+    const isReset = code === 'ECONNRESET';
+    if (!isReset) this.#options.malformed?.(code);
+    if (isReset || !socket.writable) {
       socket.destroy();
       return;
     }

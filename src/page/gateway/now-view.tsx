@@ -153,8 +153,11 @@ function RequestsCard({ now: { requests } }: { now: StatusReport }) {
         {countText(requests.day)}
         {of(requests.day_limit)}
       </Fact>
-      <Fact name="a day, at this pace" bad={requests.day_limit > 0 && requests.day_projected > requests.day_limit}>
-        {countText(requests.day_projected)}
+      <Fact
+        name="a day, at this pace"
+        bad={requests.day_limit > 0 && (requests.day_projected ?? 0) > requests.day_limit}
+      >
+        {requests.day_projected === null ? '-' : countText(requests.day_projected)}
       </Fact>
       {quota && (
         <Fact name="quota" bad={quota.used >= 0.9 * quota.calls}>
