@@ -3,6 +3,7 @@
  * it would send the same bytes again.
  */
 import type { Clock } from '../base/clock.ts';
+import { plain } from '../base/foreign-text.ts';
 import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 
@@ -55,7 +56,7 @@ export class Discards {
     const count = this.#repeats.note(bound, this.#clock.monotonicMs());
     const fields = {
       broker: this.#name,
-      topic: topic.slice(0, SHOWN_TOPIC),
+      topic: plain(topic.slice(0, SHOWN_TOPIC)),
       bytes,
       bound,
       max_bytes: BOUNDS[bound],
