@@ -21,11 +21,12 @@ const RETRY_MS = 1_000;
 
 /** Opens the file itself, whatever its kind. Node does not export the constant. */
 const O_PATH = 0o10000000;
-const HINTS: Readonly<Record<string, string>> = {
-  EADDRINUSE: 'another program listens there: stop it (`ss -ltnp` shows it), or choose another address',
-  EACCES: 'this user may not listen there: choose a port above 1023, or a folder that this user may write',
-  EADDRNOTAVAIL: 'this machine has no such address: correct it',
-  ENOENT: 'the folder of the socket does not exist: create it, or correct the path',
+const HINTS: Readonly<Record<string, (setting: string) => string>> = {
+  EADDRINUSE: (setting) =>
+    `Stop the program that listens there (\`sudo ss -ltnp\` shows it), or set ${setting} to another address.`,
+  EACCES: (setting) => `Set ${setting} to a port above 1023, or to a socket in a folder that this user may write.`,
+  EADDRNOTAVAIL: (setting) => `Set ${setting} to an address of this machine (\`ip address\` shows them).`,
+  ENOENT: (setting) => `Create the folder of the socket, or set ${setting} to another path.`,
 };
 
 /**
@@ -90,9 +91,14 @@ function listenError(cause: unknown, address: ListenAddress, { setting, code }: 
   const why = codeOf(cause) ?? 'unknown';
   return new TagferryError(`${setting}: cannot listen on ${formatListenAddress(address)} (${why})`, {
     code,
-    hint: `${setting}: ${HINTS[why] ?? 'choose another address, or leave it empty'}.`,
+    hint: listenHint(why, setting),
     cause,
   });
+}
+
+/** What to do about an error code of `listen`. */
+export function listenHint(code: string, setting: string): string {
+  return HINTS[code]?.(setting) ?? `Set ${setting} to another address, or leave it empty.`;
 }
 
 /** An address as settings write it: `127.0.0.1:8470`, `[::1]:8470`, `unix:/run/…`. */

@@ -30,8 +30,8 @@ export function define(program: Command): void {
       const verdict = { ...judged, warnings: [...judged.warnings, ...drops] };
       const online = options.online && verdict.ok ? await askOnline(config) : undefined;
       if (options.json && online) {
-        const { problems, warnings, ok } = verdict;
-        process.stdout.write(`${JSON.stringify({ directory, ok, problems, warnings, online }, null, 2)}\n`);
+        const { problems, warnings, unread, ok } = verdict;
+        process.stdout.write(`${JSON.stringify({ directory, ok, problems, warnings, unread, online }, null, 2)}\n`);
       } else process.stdout.write(`${options.json ? asJson(verdict) : asText(verdict)}\n`);
       if (online && !options.json) process.stdout.write(`${online.map(lineText).join('\n')}\n`);
       const isRefused = online?.some(({ state }) => state === 'failure') === true;
@@ -43,27 +43,34 @@ export function define(program: Command): void {
 async function askOnline(config: string | undefined): Promise<CheckLine[]> {
   // Loaded by those who ask: it brings the platform's client along.
   const { beginConsultation } = await import('./doctor/consultation.ts');
-  const { runSteps } = await import('./doctor/steps.ts');
-  const steps = await runSteps(await beginConsultation(config, process.env, version()), undefined, [
-    'network',
-    'platform',
-  ]);
+  const { FILE_STEPS, runSteps } = await import('./doctor/steps.ts');
+  const consultation = await beginConsultation(config, process.env, version(), 'files');
+  const steps = await runSteps(consultation, undefined, FILE_STEPS);
   return Object.values(steps).flat();
 }
 
 /** With what the verb itself needs, where it looks for another with the service's eyes. */
 function asJson(verdict: ConfigurationVerdict): string {
-  const { directory, ok, problems, warnings } = verdict;
-  return jsonText(isServiceView(process.env) ? verdict : { directory, ok, problems, warnings });
+  const { directory, ok, problems, warnings, unread } = verdict;
+  return jsonText(isServiceView(process.env) ? verdict : { directory, ok, problems, warnings, unread });
 }
 
-function asText({ directory, ok, problems, warnings, tags, sources, reactions, eyes }: ConfigurationVerdict): string {
+function asText(verdict: ConfigurationVerdict): string {
+  const { directory, ok, problems, warnings, tags, sources, reactions, checkedAs, unread } = verdict;
   const counts = [
     counted(problems.length, 'problem'),
     ...(warnings.length > 0 ? [counted(warnings.length, 'warning')] : []),
-    ...(ok ? [counted(tags, 'tag'), counted(sources, 'source'), counted(reactions, 'reaction')] : []),
+    ...(ok && unread.length === 0
+      ? [counted(tags, 'tag'), counted(sources, 'source'), counted(reactions, 'reaction')]
+      : []),
   ];
-  const lines = sortProblems([...problems, ...warnings]).map(problemLine);
-  const own = eyes === 'own' ? ['Judged with the eyes of this user, not of the service: sudo tagferry check'] : [];
-  return [...lines, `${directory}: ${counts.join(', ')}`, ...own].join('\n');
+  const notRead = unread.map((name) => `${name}: not checked, this user may not read it`);
+  const lines = [...sortProblems([...problems, ...warnings]).map(problemLine), ...notRead];
+  return [...lines, `${directory}: ${counts.join(', ')}`, ...(checkedAs === 'user' ? [userText()] : [])].join('\n');
+}
+
+function userText(): string {
+  return process.getuid?.() === 0
+    ? 'Checked as root, because systemd-run failed. The service may not be able to read what root can read.'
+    : 'Checked as the current user. To check as the service, run `sudo tagferry check`.';
 }

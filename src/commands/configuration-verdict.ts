@@ -17,8 +17,10 @@ export interface ConfigurationVerdict {
   tags: number;
   sources: number;
   reactions: number;
-  /** Whose eyes it was judged with, where that matters: `own` may see less or more than the service does. */
-  eyes: 'service' | 'own';
+  /** Whose access rights counted: another `user` than that of the service may read less or more. */
+  checkedAs: 'service' | 'user';
+  /** What this user may not read: not checked. */
+  unread: readonly string[];
 }
 
 /** Judges the configuration as whoever runs with it would: the service's folder with the service's eyes, where this user may. */
@@ -37,12 +39,14 @@ export async function judgeConfiguration(
     kinds: SOURCE_KINDS,
   });
   const isOwn = isServiceFolder(directory) && !isServiceView(environment);
-  const found = [
-    ...checked.problems,
-    ...stateFolderProblems(checked.stateDir),
+  const { problems: files, unread } = isOwn ? withoutUnread(checked.problems, directory) : { ...checked, unread: [] };
+  const problems = [
+    ...files,
+    // What a start would change depends on the user who owns the folder.
+    ...(isOwn ? [] : stateFolderProblems(checked.stateDir)),
     ...narrowFilters(checked.configuration, directory),
+    ...outOfService(checked.stateDir),
   ];
-  const problems = [...(isOwn ? withOwnEyes(found, directory) : found), ...outOfService(checked.stateDir)];
   const errors = problems.filter(({ severity }) => severity === 'error');
   const { configuration } = checked;
   return {
@@ -53,7 +57,8 @@ export async function judgeConfiguration(
     tags: configuration?.tags.tags.size ?? 0,
     sources: configuration?.tags.sources.size ?? 0,
     reactions: configuration?.reactions.length ?? 0,
-    eyes: isOwn ? 'own' : 'service',
+    checkedAs: isOwn ? 'user' : 'service',
+    unread,
   };
 }
 
@@ -79,7 +84,7 @@ function stateFolderProblems(stateDir: string | undefined): Problem[] {
   const { refusal, narrowsFrom } = foreseeStateFolder(stateDir);
   if (refusal) {
     const instead = (refusal.hint ?? '').replace(/^./, (first) => first.toLowerCase());
-    return [{ ...at, reason: refusal.message, instead, severity: 'error', ownEyes: true }];
+    return [{ ...at, reason: refusal.message, instead, severity: 'error' }];
   }
   if (narrowsFrom === undefined) return [];
   const reason = `others may write in the state folder (mode ${narrowsFrom}), and a start makes it 0700`;
@@ -94,11 +99,16 @@ function outOfService(stateDir: string | undefined): Problem[] {
   return [{ file: stateDir, line: null, column: null, text: '', reason, instead, severity: 'error' }];
 }
 
-/** What is left of the problems where another user runs with the configuration: what this one may not see is a doubt. */
-export function withOwnEyes(problems: readonly Problem[], directory: string): Problem[] {
-  return problems
-    .filter((problem) => !isSecretElsewhere(problem, directory))
-    .map((problem) => (problem.ownEyes ? { ...problem, severity: 'warning' } : problem));
+/** Separates problems of the files from what only another user, such as that of the service, may read. */
+export function withoutUnread(
+  problems: readonly Problem[],
+  directory: string,
+): { problems: Problem[]; unread: string[] } {
+  const isUnread = (problem: Problem) => problem.accessDenied === true || isSecretElsewhere(problem, directory);
+  const unread = problems.filter(isUnread).map(({ accessDenied, file, text, reason }) => {
+    return accessDenied ? text || file : `credential ${reason.split(' ', 1)[0]!.toLowerCase()}`;
+  });
+  return { problems: problems.filter((problem) => !isUnread(problem)), unread: [...new Set(unread)] };
 }
 
 function parsed(text: string): ConfigurationVerdict | undefined {

@@ -6,29 +6,50 @@ import { codeOf, TagferryError } from '../base/errors.ts';
 import { CONTROL_SERVER, FAILURE_TRAILER, request } from '../base/node-http.ts';
 import { configurationDirectory, readSettingsLeniently } from '../config/configuration.ts';
 import { decommissionedWords } from '../store/decommission-mark.ts';
+import { isServiceFolder } from './service-folder.ts';
+import { type ServiceCondition, serviceCondition } from './service-unit.ts';
 
-/** No daemon answers on the control socket. */
-export class NoDaemonError extends TagferryError {}
+/** The control socket of the service, in its runtime folder. An agent started by hand has it in its state folder. */
+const SERVICE_SOCKET = '/run/tagferry/control.sock';
+
+/** No agent responds on the control socket. */
+export class NoDaemonError extends TagferryError {
+  /** `undefined` if systemd does not run an agent with this configuration. */
+  readonly service: ServiceCondition | undefined;
+
+  constructor(message: string, hint: string, service?: ServiceCondition) {
+    super(message, { code: 'daemon.absent', hint });
+    this.service = service;
+  }
+}
 
 /** Where a verb looks for the daemon and its state. */
 export interface DaemonPlace {
   stateDir: string;
   socket: string;
+  directory: string;
   /** The configuration folder, where it was named and is not there: the rest is then a guess. */
   missing?: string;
+  /** No file names the platform, and nothing is written that could be meant as its address. */
+  unconfigured: boolean;
 }
 
 /** The state folder of the configuration, and the control socket that answers for it. */
 export function daemonPlace(config: string | undefined, environment: NodeJS.ProcessEnv): DaemonPlace {
   const directory = configurationDirectory(config, environment);
-  const { settings } = readSettingsLeniently({ directory, environment });
+  const { settings, isUntouched } = readSettingsLeniently({ directory, environment });
   const stateDir = resolve(settings.stateDir ?? './state');
   const own = join(stateDir, 'control.sock');
-  // The service's socket stands in its runtime folder; a daemon that somebody started by hand has it beside its state.
-  const service = '/run/tagferry/control.sock';
-  const isService = config === undefined || resolve(config) === '/etc/tagferry' || stateDir === '/var/lib/tagferry';
-  const socket = !existsSync(own) && isService && existsSync(service) ? service : own;
-  return { stateDir, socket, ...(config !== undefined && !existsSync(directory) ? { missing: directory } : {}) };
+  const isOwnThere = existsSync(own);
+  const isServiceThere = existsSync(SERVICE_SOCKET);
+  const isLikely = config === undefined || stateDir === '/var/lib/tagferry';
+  const isService = isServiceFolder(directory)
+    ? isServiceThere || !isOwnThere
+    : isLikely && isServiceThere && !isOwnThere;
+  const socket = isService ? SERVICE_SOCKET : own;
+  const isMissing = !existsSync(directory);
+  const missing = config !== undefined && isMissing ? { missing: directory } : {};
+  return { stateDir, socket, directory, ...missing, unconfigured: isUntouched && !isMissing };
 }
 
 /** Asks the daemon; throws `NoDaemonError` where none runs, its own error otherwise. */
@@ -83,7 +104,7 @@ function send(place: DaemonPlace, operation: string, params: unknown): Promise<I
     });
     call.on('error', (error) => {
       const code = codeOf(error);
-      if (code === 'ENOENT' || code === 'ECONNREFUSED') reject(noDaemon(place));
+      if (code === 'ENOENT' || code === 'ECONNREFUSED') noDaemon(place).then(reject, reject);
       else if (code === 'EACCES') reject(notAllowed(place, error));
       else if (code?.startsWith('HPE_')) reject(foreign(place));
       else reject(error);
@@ -92,15 +113,28 @@ function send(place: DaemonPlace, operation: string, params: unknown): Promise<I
   });
 }
 
-function noDaemon(place: DaemonPlace): NoDaemonError {
-  return new NoDaemonError(`no daemon answers at ${place.socket}`, {
-    code: 'daemon.absent',
-    hint: place.missing
-      ? `There is no folder ${place.missing}: name the one of the daemon's configuration with --config.`
-      : (decommissionedWords(place.stateDir) ??
-        'Start it (`systemctl start tagferry`, or `tagferry run`), or name its configuration with --config. ' +
-          'Where it runs and waits for its disk, `systemctl status tagferry` says so.'),
-  });
+async function noDaemon(place: DaemonPlace): Promise<NoDaemonError> {
+  const { socket, stateDir, missing, directory, unconfigured } = place;
+  const absent = `no agent responds at ${socket}`;
+  if (missing) {
+    const hint = `The folder ${missing} does not exist. Name the configuration folder of the agent with --config.`;
+    return new NoDaemonError(absent, hint);
+  }
+  const service = await serviceCondition(directory, unconfigured);
+  const decommissioned = decommissionedWords(stateDir);
+  if (!service || decommissioned !== undefined) {
+    return new NoDaemonError(absent, decommissioned ?? startHint(place), service);
+  }
+  const failure = service.failure ? `. Latest error: ${service.failure.text}` : '';
+  return new NoDaemonError(`${absent}: ${service.message}${failure}`, service.next, service);
+}
+
+/** For an agent that systemd does not start. */
+function startHint({ directory, socket }: DaemonPlace): string {
+  const start = `Start the agent (\`tagferry run --config ${directory}\`)`;
+  if (socket === SERVICE_SOCKET || !existsSync(SERVICE_SOCKET))
+    return `${start}, or name another folder with --config.`;
+  return `${start}, or omit --config: the service responds at ${SERVICE_SOCKET}.`;
 }
 
 function foreign(place: DaemonPlace): TagferryError {
@@ -111,7 +145,7 @@ function foreign(place: DaemonPlace): TagferryError {
 }
 
 function notAllowed(place: DaemonPlace, cause: unknown): TagferryError {
-  return new TagferryError(`${place.socket} may not be opened by this user`, {
+  return new TagferryError(`this user may not open ${place.socket}`, {
     code: 'daemon.forbidden',
     hint: 'Use sudo, or add the user to the group tagferry.',
     cause,

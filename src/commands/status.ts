@@ -38,7 +38,8 @@ async function once(place: DaemonPlace, flags: Flags): Promise<void> {
     const state = stateWithout(error);
     if (flags.json && state !== undefined) {
       const { code, message, hint } = error as TagferryError;
-      process.stdout.write(`${jsonText({ state, code, message, hint })}\n`);
+      const service = error instanceof NoDaemonError ? error.service?.state : undefined;
+      process.stdout.write(`${jsonText({ state, code, message, hint, service })}\n`);
     }
     throw error;
   }

@@ -14,7 +14,7 @@ export interface FoundFile {
 export type FileReading =
   | FoundFile
   | { missing: true }
-  | { reason: string; instead: string; line: number; ownEyes?: true };
+  | { reason: string; instead: string; line: number; accessDenied?: true };
 
 const WORDS_FOR_CODE: Readonly<Record<string, { reason: string; instead: string }>> = {
   EISDIR: { reason: 'it is a folder', instead: 'put a file in its place' },
@@ -31,7 +31,12 @@ export function readConfigurationFile(path: string, maxBytes: number): FileReadi
     const code = codeOf(error) ?? 'unknown';
     if (code === 'ENOENT' || code === 'ENOTDIR') return { missing: true };
     if (code === 'EACCES' || code === 'EPERM') {
-      return { reason: 'cannot be read: this user may not read it', instead: readAdvice(path), line: 1, ownEyes: true };
+      return {
+        reason: 'cannot be read: this user may not read it',
+        instead: readAdvice(path),
+        line: 1,
+        accessDenied: true,
+      };
     }
     if (code === 'EFBIG') {
       const instead = 'shorten it, or check that it is the right file';
@@ -53,7 +58,7 @@ export function reportUnread(
   problems: Problems,
 ): void {
   const place = { file, line: found.line, column: 1 };
-  if (found.ownEyes) problems.unreadable(place, `the file ${found.reason}`, found.instead);
+  if (found.accessDenied) problems.unreadable(place, `the file ${found.reason}`, found.instead);
   else problems.error(place, `the file ${found.reason}`, found.instead);
 }
 

@@ -14,7 +14,7 @@ import { readReactions } from './read-reactions.ts';
 import { type ReadSettings, readSettings } from './read-settings.ts';
 import { NO_TAGS, type ReadTags, readTags, warnOfNoTags } from './read-tags.ts';
 import type { KeyName } from './setting-keys.ts';
-import { type Environment, gatherSettings } from './setting-origins.ts';
+import { type Environment, type GivenSettings, gatherSettings } from './setting-origins.ts';
 import { checkSettings } from './setting-rules.ts';
 import type { Settings } from './settings.ts';
 import type { SourceKinds } from './source-kinds.ts';
@@ -142,7 +142,7 @@ export function checkConfiguration(options: ConfigurationOptions): CheckedConfig
     problems: sortProblems(problems.list),
     configuration: wrong ? undefined : configuration,
     refused: [...new Set(refused)],
-    hasNoPlatform: !origins.given.has('PLATFORM_URL') && !origins.broken.has('PLATFORM_URL') && !origins.unreadable,
+    hasNoPlatform: hasNoPlatform(origins),
     stateDir: settings.stateDir,
     texts: { settings: linesWithoutSecrets(file), tags: texts },
   };
@@ -153,11 +153,17 @@ export function checkConfiguration(options: ConfigurationOptions): CheckedConfig
   }
 }
 
+function hasNoPlatform({ given, broken, unreadable }: GivenSettings): boolean {
+  return !given.has('PLATFORM_URL') && !broken.has('PLATFORM_URL') && !unreadable;
+}
+
 /** What verbs get that need one or two settings, whatever is wrong with or missing from the rest. */
 export interface LenientSettings {
   /** Members without a problem, defaults filled in; `stateDir` always. */
   settings: ReadSettings;
   problems: readonly Problem[];
+  /** No platform is named, and nothing but missing keys is wrong: nobody has configured anything yet. */
+  isUntouched: boolean;
   /** Where a key is written, for a problem that shows elsewhere. */
   placeOf(key: KeyName): Place;
   /** The key is written, but its value cannot be read. */
@@ -181,6 +187,7 @@ export function readSettingsLeniently(
   return {
     settings,
     problems: sortProblems(problems.list),
+    isUntouched: hasNoPlatform(origins) && problems.errors.every(({ reason }) => / is missing/.test(reason)),
     placeOf: (key) => origins.placeOf(key),
     isBroken: (key) => origins.broken.has(key),
   };

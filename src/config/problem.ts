@@ -16,7 +16,7 @@ export interface Problem {
   instead: string;
   severity: 'error' | 'warning';
   /** It is this user who may not read something: another may. */
-  ownEyes?: true;
+  accessDenied?: true;
 }
 
 export interface Place {
@@ -59,7 +59,7 @@ export class Problems {
   /** An error for whoever runs with this configuration; for anybody else who looks at it a doubt. */
   unreadable(place: Place, reason: string, instead: string, text = ''): void {
     this.#add('error', place, reason, instead, text);
-    this.list.at(-1)!.ownEyes = true;
+    this.list.at(-1)!.accessDenied = true;
   }
 
   get errors(): Problem[] {

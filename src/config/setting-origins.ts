@@ -117,7 +117,7 @@ function takeFile(
   if ('reason' in content) {
     broken.add(key);
     const reason = `${key}_FILE: ${pointer.text} ${content.reason}`;
-    if (content.ownEyes) problems.unreadable(pointer.place, reason, content.instead, pointer.text);
+    if (content.accessDenied) problems.unreadable(pointer.place, reason, content.instead, pointer.text);
     else problems.error(pointer.place, reason, content.instead, pointer.text);
     return;
   }
@@ -159,7 +159,7 @@ const EMPTY = 'is empty';
 function readOneValue(
   path: string,
   key: KeyName,
-): { text: string; stats: Stats } | { reason: string; instead: string; ownEyes?: true } {
+): { text: string; stats: Stats } | { reason: string; instead: string; accessDenied?: true } {
   const found = readConfigurationFile(path, MAX_VALUE_BYTES);
   if ('missing' in found) return { reason: MISSING, instead: 'create it, or name the file that holds the value' };
   if ('reason' in found) return found;

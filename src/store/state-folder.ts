@@ -1,5 +1,6 @@
 import { chmodSync, mkdirSync, readdirSync, statSync } from 'node:fs';
-import { join } from 'node:path';
+import { userInfo } from 'node:os';
+import { dirname, join } from 'node:path';
 import { StoreError } from '../base/errors.ts';
 import { linkRefusal } from '../base/own-file.ts';
 
@@ -18,6 +19,20 @@ export function guardStateFolder(stateDir: string): string | undefined {
   if (refusal) throw refusal;
   if (narrowsFrom !== undefined) chmodSync(stateDir, 0o700);
   return narrowsFrom;
+}
+
+/** What gives the files in a state folder back to their user, most often after root created some. */
+export function ownerHint(stateDir: string, user: string): string {
+  return `Run \`sudo chown -R ${user}: ${stateDir}\`.`;
+}
+
+/** The same if a file belongs to another user than this one; `undefined` otherwise. */
+export function foreignOwnerHint(path: string): string | undefined {
+  try {
+    return statSync(path).uid === process.geteuid?.() ? undefined : ownerHint(dirname(path), userInfo().username);
+  } catch {
+    return undefined;
+  }
 }
 
 interface StateFolderLook {

@@ -25,6 +25,7 @@ import { ValueStore } from '../buffer/value-store.ts';
 import { bootId } from './boot-id.ts';
 import { failureOfAttempt } from './disk-refusal.ts';
 import { Rescue } from './rescue.ts';
+import { foreignOwnerHint } from './state-folder.ts';
 import { lockState, type StateLock } from './state-lock.ts';
 import type {
   BufferServices,
@@ -49,10 +50,13 @@ const NOT_OURS = new Set(['SQLITE_CANTOPEN', 'SQLITE_READONLY', 'EPERM', 'EACCES
 function unopenable(path: string, cause: unknown): StoreError | undefined {
   const code = codeOf(cause) ?? '';
   if (!NOT_OURS.has(code)) return undefined;
-  return new StoreError(`${path} cannot be opened to be written (${code})`, {
+  const hint =
+    foreignOwnerHint(path) ??
+    `Check that ${path} is a file and that its file system is writable: \`ls -ld ${path}\`, \`mount\`.`;
+  return new StoreError(`cannot open ${path} for writing (${code})`, {
     code: 'store.unwritable',
     retryable: true,
-    hint: `Look whether it is a file, whom it belongs to, and whether its file system may be written: ls -ld ${path}`,
+    hint,
     cause,
   });
 }

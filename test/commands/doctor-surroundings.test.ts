@@ -7,6 +7,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
 import { AgentProcess } from '../process/agent-process.ts';
 import { consult, type Line } from './doctor-lines.ts';
+import { runVerb } from './verb-run.ts';
 
 const TAGS = 'tags:\n  FT-101: { asset: 881, instrumentation: 4711, values: { flow: { unit: 12 } } }\n';
 /** A name that only the proxy knows (RFC 2606). */
@@ -94,14 +95,16 @@ describe('a proxy on the way', () => {
 
 describe('the service and its journal', () => {
   const HEALTHY =
-    'LoadState=loaded\nActiveState=active\nSubState=running\nResult=success\nExecMainStatus=0\nNRestarts=0\n';
+    'LoadState=loaded\nActiveState=active\nSubState=running\nResult=success\nExecMainStatus=0\nNRestarts=0\nInvocationID=b\n';
+  const LOOPING =
+    'LoadState=loaded\nActiveState=activating\nSubState=auto-restart\nResult=exit-code\nExecMainStatus=1\nNRestarts=12\nInvocationID=a\n';
 
   /** Programs that say what systemd's would. */
-  function withSystemd(unit: string, journal: string): NodeJS.ProcessEnv {
+  function withSystemd(unit: string, journal: string, directory = agent.config): NodeJS.ProcessEnv {
     const folder = join(agent.folder, 'programs');
     mkdirSync(folder, { recursive: true });
     for (const [name, text] of [
-      ['systemctl', unit],
+      ['systemctl', `${unit}Environment=TAGFERRY_CONFIG=${directory}\n`],
       ['journalctl', journal],
     ] as const) {
       writeFileSync(join(folder, `${name}.txt`), text);
@@ -114,13 +117,40 @@ describe('the service and its journal', () => {
   beforeAll(() => agent.write(sandbox.url, { tags: TAGS }));
   afterEach(() => agent.write(sandbox.url, { tags: TAGS }));
 
-  it('say nothing bad of a quiet day', async () => {
-    const { checks } = await consult(agent, withSystemd(HEALTHY, ''));
+  /** As an operator runs them while no agent responds. */
+  const statusOf = (environment: NodeJS.ProcessEnv) =>
+    runVerb(['status', '--json', '--config', agent.config], environment);
+
+  it('explain why no agent responds, although the unit is active', async () => {
+    const { status, checks } = await consult(agent, withSystemd(HEALTHY, ''));
+    expect(status).toBe(1);
     expect(line(checks, 'service')).toMatchObject({
-      state: 'ok',
-      message: expect.stringContaining('active (running)'),
+      state: 'failure',
+      message: expect.stringContaining(`active, but no agent responds at ${join(agent.state, 'control.sock')}`),
+      next: expect.stringContaining('systemctl restart tagferry'),
     });
-    expect(line(checks, 'journal')?.state).toBe('ok');
+  });
+
+  it('report errors of the day, and what the next boot does, of an agent that responds', async () => {
+    await agent.start();
+    const quiet = (await consult(agent, withSystemd(HEALTHY, ''))).checks;
+    expect([line(quiet, 'service')?.state, line(quiet, 'journal')?.state]).toEqual(['ok', 'ok']);
+    const journal = [
+      'level=error event=store.full msg="no room"',
+      '{"level":"error","event":"store.corrupt","msg":"a corrupt store was set aside"}',
+    ];
+    const unit = `${HEALTHY.replace('NRestarts=0', 'NRestarts=2')}UnitFileState=disabled\n`;
+    const { checks } = await consult(agent, withSystemd(unit, journal.join('\n')));
+    await agent.end('SIGTERM');
+    expect(line(checks, 'journal')).toMatchObject({
+      state: 'warning',
+      message: '2 errors in the last day; the latest: store.corrupt: a corrupt store was set aside',
+    });
+    expect(line(checks, 'service')).toMatchObject({
+      state: 'warning',
+      message: expect.stringContaining('2 restarts'),
+      next: expect.stringContaining('systemctl enable tagferry'),
+    });
   });
 
   it('ask for larger bounds of memory where commands, or the program that reads OPC UA, share those of the agent', async () => {
@@ -145,61 +175,72 @@ describe('the service and its journal', () => {
     ).toBeUndefined();
   });
 
-  it('tell how many errors the day had, and the last in its own words', async () => {
-    const journal = `${JSON.stringify({ event: 'store.full', msg: 'no room' })}\n${JSON.stringify({ level: 'error', event: 'store.corrupt', msg: 'a corrupt store was set aside' })}\n`;
-    const { checks } = await consult(agent, withSystemd(HEALTHY.replace('NRestarts=0', 'NRestarts=2'), journal));
-    expect(line(checks, 'journal')).toMatchObject({
-      state: 'warning',
-      message: expect.stringContaining(
-        '2 errors in the last day; the last: store.corrupt: a corrupt store was set aside',
-      ),
-    });
-    expect(line(checks, 'service')).toMatchObject({ state: 'warning', message: expect.stringContaining('2 times') });
-  });
-
   it.each([
-    ['78', 'exit-code', 'tagferry check'],
-    ['1', 'exit-code', 'journalctl'],
-  ])('lead from a service that failed with %s to the next step', async (code, result, next) => {
-    const unit = `LoadState=loaded\nActiveState=failed\nSubState=failed\nResult=${result}\nExecMainStatus=${code}\nNRestarts=5\n`;
+    ['78', 'configuration rejected', 'tagferry check'],
+    ['1', 'exit status 1', 'journalctl'],
+  ])('lead from a service that failed with %s to the next step', async (code, what, next) => {
+    const unit = `LoadState=loaded\nActiveState=failed\nSubState=failed\nResult=exit-code\nExecMainStatus=${code}\nNRestarts=5\n`;
     const { status, checks } = await consult(agent, withSystemd(unit, ''));
-    expect(status).toBe(1);
-    expect(line(checks, 'service')).toMatchObject({ state: 'failure', next: expect.stringContaining(next) });
-  });
-
-  const entry = (text: string, by = 'tagferry') =>
-    `${JSON.stringify({ MESSAGE: text, SYSLOG_IDENTIFIER: by, _PID: '7' })}\n`;
-
-  it('tell of a service that ends again and again what it said last, and that is a failure', async () => {
-    const failed = JSON.stringify({
-      event: 'agent.start_failed',
-      msg: 'tagferry cannot start',
-      error: 'listen EACCES 0.0.0.0:443',
-      hint: 'Take another port.',
-    });
-    const journal = [
-      entry('an older life'),
-      entry(failed),
-      entry('tagferry: listen EACCES'),
-      entry('tagferry.service: Main process exited, code=exited, status=1/FAILURE', 'systemd'),
-      entry('tagferry.service: Scheduled restart job, restart counter is at 12.', 'systemd'),
-    ];
-    const unit =
-      'LoadState=loaded\nActiveState=activating\nSubState=auto-restart\nResult=exit-code\nExecMainStatus=1\nNRestarts=12\n';
-    const { status, checks } = await consult(agent, withSystemd(unit, journal.join('')));
     expect(status).toBe(1);
     expect(line(checks, 'service')).toMatchObject({
       state: 'failure',
-      message: expect.stringMatching(/restarted 12 times; it ended with: tagferry: listen EACCES/),
-      next: expect.stringContaining('again and again'),
+      message: expect.stringContaining(what),
+      next: expect.stringContaining(next),
     });
   });
 
-  it('count a service as ending again that has run only for a moment since its last start', async () => {
+  const entry = (run: string, fields: Record<string, unknown>) =>
+    `${JSON.stringify({ SYSLOG_IDENTIFIER: 'tagferry', PRIORITY: '6', _SYSTEMD_INVOCATION_ID: run, ...fields })}\n`;
+  const failedStart = (run: string, error: string) =>
+    entry(run, {
+      MESSAGE: `level=fatal event=agent.start_failed msg="failed to start" error="${error}" hint="Set another port."`,
+      PRIORITY: '2',
+    });
+  const RESTART = `${JSON.stringify({ SYSLOG_IDENTIFIER: 'systemd', MESSAGE: 'Scheduled restart job', MESSAGE_ID: '5eb03494b6584870a536b337290809b3' })}\n`;
+
+  it('quote the final error of the latest run and its advice while the service restarts in a loop', async () => {
+    const journal = [
+      failedStart('older', 'no disk'),
+      entry('a', { MESSAGE: 'level=error event=store.full msg="disk full"', PRIORITY: '3' }),
+      failedStart('a', 'listen EACCES 0.0.0.0:443'),
+      entry('a', { MESSAGE: 'level=info event=agent.stopped msg="tagferry has stopped"' }),
+    ].join('');
+    const systemd = withSystemd(LOOPING, journal);
+    const { status, checks } = await consult(agent, systemd);
+    expect(status).toBe(1);
+    expect(line(checks, 'service')).toMatchObject({
+      state: 'failure',
+      message: expect.stringMatching(/12 restarts so far.*; latest error: listen EACCES 0\.0\.0\.0:443$/),
+      next: 'Set another port.',
+    });
+    expect(line(checks, 'daemon')).toBeUndefined();
+    const { status: exit, stdout, stderr } = await statusOf(systemd);
+    expect(JSON.parse(stdout)).toMatchObject({
+      state: 'not running',
+      service: 'restarting',
+      hint: 'Set another port.',
+    });
+    expect([exit, stderr]).toEqual([1, expect.not.stringContaining('systemctl start')]);
+  });
+
+  it.each([
+    ['after an automatic restart', RESTART, 'restarting', 'disk full'],
+    ['and quote no earlier error after a start by hand', '', 'active', ''],
+  ])('tell a service that has run only for a moment %s', async (_, restart, service, error) => {
     const now = (Number(readFileSync('/proc/uptime', 'utf8').split(' ')[0]) - 5) * 1e6;
     const unit = `${HEALTHY.replace('NRestarts=0', 'NRestarts=3')}ExecMainStartTimestampMonotonic=${Math.round(now)}\n`;
-    const { checks } = await consult(agent, withSystemd(unit, ''));
-    expect(line(checks, 'service')?.state).toBe('failure');
+    const journal = `${failedStart('a', 'disk full')}${restart}${entry('b', { MESSAGE: 'level=info msg="tagferry starts"' })}`;
+    const report = JSON.parse((await statusOf(withSystemd(unit, journal))).stdout) as Record<string, string>;
+    expect(report.service).toBe(service);
+    expect(report.message?.includes('disk full')).toBe(error !== '');
+  });
+
+  it('are passed over where the unit runs with another configuration', async () => {
+    const systemd = withSystemd(LOOPING, '', '/etc/tagferry');
+    const { stdout } = await statusOf(systemd);
+    expect(JSON.parse(stdout)).toMatchObject({
+      hint: expect.stringContaining(`tagferry run --config ${agent.config}`),
+    });
   });
 
   it('are passed over where the unit is not installed', async () => {

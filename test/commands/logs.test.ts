@@ -4,6 +4,7 @@ import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { RecentLines } from '../../src/base/recent-lines.ts';
+import { daemonPlace } from '../../src/commands/control-client.ts';
 import { type Choice, chooser, lineText, readEntry } from '../../src/commands/logs/log-line.ts';
 import { readLog } from '../../src/commands/logs/reading.ts';
 import { Sandbox } from '../../src/sandbox/sandbox.ts';
@@ -18,7 +19,7 @@ const PATH = process.env.PATH;
 let sandbox: Sandbox;
 let agent: AgentProcess;
 const verb = (...args: string[]) => runVerb(['logs', ...args, '--config', agent.config]);
-const place = () => ({ stateDir: agent.state, socket: join(agent.state, 'control.sock') });
+const place = () => daemonPlace(agent.config, {});
 
 beforeAll(async () => {
   sandbox = new Sandbox({ limits: { perUser: 0, perApiKey: 0, perAddress: 0 } });
@@ -196,10 +197,10 @@ describe('who may not read the journal', () => {
 
   it('is told of both groups where the daemon may not be asked either', async () => {
     withJournal([], [], "echo 'No journal files were opened due to insufficient permissions.' >&2; exit 1");
-    const nobody = { stateDir: agent.state, socket: join(agent.folder, 'no.sock') };
+    const nobody = { ...place(), socket: join(agent.folder, 'no.sock') };
     const reading = { isChosen: () => true, follow: false, show() {}, say() {}, signal: new AbortController().signal };
     await expect(readLog(nobody, true, reading)).rejects.toMatchObject({
-      message: expect.stringContaining('may not read the journal, and no daemon answers'),
+      message: expect.stringContaining('may not read the journal, and no agent responds'),
       hint: expect.stringContaining('systemd-journal'),
     });
   });

@@ -284,7 +284,7 @@ describe('without a daemon', () => {
     await agent.end('SIGTERM');
     for (const words of [['status'], ['session', 'show'], ['webhook', 'ls'], ['events', 'catch-up']]) {
       const { status, stderr } = await verb(...words);
-      expect(`${words.join(' ')}: ${status} ${stderr}`).toMatch(/: 1 .*no daemon answers.*systemctl start tagferry/s);
+      expect(`${words.join(' ')}: ${status} ${stderr}`).toMatch(/: 1 .*no agent responds at .*tagferry run --config/s);
     }
     expect(JSON.parse((await verb('status', '--json')).stdout)).toMatchObject({ state: 'not running' });
     const [event] = await json<{ id: number; state: string }[]>('events', 'ls', '--type', 'threshold_reached');

@@ -55,6 +55,7 @@ describe('tagferry check', () => {
     expect(JSON.parse(stdout)).toEqual({
       directory: 'DIR',
       ok: false,
+      unread: [],
       problems: [
         {
           file: 'DIR/tags.yaml',

@@ -11,6 +11,7 @@ import { maskedEnv, maskedReactions, maskedTags } from '../../config/masked-conf
 import { Problems } from '../../config/problem.ts';
 import { secretsIn } from '../../config/setting-keys.ts';
 import { outputOf } from '../program-output.ts';
+import { UNIT } from '../service-unit.ts';
 import type { CheckLine, Consultation } from './finding.ts';
 
 const MAX_LOG_LINES = 5_000;
@@ -56,11 +57,11 @@ export async function writeBundle(
   for (const { name, text } of configuration) put(`config/${name}`.slice(0, 80), text);
   add('state-folder.txt', listingOf(settings.stateDir));
   const journal = await outputOf('journalctl', [
-    ...['-u', 'tagferry.service', '--since', '-3d', '-n', String(MAX_LOG_LINES), '-o', 'short-iso', '--no-pager', '-q'],
+    ...['-u', UNIT, '--since', '-3d', '-n', String(MAX_LOG_LINES), '-o', 'short-iso', '--no-pager', '-q'],
   ]);
   add('journal.txt', journal ?? 'journalctl is not here, or does not answer\n');
   const properties = UNIT_PROPERTIES.map((name) => `--property=${name}`);
-  const unit = await outputOf('systemctl', ['show', 'tagferry.service', '--no-pager', ...properties]);
+  const unit = await outputOf('systemctl', ['show', UNIT, '--no-pager', ...properties]);
   if (unit !== undefined) add('service.txt', unit);
   write(file, gzipSync(writeTar(entries, clock.wallMs() / 1000)));
   return { file, entries: entries.map(({ name }) => name) };

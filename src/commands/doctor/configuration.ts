@@ -7,12 +7,13 @@ import { type CheckLine, type Consultation, failure, ok, warning } from './findi
 const MAX_SHOWN = 10;
 
 /** The configuration, as `tagferry check` sees it. */
-export function checkConfigurationFiles({ problems, directory, configuration, daemon }: Consultation): CheckLine[] {
+export function checkConfigurationFiles(consultation: Consultation): CheckLine[] {
+  const { problems, unread, directory, configuration, daemon } = consultation;
   const errors = problems.filter((problem) => problem.severity === 'error');
   const warnings = problems.filter((problem) => problem.severity === 'warning');
   const lines: CheckLine[] = [];
   for (const problem of errors.slice(0, MAX_SHOWN)) {
-    lines.push(failure('configuration', problemLine(problem), 'Mend the line, then run `tagferry check`.'));
+    lines.push(failure('configuration', problemLine(problem), 'Correct the line, then run `tagferry check`.'));
   }
   if (errors.length > MAX_SHOWN) {
     lines.push(failure('configuration', `and ${errors.length - MAX_SHOWN} more`, 'Run `tagferry check`.'));
@@ -20,11 +21,14 @@ export function checkConfigurationFiles({ problems, directory, configuration, da
   for (const problem of warnings.slice(0, MAX_SHOWN)) {
     lines.push(warning('configuration', problemLine({ ...problem, severity: 'error' }), 'See `tagferry check`.'));
   }
-  if (errors.length === 0) {
+  if (unread.length > 0) {
+    const what = `not checked, this user may not read: ${unread.join(', ')}`;
+    lines.push(warning('configuration', what, 'Run `sudo tagferry doctor`.'));
+  } else if (errors.length === 0) {
     const what = configuration
       ? `${counted(configuration.tags.tags.size, 'tag')}, ${counted(configuration.reactions.length, 'reaction')}`
-      : 'a secret is known to the service alone';
-    lines.unshift(ok('configuration', `${directory} can be read: ${what}`));
+      : 'only the service knows a secret';
+    lines.unshift(ok('configuration', `${directory} is valid: ${what}`));
   }
   return daemon ? [...lines, ...inForceLines(daemon)] : lines;
 }

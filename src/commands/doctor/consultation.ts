@@ -5,34 +5,33 @@ import type { Problem } from '../../config/problem.ts';
 import { AGENT_WAITING } from '../../control/waiting-routes.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
 import { SOURCE_KINDS } from '../../sources/kinds.ts';
-import { withOwnEyes } from '../configuration-verdict.ts';
-import { askDaemon, daemonPlace, NoDaemonError } from '../control-client.ts';
+import { withoutUnread } from '../configuration-verdict.ts';
+import { askDaemon, type DaemonPlace, daemonPlace, NoDaemonError } from '../control-client.ts';
 import { isMissingSecret, isServiceFolder, serviceEnvironment } from '../service-folder.ts';
+import { serviceCondition } from '../service-unit.ts';
 import { isServiceView } from '../service-view.ts';
-import type { Consultation } from './finding.ts';
+import type { Consultation, Subject } from './finding.ts';
 
 /** Looks at the configuration and for a daemon. Never throws: whatever is wrong is for the checks to say. */
 export async function beginConsultation(
   config: string | undefined,
   ownEnvironment: NodeJS.ProcessEnv,
   version: string,
+  subject: Subject = 'agent',
 ): Promise<Consultation> {
   const directory = configurationDirectory(config, ownEnvironment);
   const environment = serviceEnvironment(directory, ownEnvironment);
   const place = daemonPlace(config, environment);
-  let daemon: StatusReport | undefined;
-  let daemonTrouble: Consultation['daemonTrouble'];
-  try {
-    daemon = await askDaemon<StatusReport>(place, 'status');
-  } catch (error) {
-    if (!(error instanceof NoDaemonError)) daemonTrouble = troubleOf(error);
-  }
+  const isView = isServiceView(environment);
+  const { daemon, daemonTrouble } = subject === 'files' ? NOT_ASKED : await lookForDaemon(place);
   const checked = checkConfiguration({ directory, environment, kinds: SOURCE_KINDS });
-  const isOwn = isServiceFolder(directory) && !isServiceView(environment);
+  const isOwn = isServiceFolder(directory) && !isView;
   // A daemon that runs has its secrets, whoever else may see them.
   const known = (problem: Problem) => daemon === undefined || !isMissingSecret(problem);
-  const problems = (isOwn ? withOwnEyes(checked.problems, directory) : checked.problems).filter(known);
+  const found = checked.problems.filter(known);
+  const { problems, unread } = isOwn ? withoutUnread(found, directory) : { problems: found, unread: [] };
   return {
+    subject,
     directory,
     environment,
     clock: systemClock,
@@ -40,12 +39,26 @@ export async function beginConsultation(
     place,
     settings: readSettingsLeniently({ directory, environment }).settings,
     problems,
+    unread,
     configuration: checked.configuration,
     daemon,
     daemonTrouble,
-    isService: isServiceView(environment),
+    service: subject === 'files' || isView ? undefined : await serviceCondition(directory, place.unconfigured),
+    isService: isView,
     platformAnswers: false,
   };
+}
+
+type Running = Pick<Consultation, 'daemon' | 'daemonTrouble'>;
+
+const NOT_ASKED: Running = { daemon: undefined, daemonTrouble: undefined };
+
+async function lookForDaemon(place: DaemonPlace): Promise<Running> {
+  try {
+    return { daemon: await askDaemon<StatusReport>(place, 'status'), daemonTrouble: undefined };
+  } catch (error) {
+    return error instanceof NoDaemonError ? NOT_ASKED : { daemon: undefined, daemonTrouble: troubleOf(error) };
+  }
 }
 
 /** What asking for the state met: a daemon whose start waits says why, and what to do. */

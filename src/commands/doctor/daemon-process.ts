@@ -1,16 +1,13 @@
 /** Which processes are the daemon, and whether one of them has a port. */
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { join } from 'node:path';
-import { outputOf } from '../program-output.ts';
 
-const UNIT = 'tagferry.service';
 /** TCP_LISTEN of the kernel (tcp_states.h), as /proc/net/tcp writes it. */
 const LISTEN = '0A';
 
 /** By the service manager, and by who wrote itself into the state folder. */
-export async function daemonProcesses(stateDir: string): Promise<number[]> {
-  const mainPid = await outputOf('systemctl', ['show', UNIT, '--property=MainPID', '--value']);
-  return [mainPid ?? '', textOf(join(stateDir, 'tagferry.pid'))]
+export function daemonProcesses(stateDir: string, mainPid = ''): number[] {
+  return [mainPid, textOf(join(stateDir, 'tagferry.pid'))]
     .map((text) => Number(text.trim()))
     .filter((pid) => Number.isSafeInteger(pid) && pid > 0);
 }

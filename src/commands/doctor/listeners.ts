@@ -1,6 +1,6 @@
 import { createServer } from 'node:net';
 import { codeOf, messageOf } from '../../base/errors.ts';
-import type { ListenAddress } from '../../base/listen.ts';
+import { type ListenAddress, listenHint } from '../../base/listen.ts';
 import { formatListenAddress } from '../../base/listen-address.ts';
 import { daemonProcesses, listensOn } from './daemon-process.ts';
 import { type CheckLine, type Consultation, failure, ok } from './finding.ts';
@@ -11,10 +11,11 @@ export async function checkListeners({
   daemon,
   daemonTrouble,
   isService,
+  service,
 }: Consultation): Promise<CheckLine[]> {
   if (daemon || daemonTrouble !== undefined) return [];
   const lines: CheckLine[] = [];
-  const running = await daemonProcesses(settings.stateDir);
+  const running = daemonProcesses(settings.stateDir, service?.unit.MainPID);
   for (const [key, address] of [
     ['INGEST_LISTEN', settings.ingestListen],
     ['WEBHOOK_LISTEN', settings.webhookListen],
@@ -37,18 +38,11 @@ async function checkOne(
   const holder = trouble === 'EADDRINUSE' ? running.find((pid) => listensOn(pid, address.port)) : undefined;
   // It waits for its disk, or its control socket is gone: what it has it need not get.
   if (holder !== undefined) return ok('listener', `${key} ${place} is held by tagferry itself (process ${holder})`);
-  const next: Readonly<Record<string, string>> = {
-    EADDRINUSE: `See who has it: \`ss -ltnp 'sport = :${address.port}'\`, or set ${key} to another port.`,
-    EACCES: isService
-      ? `Ports below 1024 want a capability: set ${key} to a higher one, or see install.md, CAP_NET_BIND_SERVICE.`
-      : `Ports below 1024 are not for this user: set ${key} to a higher one.`,
-    EADDRNOTAVAIL: `This machine has no such address: set ${key} to one of \`ip address\`.`,
-  };
-  return failure(
-    'listener',
-    `${key} cannot listen on ${place} (${trouble})`,
-    next[trouble] ?? `Set ${key} to another address.`,
-  );
+  const next =
+    trouble === 'EACCES' && isService
+      ? `Set ${key} to a port above 1023, or see install.md, CAP_NET_BIND_SERVICE.`
+      : listenHint(trouble, key);
+  return failure('listener', `${key} cannot listen on ${place} (${trouble})`, next);
 }
 
 function listenTrouble({ host, port }: { host: string; port: number }): Promise<string | undefined> {

@@ -20,7 +20,7 @@ const MAX_SERIES = 5;
  * no second login, within its budget, and without its secrets in this shell. Else the doctor logs in once and revokes.
  */
 export async function checkPlatform(consultation: Consultation): Promise<CheckLine[]> {
-  const { daemon, place, configuration, platformAnswers } = consultation;
+  const { daemon, place, configuration, platformAnswers, unread } = consultation;
   if (daemon) {
     const session = sessionLine(daemon);
     if (session.state === 'failure') return [session];
@@ -34,8 +34,9 @@ export async function checkPlatform(consultation: Consultation): Promise<CheckLi
     ];
   }
   if (!configuration) {
-    const next = 'Mend the configuration, or run this where the daemon runs.';
-    return [warning('sign_in', 'not tried: the credentials are not known here', next)];
+    if (unread.length > 0)
+      return [warning('sign_in', 'not tried: this user may not read the credentials', 'Use sudo.')];
+    return [warning('sign_in', 'not tried: the configuration is not valid', 'Correct the lines above.')];
   }
   if (!platformAnswers)
     return [warning('sign_in', 'not tried: the platform cannot be reached', 'Mend the lines above.')];

@@ -14,7 +14,7 @@ import {
 import { join } from 'node:path';
 import { bytesText } from '../../base/amounts.ts';
 import { codeOf } from '../../base/errors.ts';
-import { foreseeStateFolder } from '../../store/state-folder.ts';
+import { foreseeStateFolder, ownerHint } from '../../store/state-folder.ts';
 import { type CheckLine, type Consultation, failure, ok, warning } from './finding.ts';
 import { optionAgainstSync } from './mount-options.ts';
 
@@ -32,6 +32,7 @@ const DOUBTFUL: Readonly<Record<number, string>> = {
 /** An SD card syncs in some tens of milliseconds; a commit each second cannot live with a second. */
 const SLOW_SYNC_MS = 500;
 const SYNCS = 5;
+const SERVICE_USER = 'tagferry';
 
 /** STATE_DIR: there, private, writable, room on it, how long a sync takes, whether the file system keeps its word. */
 export function checkStateFolder({ settings, clock, daemon, isService }: Consultation): CheckLine[] {
@@ -48,7 +49,7 @@ export function checkStateFolder({ settings, clock, daemon, isService }: Consult
       return [warning('state.folder', `${stateDir} does not exist yet`, 'The daemon makes it when it starts.')];
     }
     const refused = `${stateDir} may not be looked at (${codeOf(error)})`;
-    if (isService) return [failure('state.folder', `${refused} by the service`, ownerAdvice(stateDir))];
+    if (isService) return [failure('state.folder', `${refused} by the service`, ownerHint(stateDir, SERVICE_USER))];
     return [warning('state.folder', refused, 'Run `sudo tagferry doctor`.')];
   }
   if (isService) lines.push(...checkOwner(stateDir));
@@ -88,11 +89,9 @@ function checkOwner(stateDir: string): CheckLine[] {
   });
   if (closed.length === 0) return [];
   const which = closed.length === 1 ? closed[0]! : `${closed[0]} and ${closed.length - 1} more`;
-  return [failure('state.owner', `the service may not open ${which} in ${stateDir}`, ownerAdvice(stateDir))];
-}
-
-function ownerAdvice(stateDir: string): string {
-  return `Stop the service, then: chown -R tagferry:tagferry ${stateDir}`;
+  return [
+    failure('state.owner', `the service may not open ${which} in ${stateDir}`, ownerHint(stateDir, SERVICE_USER)),
+  ];
 }
 
 function checkSync(stateDir: string, now: () => number, isService: boolean): CheckLine[] {
@@ -113,7 +112,7 @@ function checkSync(stateDir: string, now: () => number, isService: boolean): Che
     }
   } catch (error) {
     if (isService && codeOf(error) === 'EACCES') {
-      return [failure('state.writable', `the service may not write to ${stateDir}`, ownerAdvice(stateDir))];
+      return [failure('state.writable', `the service may not write to ${stateDir}`, ownerHint(stateDir, SERVICE_USER))];
     }
     if (isService && codeOf(error) === 'EROFS') {
       const next = `\`systemctl edit tagferry\`: [Service] ReadWritePaths=${stateDir}; or mount it for writing.`;

@@ -1,5 +1,6 @@
 import { messageOf } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
+import { isServiceFolder } from '../service-folder.ts';
 import { isServiceView, runInServiceView, wantsServiceView } from '../service-view.ts';
 import { checkConfigurationFiles } from './configuration.ts';
 import { checkDevices } from './devices.ts';
@@ -27,6 +28,9 @@ const CHECKS: readonly [name: string, check: Check][] = [
 /** What is looked at on this machine alone; of devices it is said what the running daemon knows. */
 export const INWARD_STEPS = ['eyes', 'configuration', 'state', 'clock', 'service', 'listener', 'devices'];
 
+/** What the files name on the platform. */
+export const FILE_STEPS = ['network', 'platform'];
+
 /** Nothing that the service's eyes see better. */
 const OF_THE_MACHINE: ReadonlySet<string> = new Set(['clock', 'service']);
 
@@ -40,22 +44,42 @@ export async function runSteps(
   only?: readonly string[],
 ): Promise<Record<string, CheckLine[]>> {
   const isView = isServiceView(consultation.environment);
-  const seen = wantsServiceView(consultation.directory, process.env) ? await seenByService(consultation) : undefined;
   const steps: Record<string, CheckLine[]> = {};
+  if (isUnconfigured(consultation)) {
+    const missing = `not configured: PLATFORM_URL has no value in ${consultation.directory}/agent.env`;
+    steps.configuration = [failure('configuration', missing, `Run \`${setupCommand(consultation.directory)}\`.`)];
+    say(steps.configuration);
+    return steps;
+  }
+  const seen = wantsServiceView(consultation.directory, process.env) ? await seenByService(consultation) : undefined;
+  // The service may not see which of its own ports it already has.
+  const hasProcess = Number(consultation.service?.unit.MainPID ?? 0) > 0;
   for (const [name, check] of CHECKS) {
     if ((isView && OF_THE_MACHINE.has(name)) || only?.includes(name) === false) continue;
-    steps[name] = seen?.[name] ?? (await runCheck(name, () => check(consultation)));
+    const isSeen = !(name === 'listener' && hasProcess);
+    steps[name] = (isSeen ? seen?.[name] : undefined) ?? (await runCheck(name, () => check(consultation)));
     if (steps[name].length > 0) say(steps[name]);
   }
   return steps;
+}
+
+/** Whatever else fails then fails for this reason. */
+function isUnconfigured({ daemon, daemonTrouble, service, place }: Consultation): boolean {
+  if (daemon || daemonTrouble !== undefined || !place.unconfigured) return false;
+  return service === undefined || service.state === 'not configured';
+}
+
+function setupCommand(directory: string): string {
+  return isServiceFolder(directory) ? 'sudo tagferry setup' : `tagferry setup --config ${directory}`;
 }
 
 /**
  * The steps as the service itself would meet them, by name: whether it can read, write, listen and connect. What is about the machine
  * and the unit is asked from here.
  */
-async function seenByService({ directory }: Consultation): Promise<Record<string, CheckLine[]>> {
-  const seen = await runInServiceView(['doctor', '--json'], directory);
+async function seenByService({ directory, subject }: Consultation): Promise<Record<string, CheckLine[]>> {
+  const files = subject === 'files' ? ['--files'] : [];
+  const seen = await runInServiceView(['doctor', '--json', ...files], directory);
   try {
     return JSON.parse(seen!.stdout) as Record<string, CheckLine[]>;
   } catch {

@@ -13,7 +13,7 @@ import { type CheckLine, type Consultation, failure, ok, warning } from './findi
 
 /** The webhook: registered, enabled, and, where the daemon can test it, reachable. `client`: a login of the doctor's own. */
 export async function webhookLines(
-  { daemon, settings, place }: Consultation,
+  { daemon, settings, place, subject }: Consultation,
   client: PlatformClient | undefined,
 ): Promise<CheckLine[]> {
   const url = daemon ? daemon.listener.webhook_url : settings.webhookUrl;
@@ -28,6 +28,7 @@ export async function webhookLines(
     const hint = error instanceof TagferryError ? error.hint : undefined;
     lines.push(failure('webhook.registered', messageOf(error), hint ?? 'See `tagferry webhook ls`.'));
   }
+  if (subject === 'files') return lines;
   if (!daemon) {
     lines.push(
       warning('webhook.reachable', 'not tested: no daemon listens', 'Start the daemon, then `tagferry webhook test`.'),

@@ -2,9 +2,9 @@
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
+import { UNIT } from '../service-unit.ts';
 import { type LogLine, readEntry } from './log-line.ts';
 
-const UNIT = 'tagferry.service';
 const OF_UNIT = ['-u', UNIT, '--no-pager'];
 /** journalctl leaves members of more than 4 kB out unless it is told `--all`. */
 const AS_JSON = [...OF_UNIT, '-o', 'json', '--all', '-q', '--output-fields=MESSAGE,PRIORITY,SYSLOG_IDENTIFIER'];

@@ -1,6 +1,5 @@
 import { outputOf } from '../program-output.ts';
-
-const UNIT = 'tagferry.service';
+import { UNIT } from '../service-unit.ts';
 
 /**
  * Enables the service, which the package leaves to us: before it is configured it could only fail at a boot. Gives the command that puts

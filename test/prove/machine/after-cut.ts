@@ -127,7 +127,7 @@ export async function goOn(
         break;
       } catch (error) {
         // A port that was free a moment ago.
-        if (tries === START_TRIES || !String(error).includes('another program listens there')) throw error;
+        if (tries === START_TRIES || !String(error).includes('EADDRINUSE')) throw error;
       }
     }
     const events = { owed: owed.events.length, missing: missingEvents() };

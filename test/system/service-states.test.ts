@@ -1,0 +1,219 @@
+/** What status, doctor and check report in each state of the service, with a real systemd. */
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
+import { Gateway, packageOf } from './gateway.ts';
+import { until } from './machine.ts';
+
+const PATIENCE_MS = 300_000;
+const UNIT = 'tagferry.service';
+const SOCKET = '/run/tagferry/control.sock';
+const AGENT_ENV = '/etc/tagferry/agent.env';
+const TAGS = '/etc/tagferry/tags.yaml';
+
+interface Check {
+  check: string;
+  state: 'ok' | 'warning' | 'failure';
+  message: string;
+  next: string;
+}
+
+let gateway: Gateway;
+
+beforeAll(async () => {
+  const deb = await packageOf({ version: '0.0.1' });
+  gateway = await Gateway.boot();
+  await gateway.install(deb, 'apt');
+  await gateway.startSandbox();
+  await gateway.machine.sh('useradd anna --groups tagferry && useradd bert');
+  await gateway.dropIn('fast', '[Service]\nRestartSec=500ms\n');
+}, 1_200_000);
+
+afterEach(async ({ task }) => {
+  if (task.result?.state === 'fail') {
+    process.stderr.write(`${await gateway.machine.sh(`journalctl --no-pager -n 60 -u ${UNIT}`)}\n`);
+  }
+});
+
+afterAll(async () => {
+  await gateway?.stop();
+});
+
+const sh = (script: string) => gateway.machine.sh(script);
+const tagferry = (...args: string[]) => gateway.machine.run(['tagferry', ...args]);
+const tagferryAs = (user: string, verb: string) => gateway.machine.run(['su', user, '-c', `tagferry ${verb}`]);
+
+async function doctor(): Promise<{ status: number; checks: Check[] }> {
+  const { status, stdout } = await tagferry('doctor', '--json', '--inward');
+  return { status, checks: (JSON.parse(stdout) as { checks: Check[] }).checks };
+}
+
+interface Expected {
+  message: RegExp;
+  next: string;
+  never?: RegExp;
+}
+
+/** `status` and `doctor` report the same state, error and command, and both exit with 1. */
+function expectState(expected: Expected): Promise<Check[]> {
+  // The journal receives the last lines of a process after its end.
+  return vi.waitFor(() => expectStateNow(expected), { timeout: 60_000 });
+}
+
+async function expectStateNow({ message, next, never = /(?!)/ }: Expected): Promise<Check[]> {
+  const [status, { status: doctorStatus, checks }] = await Promise.all([tagferry('status'), doctor()]);
+  expect(status.stderr).toContain(`no agent responds at ${SOCKET}`);
+  expect(status.stderr).toMatch(message);
+  expect(status.stderr).toContain(next);
+  const service = checks.find(({ check, state }) => check === 'service' && state === 'failure');
+  expect(service?.message).toMatch(message);
+  expect(service?.next).toContain(next);
+  expect(`${status.stderr} ${JSON.stringify(checks)}`).not.toMatch(never);
+  expect([status.status, doctorStatus]).toEqual([1, 1]);
+  return checks;
+}
+
+async function restarting(): Promise<void> {
+  await until('systemd restarts the service', async () => (await gateway.restarts()) > 0);
+}
+
+const runsAgain = () => sh(`systemctl stop ${UNIT}; systemctl reset-failed ${UNIT} || true; systemctl start ${UNIT}`);
+
+describe('status and doctor without configuration', { timeout: PATIENCE_MS }, () => {
+  it.for(['before the first start', 'after a start that failed'])(
+    'name one command, tagferry setup, %s',
+    async (when) => {
+      if (when === 'after a start that failed') await sh(`systemctl start ${UNIT} || true`);
+      const status = await tagferry('status');
+      expect([status.status, status.stderr]).toEqual([
+        1,
+        `tagferry: no agent responds at ${SOCKET}: tagferry is not configured\nRun \`sudo tagferry setup\`.\n`,
+      ]);
+      const { status: doctorStatus, checks } = await doctor();
+      expect(doctorStatus).toBe(1);
+      expect(checks).toEqual([
+        expect.objectContaining({ check: 'configuration', state: 'failure', next: 'Run `sudo tagferry setup`.' }),
+      ]);
+    },
+  );
+});
+
+describe('status and doctor without an agent', { timeout: PATIENCE_MS }, () => {
+  it('quote the rejected line of a failed service', async () => {
+    await gateway.configure('POST_INTERVALL=1s\n');
+    await sh(`systemctl start ${UNIT} || true`);
+    await expectState({ message: /failed, configuration rejected.*POST_INTERVALL/, next: '`sudo tagferry check`' });
+  });
+
+  it('name the command for a disabled service, and quote no error of an earlier start', async () => {
+    await gateway.configure();
+    await sh(`systemctl reset-failed ${UNIT}`);
+    await expectState({
+      message: /is stopped, and disabled at boot/,
+      next: '`sudo systemctl enable --now tagferry`',
+      never: /POST_INTERVALL/,
+    });
+  });
+
+  it('name the command for a stopped service', async () => {
+    await sh(`systemctl enable --quiet --now ${UNIT}; systemctl stop ${UNIT}`);
+    await expectState({
+      message: /is stopped/,
+      next: '`sudo systemctl start tagferry`',
+      never: /POST_INTERVALL|enable/,
+    });
+  });
+
+  it('name the command for a masked service', async () => {
+    await sh(`systemctl mask --quiet ${UNIT}`);
+    await expectState({ message: /is masked/, next: '`sudo systemctl unmask tagferry', never: /systemctl start/ });
+    await sh(`systemctl unmask --quiet ${UNIT}`);
+  });
+
+  it('name the owner of the buffer while the service restarts in a loop', async () => {
+    await sh(`chown root /var/lib/tagferry/buffer.db; systemctl start --no-block ${UNIT}`);
+    await restarting();
+    const command = '`sudo chown -R tagferry: /var/lib/tagferry`';
+    const message = /is restarted by systemd.*cannot open \/var\/lib\/tagferry\/buffer\.db/;
+    const checks = await expectState({ message, next: command, never: /systemctl start/ });
+    const failures = checks.filter(({ state }) => state === 'failure');
+    expect(new Set(failures.map(({ next }) => next))).toEqual(new Set([`Run ${command}.`]));
+    // This user may not read the journal.
+    const { status, stderr } = await tagferryAs('anna', 'status');
+    expect([status, stderr]).toEqual([
+      1,
+      expect.stringMatching(/is restarted by systemd.*\nRun `sudo tagferry doctor`/),
+    ]);
+  });
+
+  it('quote no error of an earlier run after a start by hand', async () => {
+    await sh(`systemctl stop ${UNIT}; chown -R tagferry: /var/lib/tagferry`);
+    await sh(
+      'systemd-run --quiet --unit=other /opt/platform/bin/node -e "net.createServer().listen(8470, \'127.0.0.1\')"',
+    );
+    await sh(`systemctl start --no-block ${UNIT}`);
+    await until(
+      'the service starts',
+      async () => (await gateway.machine.property(UNIT, 'ActiveState')) === 'activating',
+    );
+    const { status, stderr } = await tagferry('status');
+    expect([status, stderr]).toEqual([1, expect.stringMatching(/is starting|cannot listen/)]);
+    expect(stderr).not.toContain('buffer.db');
+  });
+
+  it('name the address that another program has while the service restarts in a loop', async () => {
+    await restarting();
+    await expectState({
+      message: /is restarted by systemd.*INGEST_LISTEN: cannot listen on 127\.0\.0\.1:8470/,
+      next: '`sudo ss -ltnp`',
+      never: /systemctl start|buffer\.db|WEBHOOK_LISTEN cannot/,
+    });
+    await sh('systemctl stop other');
+  });
+
+  it('name the command for a service that has lost its socket', async () => {
+    await runsAgain();
+    // The agent would restore a socket that is only missing.
+    await sh(`rm ${SOCKET}; mkdir ${SOCKET}`);
+    await expectState({ message: /is active/, next: '`sudo systemctl restart tagferry`', never: /cannot listen/ });
+    await runsAgain();
+  });
+
+  it('name the socket of the other folder and the one of the service', async () => {
+    gateway.machine.write('/root/other/agent.env', 'STATE_DIR=/root/other/state\nPLATFORM_URL=http://127.0.0.1:8480\n');
+    const { status, stderr } = await tagferry('--config', '/root/other', 'status');
+    expect([status, stderr]).toEqual([
+      1,
+      expect.stringMatching(/^tagferry: no agent responds at \/root\/other\/state\/control\.sock\n.*omit --config/),
+    ]);
+    expect(stderr).toContain(SOCKET);
+  });
+});
+
+describe('status of a user outside the group', { timeout: PATIENCE_MS }, () => {
+  it('names the socket of the service that this user may not open', async () => {
+    const { status, stderr } = await tagferryAs('bert', 'status');
+    expect([status, stderr]).toEqual([1, expect.stringContaining(`this user may not open ${SOCKET}`)]);
+  });
+});
+
+describe('check', { timeout: PATIENCE_MS }, () => {
+  it.for([
+    ['bert', [AGENT_ENV]],
+    ['anna', ['credential client_secret', 'credential technical_password']],
+  ] as const)('lists what %s may not read, and neither counts nor advice', async ([user, unread]) => {
+    const { status, stdout } = await tagferryAs(user, 'check');
+    expect(status).toBe(0);
+    expect(stdout.split('\n').slice(0, -1)).toEqual([
+      ...unread.map((name) => `${name}: not checked, this user may not read it`),
+      '/etc/tagferry: 0 problems',
+      'Checked as the current user. To check as the service, run `sudo tagferry check`.',
+    ]);
+  });
+
+  it('--online asks about the files, not about the configuration of the running agent', async () => {
+    const before = gateway.machine.read(TAGS);
+    gateway.machine.write(TAGS, before.replaceAll('881', '99881'));
+    const { status, stdout } = await tagferry('check', '--online');
+    gateway.machine.write(TAGS, before);
+    expect([status, stdout]).toEqual([1, expect.stringMatching(/failure +assets +asset 99881/)]);
+  });
+});
