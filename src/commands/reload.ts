@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import { plain } from '../base/foreign-text.ts';
 import { fitted } from '../base/table.ts';
-import type { ConfigurationReport } from '../config/configuration-report.ts';
+import { type ConfigurationReport, pendingRestart, RESTART } from '../config/configuration-report.ts';
 import { askDaemon, daemonPlace } from './control-client.ts';
 
 type Verdict = ({ reloaded: true } & ConfigurationReport) | { reloaded: false; problems: readonly string[] };
@@ -12,7 +12,7 @@ export function define(program: Command): void {
     .command('reload')
     .description('read the configuration again, and wait for the verdict')
     .option('--json', 'print the verdict as JSON')
-    .addHelpText('after', '\nExit status 1 where the files are refused: those of before stay in force.')
+    .addHelpText('after', '\nExit status 1 if the files are rejected: the previous configuration stays in force.')
     .action(async (flags: { json?: boolean }) => {
       const verdict = await askDaemon<Verdict>(
         daemonPlace(program.opts<{ config?: string }>().config, process.env),
@@ -26,16 +26,12 @@ export function define(program: Command): void {
 
 function say(verdict: Verdict): void {
   if (!verdict.reloaded) {
-    const lines = [...verdict.problems.map(plain), 'The files are refused: those of before stay in force.'];
+    const lines = [...verdict.problems.map(plain), 'Files rejected, the previous configuration stays in force.'];
     process.stderr.write(`${fitted(lines.join('\n'), process.stderr)}\n`);
     return;
   }
-  process.stdout.write('The configuration was read again and is in force.\n');
-  const waiting = [
-    ...verdict.restart_needed,
-    ...verdict.changed_credentials.map((name) => `the credential ${name}, which systemd hands over at a start`),
-  ];
-  if (waiting.length === 0) return;
-  const text = `Not yet in force: ${waiting.join(', ')}. Needed: systemctl restart tagferry`;
-  process.stderr.write(`${fitted(text, process.stderr)}\n`);
+  const pending = pendingRestart(verdict);
+  process.stdout.write(`Configuration reloaded${pending === '' ? '' : `, except for: ${pending}`}.\n`);
+  if (pending === '') return;
+  process.stderr.write(`${fitted(`To apply the changes of ${pending}, run ${RESTART}.`, process.stderr)}\n`);
 }

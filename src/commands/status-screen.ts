@@ -1,6 +1,7 @@
 import { bytesText, counted, countText, durationText, timeText } from '../base/amounts.ts';
 import { plain } from '../base/foreign-text.ts';
 import { cut, type Paint, wrapped } from '../base/table.ts';
+import { pendingRestart, RESTART } from '../config/configuration-report.ts';
 import type { StatusReport } from '../ops/status-report.ts';
 import { choiceText, seriesText } from './series-text.ts';
 import { sourceLines } from './source-words.ts';
@@ -83,17 +84,17 @@ function troubleTexts(error: Session['last_error']): string[] {
 
 /** The files that are not in force, and what waits for a restart. */
 function putConfiguration({ configuration }: ShownStatus, put: Put): void {
-  const { refused, restart_needed: keys, changed_credentials: credentials } = configuration;
+  const { refused } = configuration;
   if (refused) {
     put('files', `refused since ${timeText(refused.since)}, running on those of before`, true);
     for (const problem of refused.problems.slice(0, MAX_PROBLEMS)) put('', plain(problem), true, true);
     const more = refused.problems.length - MAX_PROBLEMS;
     put('', `${more > 0 ? `and ${more} more: ` : ''}tagferry check, then tagferry reload`, true, true);
   }
-  const changed = [...keys, ...credentials.map((name) => `the credential ${name}`)];
-  if (changed.length === 0) return;
-  put(refused ? '' : 'files', `changed, and not in force: ${changed.join(', ')}`, true, true);
-  put('', 'systemctl restart tagferry puts it in force', true, true);
+  const pending = pendingRestart(configuration);
+  if (pending === '') return;
+  put(refused ? '' : 'files', `changed, previous value in force: ${pending}`, true, true);
+  put('', `to apply the change, run ${RESTART}`, true, true);
 }
 
 /** What helps where the platform refuses whatever is posted. */

@@ -7,3 +7,11 @@ export interface ConfigurationReport {
   /** Credentials of the unit that were changed after it started. */
   changed_credentials: readonly string[];
 }
+
+export const RESTART = '`sudo systemctl restart tagferry`';
+
+/** What keeps its previous value until a restart, in words. */
+export function pendingRestart(report: Pick<ConfigurationReport, 'restart_needed' | 'changed_credentials'>): string {
+  const names = report.changed_credentials.map((name) => `systemd credential ${name}`);
+  return [...report.restart_needed, ...names].join(', ');
+}

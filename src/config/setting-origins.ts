@@ -62,7 +62,8 @@ export function gatherSettings(
       broken.add(key);
       const names = origins.map((origin) => origin.name).join(' and ');
       const written = origins.find(({ place }) => place.line !== null) ?? origins[0]!;
-      problems.error(written.place, `${key} comes from ${names}`, 'keep one of them', key);
+      const restart = credential === undefined ? '' : ' (a removed credential requires a restart of the service)';
+      problems.error(written.place, `${key} comes from ${names}`, `keep one of them${restart}`, key);
     } else if (value !== undefined) given.set(key, value);
     else if (pointer !== undefined) takeFile(key, pointer, given, broken, problems);
     else if (credential?.text !== undefined) given.set(key, credential as GivenSetting);

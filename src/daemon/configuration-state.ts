@@ -5,7 +5,6 @@ import type { ReadConfiguration } from '../config/configuration.ts';
 import type { ConfigurationReport } from '../config/configuration-report.ts';
 import type { Refusal } from '../config/last-good.ts';
 import type { KeyName } from '../config/setting-keys.ts';
-import type { Settings } from '../config/settings.ts';
 import { CredentialWatch } from './credential-watch.ts';
 import { type ReloadingParts, reloadConfiguration } from './reloading.ts';
 
@@ -59,12 +58,11 @@ export class ConfigurationState {
   /** Throws where the files are refused. */
   async reload(parts: Omit<ReloadingParts, 'log'>): Promise<void> {
     const { log, clock } = this.#options;
-    const before = parts.inForce.settings;
     try {
       const { configuration, needRestart } = await reloadConfiguration({ ...parts, log });
       this.#refused = undefined;
       this.#restartNeeded = needRestart;
-      if (secretsOf(before) !== secretsOf(configuration.settings)) this.#credentials.taken();
+      this.#credentials.reloaded();
       await this.#keep(configuration);
     } catch (error) {
       const problems = error instanceof ConfigurationError ? error.problems : [messageOf(error)];
@@ -74,7 +72,7 @@ export class ConfigurationState {
     const changed = this.#credentials.changed();
     if (changed.length === 0) return;
     const fields = { event: 'config.credentials_changed', credentials: changed };
-    log.warn(fields, 'systemd hands over credentials at a start alone: these take effect with a restart');
+    log.warn(fields, 'changed systemd credentials require a restart');
   }
 
   async #keep(configuration: ReadConfiguration): Promise<void> {
@@ -113,8 +111,4 @@ export class ConfigurationState {
       changed_credentials: this.#credentials.changed(),
     };
   }
-}
-
-function secretsOf({ clientSecret, technicalPassword }: Settings): string {
-  return JSON.stringify([clientSecret, technicalPassword]);
 }

@@ -87,6 +87,7 @@ export class Daemon {
       log,
       onRenewal: (grant) => this.#metrics.renewals.inc({ grant }),
       neverRan: options.storeThread?.neverRan ?? neverRan(settings.stateDir),
+      environment,
     });
     this.#service = new ServiceManager({ clock, log, environment });
     this.#controlPath = controlPath(environment, settings.stateDir);

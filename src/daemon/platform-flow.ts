@@ -10,12 +10,14 @@ import type { Settings } from '../config/settings.ts';
 import { jsonObjectOf } from '../platform/answer-body.ts';
 import { PlatformClient } from '../platform/client.ts';
 import { createDispatcher, type Sockets } from '../platform/dispatcher.ts';
+import type { SecretCommands } from '../platform/grants/grant-error.ts';
 import { HttpBoundary } from '../platform/http-boundary.ts';
 import { RequestBudget } from '../platform/request-budget.ts';
 import { Session } from '../platform/session/session.ts';
 import { SessionFile } from '../platform/session/session-file.ts';
 import { sessionReport } from '../platform/session/session-report.ts';
 import type { SessionCredentials } from '../platform/session/token-requests.ts';
+import { secretCommand } from './credential-watch.ts';
 
 /** Sockets beside those for posts: the session and the webhook's calls must not wait for a slow post. */
 const OTHER_SOCKETS = 3;
@@ -30,6 +32,8 @@ export interface PlatformFlowOptions {
   onRenewal(grant: string): void;
   /** Whether no agent ever had the state folder. */
   neverRan: boolean;
+  /** Of the process: it decides how a changed secret takes effect. */
+  environment: NodeJS.ProcessEnv;
 }
 
 export class PlatformFlow {
@@ -43,11 +47,16 @@ export class PlatformFlow {
 
   /** Read at each token request: a reload may bring new ones. */
   #credentials: SessionCredentials;
+  readonly #commands: SecretCommands;
 
   /** Throws `ConfigurationError` where PLATFORM_CA cannot be read. */
   constructor(options: PlatformFlowOptions) {
-    const { settings, clock, log } = options;
-    this.#credentials = credentialsOf(settings);
+    const { settings, clock, log, environment } = options;
+    this.#commands = {
+      clientSecret: secretCommand('CLIENT_SECRET', environment),
+      password: secretCommand('TECHNICAL_PASSWORD', environment),
+    };
+    this.#credentials = credentialsOf(settings, this.#commands);
     this.redactor.configure(secretsIn(settings));
     this.#sockets = createDispatcher({
       connections: settings.postConcurrency + OTHER_SOCKETS,
@@ -108,7 +117,7 @@ export class PlatformFlow {
 
   /** New credentials, and a session that was refused tries at once. */
   reload(settings: Settings): void {
-    this.#credentials = credentialsOf(settings);
+    this.#credentials = credentialsOf(settings, this.#commands);
     this.redactor.configure(secretsIn(settings));
     this.session.tryNow();
   }
@@ -120,11 +129,12 @@ export class PlatformFlow {
   }
 }
 
-function credentialsOf(settings: Settings): SessionCredentials {
+function credentialsOf(settings: Settings, commands: SecretCommands): SessionCredentials {
   const { clientId, clientSecret, clientAuth, technicalUsername, technicalPassword } = settings;
   return {
     client: { clientId, clientSecret, clientAuth },
     user: { username: technicalUsername, password: technicalPassword },
+    commands,
   };
 }
 

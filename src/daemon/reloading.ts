@@ -29,9 +29,9 @@ export async function reloadConfiguration({
     applying = true;
     const needRestart = await apply(next);
     const counts = { tags: next.tags.tags.size, reactions: next.reactions.length };
-    log.info({ event: 'config.reloaded', ...counts }, 'the configuration was read again');
+    log.info({ event: 'config.reloaded', ...counts }, 'configuration reloaded');
     if (needRestart.length > 0) {
-      log.warn({ event: 'config.restart_needed', keys: needRestart }, 'these keys take effect with a restart');
+      log.warn({ event: 'config.restart_needed', keys: needRestart }, 'changed keys require a restart');
     }
     return { configuration: next, needRestart };
   } catch (error) {

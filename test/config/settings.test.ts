@@ -235,9 +235,9 @@ describe('where a setting comes from', () => {
       { ...without('CLIENT_SECRET'), CREDENTIALS_DIRECTORY: credentials },
     );
     expect(errors).toEqual([
-      'DIR/agent.env:1: CLIENT_SECRET comes from CLIENT_SECRET (DIR/agent.env:1) and the systemd credential client_secret, keep one of them',
+      'DIR/agent.env:1: CLIENT_SECRET comes from CLIENT_SECRET (DIR/agent.env:1) and the systemd credential client_secret, keep one of them (a removed credential requires a restart of the service)',
       'DIR/agent.env:2: CLIENT_ID comes from CLIENT_ID (environment) and CLIENT_ID_FILE (DIR/agent.env:2), keep one of them',
-      'environment: TECHNICAL_PASSWORD comes from TECHNICAL_PASSWORD (environment) and the systemd credential technical_password, keep one of them',
+      'environment: TECHNICAL_PASSWORD comes from TECHNICAL_PASSWORD (environment) and the systemd credential technical_password, keep one of them (a removed credential requires a restart of the service)',
     ]);
   });
 

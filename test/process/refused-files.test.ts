@@ -94,13 +94,47 @@ describe('tagferry reload', () => {
     expect((await configuration()).changed_credentials).toEqual([]);
     write('credentials/client_secret', 'mended');
     expect((await configuration()).changed_credentials).toEqual(['client_secret']);
-    const { status, stderr } = await reload();
-    expect(status).toBe(0);
+    // Another secret that a reload applies does not make the credential current.
+    write('agent.env', read('agent.env').replace(/(TECHNICAL_PASSWORD=.*)\n/, '$1-new\n'));
+    const { status, stdout, stderr } = await reload();
+    expect([status, stdout]).toEqual([0, 'Configuration reloaded, except for: systemd credential client_secret.\n']);
     expect(stderr).toMatch(/credential client_secret.*systemctl restart tagferry/s);
+    expect((await configuration()).changed_credentials).toEqual(['client_secret']);
     // A platform of the unit that hands it over anew.
     writeFileSync(join(loaded, 'client_secret'), 'mended');
     expect((await reload()).stderr).toBe('');
     expect((await configuration()).changed_credentials).toEqual([]);
+  });
+});
+
+describe('a rejected password', () => {
+  const session = async () =>
+    (await agent.status()) as unknown as { session: { usable: boolean; last_error?: { hint: string } } };
+  const rejected = async () => (await session()).session.last_error?.hint;
+  const PASSWORD = /TECHNICAL_PASSWORD=(.*)\n/;
+
+  it('in agent.env is corrected by the command of the hint, a reload', async () => {
+    const before = read('agent.env');
+    write('agent.env', before.replace(PASSWORD, 'TECHNICAL_PASSWORD=wrong\n'));
+    await agent.start();
+    await expect.poll(rejected).toMatch(/To apply a changed password, run `tagferry reload`\.$/);
+    write('agent.env', before);
+    expect(await reload()).toMatchObject({ status: 0, stdout: 'Configuration reloaded.\n', stderr: '' });
+    await expect.poll(async () => (await session()).session.usable).toBe(true);
+  });
+
+  it('in a systemd credential is corrected by the command of the hint, a restart', async () => {
+    const loaded = join(agent.folder, 'loaded');
+    mkdirSync(loaded);
+    const [, password] = PASSWORD.exec(read('agent.env'))!;
+    write('agent.env', read('agent.env').replace(PASSWORD, ''));
+    writeFileSync(join(loaded, 'technical_password'), 'wrong\n');
+    await agent.start({ CREDENTIALS_DIRECTORY: loaded });
+    await expect.poll(rejected).toMatch(/To apply a changed password, run `sudo systemctl restart tagferry`\.$/);
+    writeFileSync(join(loaded, 'technical_password'), `${password}\n`);
+    await agent.end('SIGTERM');
+    await agent.start({ CREDENTIALS_DIRECTORY: loaded });
+    await expect.poll(async () => (await session()).session.usable).toBe(true);
   });
 });
 

@@ -188,6 +188,21 @@ describe('status and doctor without an agent', { timeout: PATIENCE_MS }, () => {
   });
 });
 
+describe('a rejected password in a systemd credential', { timeout: PATIENCE_MS }, () => {
+  it('leads to a restart, which applies the corrected one, and reload names it as an exception', async () => {
+    const password = '/etc/tagferry/credentials/technical_password';
+    await sh(`printf 'wrong\\n' >${password}; systemctl restart ${UNIT}`);
+    const hint = /run `sudo systemctl restart tagferry`/;
+    await until('the password is rejected', async () => hint.test((await tagferry('session', 'show')).stdout));
+    await sh(`printf 'gateway-password\\n' >${password}`);
+    const { status, stdout, stderr } = await tagferry('reload');
+    const exception = 'Configuration reloaded, except for: systemd credential technical_password.\n';
+    expect([status, stdout, stderr]).toEqual([0, exception, expect.stringMatching(hint)]);
+    await sh(`systemctl restart ${UNIT}`);
+    expect((await tagferry('reload')).stdout).toBe('Configuration reloaded.\n');
+  });
+});
+
 describe('status of a user outside the group', { timeout: PATIENCE_MS }, () => {
   it('names the socket of the service that this user may not open', async () => {
     const { status, stderr } = await tagferryAs('bert', 'status');

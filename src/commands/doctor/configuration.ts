@@ -1,5 +1,6 @@
-import { counted, nounFor, timeText } from '../../base/amounts.ts';
+import { counted, timeText } from '../../base/amounts.ts';
 import { plain } from '../../base/foreign-text.ts';
+import { pendingRestart, RESTART } from '../../config/configuration-report.ts';
 import { problemLine } from '../../config/problem.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
 import { type CheckLine, type Consultation, failure, ok, warning } from './finding.ts';
@@ -33,24 +34,18 @@ export function checkConfigurationFiles(consultation: Consultation): CheckLine[]
   return daemon ? [...lines, ...inForceLines(daemon)] : lines;
 }
 
-/** Where what runs is not what stands in the files. */
-function inForceLines({
-  configuration: { refused, restart_needed: keys, changed_credentials: names },
-}: StatusReport): CheckLine[] {
+/** Differences between the files and what the running agent uses. */
+function inForceLines({ configuration }: StatusReport): CheckLine[] {
   const check = 'configuration.in_force';
   const lines: CheckLine[] = [];
+  const { refused } = configuration;
   if (refused) {
-    const since = `the service has refused the files since ${timeText(refused.since)} and runs on those of before`;
+    const since = `the agent rejected the files at ${timeText(refused.since)} and keeps the previous configuration`;
     const why = plain(refused.problems[0] ?? '');
-    lines.push(failure(check, `${since}: ${why}`, 'Mend the lines, then `tagferry reload`.'));
+    lines.push(failure(check, `${since}: ${why}`, 'Correct the lines, then run `tagferry reload`.'));
   }
-  if (names.length > 0) {
-    const what = `changed after the service started: the ${nounFor(names.length, 'credential')} ${names.join(', ')}`;
-    lines.push(failure(check, what, 'systemd hands them over at a start alone: `systemctl restart tagferry`.'));
-  }
-  if (keys.length > 0) {
-    const what = `changed, and not followed by a running service: ${keys.join(', ')}`;
-    lines.push(warning(check, what, '`systemctl restart tagferry`'));
-  }
-  return lines;
+  const pending = pendingRestart(configuration);
+  if (pending === '') return lines;
+  const report = configuration.changed_credentials.length > 0 ? failure : warning;
+  return [...lines, report(check, `changed, previous value in force: ${pending}`, `Run ${RESTART}.`)];
 }

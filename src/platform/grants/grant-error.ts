@@ -50,6 +50,13 @@ export interface GrantAsked {
   person?: boolean;
   /** Another value of CLIENT_AUTH, if it sends these credentials in another Basic header. */
   otherBasicForm?: 'basic' | 'basic-encoded' | undefined;
+  commands?: SecretCommands | undefined;
+}
+
+/** The command after which a changed secret is in force, which depends on where the secret is stored. */
+export interface SecretCommands {
+  clientSecret: string;
+  password: string;
 }
 
 /** What to do about an OAuth error code, by the grant that met it. */
@@ -64,15 +71,21 @@ export function hintOf(asked: GrantAsked, oauthError: string | undefined, status
     : 'Check CLIENT_ID, CLIENT_SECRET, TECHNICAL_USERNAME and TECHNICAL_PASSWORD.';
 }
 
-function technicalHint({ grant, otherBasicForm }: GrantAsked, oauthError: string | undefined): string | undefined {
+function technicalHint(asked: GrantAsked, oauthError: string | undefined): string | undefined {
+  const { grant, otherBasicForm, commands } = asked;
+  const then = (what: string, command: string | undefined) =>
+    command === undefined ? '' : ` To apply a changed ${what}, run ${command}.`;
   switch (oauthError) {
-    case 'invalid_client':
-      return otherBasicForm === undefined
-        ? 'Check CLIENT_ID and CLIENT_SECRET, and that the connect subscription is active. Some servers require CLIENT_AUTH=body.'
-        : `Check CLIENT_ID and CLIENT_SECRET. They contain characters that servers read in two ways: try CLIENT_AUTH=${otherBasicForm}.`;
+    case 'invalid_client': {
+      const check =
+        otherBasicForm === undefined
+          ? 'Check CLIENT_ID and CLIENT_SECRET, and that the connect subscription is active. Some servers require CLIENT_AUTH=body.'
+          : `Check CLIENT_ID and CLIENT_SECRET. They contain characters that servers read in two ways: try CLIENT_AUTH=${otherBasicForm}.`;
+      return check + then('secret', commands?.clientSecret);
+    }
     case 'invalid_grant':
       return grant === 'password'
-        ? 'Check TECHNICAL_USERNAME and TECHNICAL_PASSWORD: the technical user of the connect subscription, not a person.'
+        ? `Check TECHNICAL_USERNAME and TECHNICAL_PASSWORD: the technical user of the connect subscription, not a person.${then('password', commands?.password)}`
         : 'Sign in again.';
     default:
       return mayNotUse(grant, oauthError);

@@ -2,6 +2,7 @@ import { REVOKE_PATH, TOKEN_PATH } from '../../contract/tokens.ts';
 import type { HttpRequest, PlatformAnswer } from '../http-boundary.ts';
 import { authenticateClient, type ClientCredentials, hasTwoBasicForms } from './client-credentials.ts';
 import { addressOf, formRequest } from './form-request.ts';
+import type { SecretCommands } from './grant-error.ts';
 import { processRevokeAnswer, processTokenAnswer, type Tokens } from './token-answer.ts';
 
 /**
@@ -21,9 +22,15 @@ export function passwordGrantRequest(baseUrl: string, client: ClientCredentials,
   });
 }
 
-/** `client`: what was sent, so that a rejection can name another value of CLIENT_AUTH. */
-export function processPasswordAnswer(answer: PlatformAnswer, wallMs: number, client?: ClientCredentials): Tokens {
-  return processTokenAnswer(answer, { grant: 'password', otherBasicForm: client && otherBasicFormOf(client), wallMs });
+/** `client`: what was sent, so that a rejection can name another value of CLIENT_AUTH. `commands`: for its hint. */
+export function processPasswordAnswer(
+  answer: PlatformAnswer,
+  wallMs: number,
+  client?: ClientCredentials,
+  commands?: SecretCommands,
+): Tokens {
+  const otherBasicForm = client && otherBasicFormOf(client);
+  return processTokenAnswer(answer, { grant: 'password', otherBasicForm, commands, wallMs });
 }
 
 /** The value of CLIENT_AUTH that sends another Basic header, if there is one. */

@@ -1,7 +1,7 @@
 import type { Clock } from '../../base/clock.ts';
 import { codeOf } from '../../base/errors.ts';
 import type { ClientCredentials } from '../grants/client-credentials.ts';
-import { GrantError } from '../grants/grant-error.ts';
+import { GrantError, type SecretCommands } from '../grants/grant-error.ts';
 import {
   passwordGrantRequest,
   processPasswordAnswer,
@@ -18,6 +18,8 @@ import type { HttpBoundary, HttpRequest, PlatformAnswer } from '../http-boundary
 export interface SessionCredentials {
   client: ClientCredentials;
   user: TechnicalUser;
+  /** For hints; absent if no agent runs. */
+  commands?: SecretCommands;
 }
 
 /** The session's three requests, sent. */
@@ -40,9 +42,9 @@ export class TokenRequests {
   }
 
   async login(signal: AbortSignal): Promise<Tokens> {
-    const { client, user } = this.#credentials();
+    const { client, user, commands } = this.#credentials();
     const asked = passwordGrantRequest(this.#baseUrl, client, user);
-    return processPasswordAnswer(await this.#send(asked, signal), this.#clock.wallMs(), client);
+    return processPasswordAnswer(await this.#send(asked, signal), this.#clock.wallMs(), client, commands);
   }
 
   async refresh(refreshToken: string, signal: AbortSignal): Promise<Tokens> {
