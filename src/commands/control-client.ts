@@ -114,17 +114,14 @@ function send(place: DaemonPlace, operation: string, params: unknown): Promise<I
 }
 
 async function noDaemon(place: DaemonPlace): Promise<NoDaemonError> {
-  const { socket, stateDir, missing, directory, unconfigured } = place;
+  const { socket, stateDir, missing } = place;
   const absent = `no agent responds at ${socket}`;
   if (missing) {
     const hint = `The folder ${missing} does not exist. Name the configuration folder of the agent with --config.`;
     return new NoDaemonError(absent, hint);
   }
-  const service = await serviceCondition(directory, unconfigured);
-  const decommissioned = decommissionedWords(stateDir);
-  if (!service || decommissioned !== undefined) {
-    return new NoDaemonError(absent, decommissioned ?? startHint(place), service);
-  }
+  const service = await serviceCondition(place);
+  if (!service) return new NoDaemonError(absent, decommissionedWords(stateDir) ?? startHint(place));
   const failure = service.failure ? `. Latest error: ${service.failure.text}` : '';
   return new NoDaemonError(`${absent}: ${service.message}${failure}`, service.next, service);
 }

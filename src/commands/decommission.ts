@@ -44,22 +44,23 @@ export function define(program: Command): void {
       const { config } = program.opts<{ config?: string }>();
       const place = daemonPlace(config, process.env);
       const outlook = await askDaemon<DecommissionOutlook>(place, 'decommission/look').catch((error: unknown) => {
-        if (error instanceof NoDaemonError) return undefined;
+        if (error instanceof NoDaemonError) return error;
         throw error;
       });
+      const isStopped = outlook instanceof NoDaemonError;
       const already = decommissionedWords(place.stateDir);
-      if (!outlook && already !== undefined) {
+      if (isStopped && already !== undefined) {
         say(flags, already);
         if (flags.json) print(jsonText({ decommissioned: true }));
         return;
       }
-      if (outlook)
+      if (!isStopped)
         await endDaemon(await openBufferConnection(config, process.env), place, outlook, flags, timeout.value);
       else {
         const { endStopped } = await import('./decommission/stopped.ts');
         await endStopped(
           config,
-          place,
+          { ...place, startHint: outlook.hint ?? '' },
           flags,
           (question) => confirm(question, flags.yes),
           (text) => say(flags, text),

@@ -5,6 +5,7 @@
 import { uptime } from 'node:os';
 import { resolve } from 'node:path';
 import { counted, durationText } from '../base/amounts.ts';
+import { markWords } from '../store/decommission-mark.ts';
 import { outputOf } from './program-output.ts';
 import { type EndedRun, endedRun, type ServiceFailure } from './service-failure.ts';
 
@@ -32,7 +33,7 @@ const EX_CONFIG = '78';
 
 export type Unit = Readonly<Partial<Record<(typeof PROPERTIES)[number], string>>>;
 
-type ServiceState =
+type KnownState =
   | 'not configured'
   | 'masked'
   | 'invalid'
@@ -45,6 +46,8 @@ type ServiceState =
   | 'disabled'
   | 'active';
 
+type ServiceState = KnownState | 'decommissioned';
+
 export interface ServiceCondition {
   state: ServiceState;
   /** A sentence without a full stop. */
@@ -56,29 +59,41 @@ export interface ServiceCondition {
   unit: Unit;
 }
 
+/** What the files of a configuration tell about its service. */
+export interface ServiceFiles {
+  directory: string;
+  stateDir: string;
+  /** No file names the platform. */
+  unconfigured: boolean;
+}
+
 /**
  * Reads the state of the unit. Returns `undefined` without systemd, without the unit, or if the unit runs with another configuration
- * folder. `unconfigured`: the files name no platform.
+ * folder.
  */
-export async function serviceCondition(
-  directory: string,
-  unconfigured: boolean,
-): Promise<ServiceCondition | undefined> {
+export async function serviceCondition(files: ServiceFiles): Promise<ServiceCondition | undefined> {
   const unit = await readUnit();
-  if (!unit || folderOf(unit) !== resolve(directory)) return undefined;
-  const first = stateOf(unit, unconfigured);
+  if (!unit || folderOf(unit) !== resolve(files.directory)) return undefined;
+  const mark = markWords(files.stateDir);
+  if (mark && !isUp(unit)) {
+    return { state: 'decommissioned', message: mark.what, failure: undefined, next: `${sentence(mark.next)}.`, unit };
+  }
+  const first = stateOf(unit, files);
   const { failure, restarted } = await endOf(unit, first);
   // The counter also counts restarts before a start by hand.
-  const state =
-    first === 'restarting' && restarted === false ? stateOf({ ...unit, NRestarts: '0' }, unconfigured) : first;
+  const isByHand = first === 'restarting' && restarted === false;
+  const state = isByHand ? stateOf({ ...unit, NRestarts: '0' }, files) : first;
   return {
     state,
     message: messageFor(state, unit),
-    failure: state === first ? failure : undefined,
+    failure: isByHand ? undefined : failure,
     next: nextFor(state, failure),
     unit,
   };
 }
+
+const isUp = ({ ActiveState }: Unit) => ActiveState === 'active' || ActiveState === 'reloading';
+const sentence = (text: string) => text.replace(/^./, (first) => first.toUpperCase());
 
 async function readUnit(): Promise<Unit | undefined> {
   const text = await outputOf('systemctl', ['show', UNIT, `--property=${PROPERTIES.join(',')}`]);
@@ -92,13 +107,12 @@ function folderOf({ Environment = '' }: Unit): string {
   return resolve(/(?:^|\s)TAGFERRY_CONFIG=(\S+)/.exec(Environment)?.[1] ?? '/etc/tagferry');
 }
 
-function stateOf(unit: Unit, unconfigured: boolean): ServiceState {
+function stateOf(unit: Unit, { unconfigured }: ServiceFiles): KnownState {
   const { LoadState, ActiveState, SubState, UnitFileState, ExecMainStatus, Environment = '' } = unit;
-  const isActive = ActiveState === 'active' || ActiveState === 'reloading';
-  if (unconfigured && !isActive && !Environment.includes('PLATFORM_URL')) return 'not configured';
+  if (unconfigured && !isUp(unit) && !Environment.includes('PLATFORM_URL')) return 'not configured';
   if (LoadState === 'masked') return 'masked';
   if (LoadState !== 'loaded') return 'invalid';
-  if (isActive) return restartsOf(unit) > 0 && secondsRunning(unit) < SETTLED_S ? 'restarting' : 'active';
+  if (isUp(unit)) return restartsOf(unit) > 0 && secondsRunning(unit) < SETTLED_S ? 'restarting' : 'active';
   if (ActiveState === 'deactivating') return 'stopping';
   if (ActiveState === 'activating') {
     return SubState?.startsWith('auto-restart') || restartsOf(unit) > 0 ? 'restarting' : 'starting';
@@ -108,7 +122,7 @@ function stateOf(unit: Unit, unconfigured: boolean): ServiceState {
 }
 
 /** How the run ended that explains the state: the latest run, or the run before an automatic restart. */
-async function endOf(unit: Unit, state: ServiceState): Promise<EndedRun> {
+async function endOf(unit: Unit, state: KnownState): Promise<EndedRun> {
   const { InvocationID: invocation = '', SubState } = unit;
   if (state === 'rejected' || state === 'failed') return endedRun(UNIT, invocation, 'this');
   if (state !== 'restarting') return { failure: undefined, restarted: undefined };
@@ -124,16 +138,15 @@ function secondsRunning({ ExecMainStartTimestampMonotonic }: Unit): number {
   return startedUs > 0 ? uptime() - startedUs / 1e6 : Number.POSITIVE_INFINITY;
 }
 
-function messageFor(state: ServiceState, unit: Unit): string {
+function messageFor(state: KnownState, unit: Unit): string {
   const restarts = counted(restartsOf(unit), 'restart');
-  const isUp = unit.ActiveState === 'active' || unit.ActiveState === 'reloading';
-  const texts: Readonly<Record<ServiceState, string>> = {
+  const texts: Readonly<Record<KnownState, string>> = {
     'not configured': 'tagferry is not configured',
     masked: `${UNIT} is masked and cannot start`,
     invalid: `${UNIT} cannot be loaded (${unit.LoadState})`,
     rejected: `${UNIT} failed, configuration rejected`,
     failed: `${UNIT} failed (${resultText(unit)})`,
-    restarting: isUp
+    restarting: isUp(unit)
       ? `${UNIT} failed and was restarted ${durationText(secondsRunning(unit))} ago (${restarts})`
       : `${UNIT} fails and is restarted by systemd${restartsOf(unit) > 0 ? ` (${restarts} so far)` : ''}`,
     starting: `${UNIT} is starting`,
@@ -152,11 +165,11 @@ function resultText({ Result, ExecMainStatus }: Unit): string {
 
 const START = '`sudo systemctl start tagferry`';
 
-function nextFor(state: ServiceState, failure: ServiceFailure | undefined): string {
+function nextFor(state: KnownState, failure: ServiceFailure | undefined): string {
   // Only root and some groups may read the journal.
   const look = process.getuid?.() === 0 ? 'Run `journalctl -u tagferry -n 50`.' : 'Run `sudo tagferry doctor`.';
   const fix = failure?.hint ?? look;
-  const texts: Readonly<Record<ServiceState, string>> = {
+  const texts: Readonly<Record<KnownState, string>> = {
     'not configured': 'Run `sudo tagferry setup`.',
     masked: 'Run `sudo systemctl unmask tagferry && sudo systemctl enable --now tagferry`.',
     invalid: 'Run `systemd-analyze verify tagferry.service`.',

@@ -17,6 +17,7 @@ export async function testAlone(
   environment: NodeJS.ProcessEnv,
   names: readonly string[],
   waitMs: number,
+  startHint?: string,
 ): Promise<TestedReport[]> {
   const directory = configurationDirectory(config, environment);
   const tags = readTagsLeniently({ directory, environment, kinds: SOURCE_KINDS });
@@ -24,7 +25,7 @@ export async function testAlone(
   let series = 0;
   const opener = { seriesOf: () => ++series };
   const reports: TestedReport[] = [];
-  const here = surroundings(config, environment);
+  const here = { ...surroundings(config, environment), startHint };
   // One after the other: two of them may be on one serial line.
   for (const source of tags.sources.values()) {
     if (names.length > 0 && !names.includes(source.name)) continue;
@@ -61,6 +62,8 @@ export async function* scanAlone(
 interface Surroundings {
   stateDir: string;
   platformCaFile: string | undefined;
+  /** How to start the agent. */
+  startHint?: string | undefined;
 }
 
 function surroundings(config: string | undefined, environment: NodeJS.ProcessEnv): Surroundings {
@@ -78,8 +81,12 @@ async function testOne(
   const kind = SOURCE_KINDS.find((one) => one.kind === source.kind)!;
   if (points.length === 0) return [];
   if (kind.test === undefined) {
-    const problem = 'no daemon runs, which alone listens to it';
-    return points.map((point) => ({ point, problem, hint: 'systemctl start tagferry' }));
+    const problem = 'no agent runs: only a running agent listens to this source';
+    return points.map((point) => ({
+      point,
+      problem,
+      ...(here.startHint === undefined ? {} : { hint: here.startHint }),
+    }));
   }
   const { signal } = new AbortController();
   return await kind.test({ source, ...here, points, clock: systemClock, log: silentLogger(), waitMs, signal });

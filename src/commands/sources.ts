@@ -161,7 +161,7 @@ async function test(config: string | undefined, names: readonly string[], waitMs
     return answer.values;
   } catch (error) {
     if (!(error instanceof NoDaemonError)) throw error;
-    return await testAlone(config, process.env, names, waitMs);
+    return await testAlone(config, process.env, names, waitMs, error.hint);
   }
 }
 

@@ -157,7 +157,7 @@ describe('tagferry decommission without a daemon', () => {
     expect(await push()).toBe(204);
     await agent.end('SIGTERM');
     const refused = await decommission('--yes');
-    expect(`${refused.status} ${refused.stderr}`).toMatch(/^1 [\s\S]*1 value wait[\s\S]*systemctl start tagferry/);
+    expect(`${refused.status} ${refused.stderr}`).toMatch(/^1 [\s\S]*1 value wait[\s\S]*tagferry run/);
     expect(isMarked()).toBe(false);
     sandbox.faults.remove(fault);
     await agent.start();

@@ -128,6 +128,20 @@ describe('status and doctor without an agent', { timeout: PATIENCE_MS }, () => {
     await sh(`systemctl unmask --quiet ${UNIT}`);
   });
 
+  it('name the command for a unit that systemd cannot load', async () => {
+    await gateway.dropIn('broken', '[Service]\nExecStart=\n');
+    await expectState({ message: /cannot be loaded/, next: '`systemd-analyze verify tagferry.service`' });
+    await sh('rm /etc/systemd/system/tagferry.service.d/broken.conf; systemctl daemon-reload');
+  });
+
+  it('name the command for a gateway that was decommissioned', async () => {
+    const mark = '/var/lib/tagferry/decommissioned.json';
+    gateway.machine.write(mark, '{"at":"2026-01-01T00:00:00.000Z"}\n');
+    await sh(`chown tagferry: ${mark}; systemctl start ${UNIT} || true`);
+    await expectState({ message: /decommissioned at 2026-01-01/, next: '`tagferry setup`', never: /systemctl start/ });
+    await sh(`rm ${mark}; systemctl reset-failed ${UNIT}`);
+  });
+
   it('name the owner of the buffer while the service restarts in a loop', async () => {
     await sh(`chown root /var/lib/tagferry/buffer.db; systemctl start --no-block ${UNIT}`);
     await restarting();
@@ -149,6 +163,9 @@ describe('status and doctor without an agent', { timeout: PATIENCE_MS }, () => {
     await sh(
       'systemd-run --quiet --unit=other /opt/platform/bin/node -e "net.createServer().listen(8470, \'127.0.0.1\')"',
     );
+    await until('the address is taken', async () => {
+      return (await gateway.machine.run(['bash', '-c', '</dev/tcp/127.0.0.1/8470'])).status === 0;
+    });
     await sh(`systemctl start --no-block ${UNIT}`);
     await until(
       'the service starts',
@@ -160,7 +177,7 @@ describe('status and doctor without an agent', { timeout: PATIENCE_MS }, () => {
   });
 
   it('name the address that another program has while the service restarts in a loop', async () => {
-    await restarting();
+    await until('a start fails', async () => (await gateway.machine.journal(UNIT)).includes('INGEST_LISTEN: cannot'));
     await expectState({
       message: /is restarted by systemd.*INGEST_LISTEN: cannot listen on 127\.0\.0\.1:8470/,
       next: '`sudo ss -ltnp`',

@@ -21,7 +21,7 @@ import { lossesOf, lossText, openEvents, tellOutcome } from './outcome.ts';
 /** The folder's lock is held throughout: no daemon starts in the middle. */
 export async function endStopped(
   config: string | undefined,
-  place: DaemonPlace,
+  place: DaemonPlace & { startHint: string },
   flags: { loseValues?: boolean; json?: boolean },
   confirm: (question: string) => Promise<boolean>,
   tell: (text: string) => void,
@@ -36,7 +36,7 @@ export async function endStopped(
         `${counted(left, 'value')} wait in ${stateDir}, and no daemon runs that could deliver them`,
         {
           code: 'decommission.needs_daemon',
-          hint: 'Start the service (`systemctl start tagferry`), then decommission again; or give them up with --lose-values.',
+          hint: `${place.startHint} Then decommission again, or discard the values with --lose-values.`,
         },
       );
     }

@@ -43,7 +43,7 @@ export async function beginConsultation(
     configuration: checked.configuration,
     daemon,
     daemonTrouble,
-    service: subject === 'files' || isView ? undefined : await serviceCondition(directory, place.unconfigured),
+    service: subject === 'files' || isView ? undefined : await serviceCondition(place),
     isService: isView,
     platformAnswers: false,
   };
