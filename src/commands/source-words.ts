@@ -3,7 +3,7 @@ import { counted, countText, durationText } from '../base/amounts.ts';
 import { plain, visible } from '../base/foreign-text.ts';
 import { type Paint, table } from '../base/table.ts';
 import type { ScannedValue } from '../sources/source-kind.ts';
-import type { SourceReport } from '../sources/source-report.ts';
+import { missingWords, type SourceReport } from '../sources/source-report.ts';
 import type { TestedReport } from '../sources/source-test.ts';
 import { findAlike } from './alike.ts';
 
@@ -32,11 +32,22 @@ export function sourceLines(sources: readonly SourceReport[]): { text: string; b
     return { text: `${plain(source.name)} ${stateWords(source)} for ${durationText(since)}${problem}`, bad: true };
   });
   const more = troubled.length - lines.length;
+  const lacking = sources.filter((source) => lacksValues(source)).slice(0, MAX_PROBLEMS_SHOWN);
   return [
     { text: well, bad: troubled.length > 0 },
     ...lines,
+    ...lacking.map((source) => ({ text: lackingLine(source), bad: source.missing!.overdue })),
     ...(more > 0 ? [{ text: `and ${more} more: tagferry sources ls`, bad: true }] : []),
   ];
+}
+
+/** Where nothing is connected, that is what is wrong. */
+function lacksValues({ missing, connected }: SourceReport): boolean {
+  return missing !== null && connected !== false;
+}
+
+function lackingLine({ name, missing }: SourceReport): string {
+  return plain(`${name}: ${missingWords(missing!)}, for ${durationText(missing!.since_seconds)}`);
 }
 
 export function sourcesTable(sources: readonly SourceReport[], width: number, paint: Paint): string {
@@ -61,6 +72,7 @@ function notesOf(source: SourceReport): string[] {
   const notes: string[] = [];
   if (problem !== null) notes.push(`${plain(name)}: ${plain(problem)}`);
   if (problem !== null && hint !== null) notes.push(`  ${plain(hint)}`);
+  if (lacksValues(source)) notes.push(lackingLine(source));
   if (window && window.size !== null && window.used >= window.size) {
     notes.push(`${plain(name)}: its window (${counted(window.size, 'message')}) is full, it waits for the disk`);
   }

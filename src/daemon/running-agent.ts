@@ -22,7 +22,7 @@ import { statusLine } from '../ops/status-line.ts';
 import { overallState, statusReport } from '../ops/status-report.ts';
 import { silentTargetNotes } from '../reactions/targets.ts';
 import { SOURCE_KINDS } from '../sources/kinds.ts';
-import { silentNotes } from '../sources/source-report.ts';
+import { sourceNotes } from '../sources/source-report.ts';
 import { fillValuesPath, PostAddresses } from '../uplink/post-address.ts';
 import type { Uplink } from '../uplink/uplink.ts';
 import { disabledNotes } from '../webhook/enablement.ts';
@@ -360,7 +360,7 @@ export class RunningAgent {
     const { failureWatch, registration, silentTargets } = this.#events;
     const notes = [
       ...files.notes,
-      ...silentNotes(this.#sources.reports()),
+      ...sourceNotes(this.#sources.reports()),
       ...silentTargetNotes(silentTargets),
       ...disabledNotes(registration.disabledBy, registration.current()?.webhook),
       ...(registration.disabledBy === undefined ? failureWatch.notes : []),

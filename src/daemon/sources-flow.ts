@@ -123,14 +123,15 @@ export class SourcesFlow {
 
   /** One report per source of tags.yaml. */
   reports(): SourceReport[] {
+    const nowMs = this.#options.clock.monotonicMs();
     const running = [...this.#running].map(([name, one]) => {
       const isPolled = !this.#kindOf(one.kind).tellsChanges;
-      return runningFacts({ name, ...one, isPolled });
+      return runningFacts({ name, ...one, isPolled, nowMs });
     });
     const unopened = [...this.#unopened].map(([name, one]) =>
       unopenedFacts({ name, ...one, values: pointsOf(this.#tags.tags, name, this.intake).length }),
     );
-    return sourceReports([...running, ...unopened], this.#options.clock.monotonicMs());
+    return sourceReports([...running, ...unopened], nowMs);
   }
 
   /** Every value of these sources, or of all, read once; what comes by itself is waited for. */

@@ -17,6 +17,7 @@ import type { Logger } from '../base/logger.ts';
 import type { Note } from '../buffer/client/notes.ts';
 import { type Columns, STAMPED_HERE, STATUS_FLAGS, STATUS_MASK, ValueColumns } from '../buffer/format/value-columns.ts';
 import { aheadBeyondMs } from './ahead-times.ts';
+import { Arrivals } from './arrivals.ts';
 import type { LastReadings } from './last-readings.ts';
 import type { Point } from './points.ts';
 import { isSent, type LastSent, scaledOf } from './shaping.ts';
@@ -25,14 +26,6 @@ import { TroubleLog } from './trouble-log.ts';
 import { type CountIngested, retryAfterOf, type ValueSink } from './value-sink.ts';
 
 export type Quality = keyof typeof STATUS_FLAGS;
-
-/** As it came, before it was scaled. */
-export interface Reading {
-  point: Point;
-  raw: number;
-  timeMs?: number;
-  quality?: Quality;
-}
 
 export interface GateOptions {
   /** Of the source in tags.yaml. */
@@ -93,7 +86,7 @@ export class Gate {
   lastStoredMs: number | undefined;
   /** Monotonic, of the last reading that was a number, sent or left out by the dead band. */
   lastTakenMs: number | undefined;
-  readonly #listeners = new Set<(reading: Reading) => void>();
+  readonly arrivals = new Arrivals();
 
   constructor(options: GateOptions) {
     this.#options = options;
@@ -122,29 +115,24 @@ export class Gate {
    */
   take(point: Point, raw: number, timeMs?: number, quality?: Quality): boolean {
     const value = scaledOf(raw, point.shaping);
-    if (!Number.isFinite(value)) return this.fail(point);
+    if (!Number.isFinite(value)) return this.fail(point, `${raw} is not a number that can be sent`);
+    this.arrivals.note(point.series);
     const nowMs = this.#batch().atMs;
     this.lastTakenMs = nowMs;
     this.#options.readings?.take(point.series, value, raw, timeMs ?? Number.NaN, nowMs, quality === 'bad');
-    for (const listen of this.#listeners) {
-      listen({
-        point,
-        raw,
-        ...(timeMs === undefined ? {} : { timeMs }),
-        ...(quality === undefined ? {} : { quality }),
-      });
+    if (this.arrivals.isHeard) {
+      const time = timeMs === undefined ? {} : { timeMs };
+      this.arrivals.tell({ point, raw, ...time, ...(quality === undefined ? {} : { quality }) });
     }
     return this.#add(point, value, timeMs, quality === undefined ? 0 : STATUS_FLAGS[quality]);
   }
 
-  /** Tells of each reading from now on; returns what ends it. */
-  listen(listener: (reading: Reading) => void): () => void {
-    this.#listeners.add(listener);
-    return () => this.#listeners.delete(listener);
-  }
-
-  /** A reading failed: by `on_failure: bad` the last value goes out once more, as bad, now. */
-  fail(point: Point): boolean {
+  /**
+   * A reading failed, with the problem of what came if anything came: by `on_failure: bad` the last value goes out once more, as bad,
+   * now.
+   */
+  fail(point: Point, problem?: string): boolean {
+    if (problem !== undefined) this.arrivals.noteUnread(point, problem);
     if (point.shaping.onFailure !== 'bad') return false;
     const last = this.#lastOf(point.series);
     return last !== undefined && !last.isBad && this.#add(point, last.value, undefined, STATUS_FLAGS.bad);
@@ -156,6 +144,7 @@ export class Gate {
     const batch = this.#batch();
     this.lastTakenMs = batch.atMs;
     batch.columns.addAll(columns);
+    this.arrivals.noteAll(columns);
     this.#options.readings?.takeAll(columns, batch.atMs);
     batch.ahead += countAheadOf(columns, batch.wallMs);
     this.#waiting += columns.length;

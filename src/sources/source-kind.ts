@@ -7,7 +7,8 @@ import type { Logger } from '../base/logger.ts';
 import type { Brokers } from '../broker/brokers.ts';
 import type { SourceReading } from '../config/source-kinds.ts';
 import type { Source } from '../config/tags.ts';
-import type { Gate, Quality } from './gate.ts';
+import type { TestedValue } from './arrivals.ts';
+import type { Gate } from './gate.ts';
 import type { Intake } from './intake.ts';
 import type { Point } from './points.ts';
 
@@ -103,12 +104,6 @@ export interface TestContext<SourceSpec = unknown, ValueSpec = unknown> {
   log: Logger;
   signal: AbortSignal;
 }
-
-/** One value as `sources test` shows it: what was read, or why nothing was. */
-export type TestedValue = { point: Point } & (
-  | { raw: number; timeMs?: number; quality?: Quality }
-  | { problem: string; hint?: string }
-);
 
 /** One source of tags.yaml at work. */
 export interface RunningSource {

@@ -1,5 +1,6 @@
 /** What `status`, `sources ls`, metrics and health say of the sources of tags.yaml. Pure. */
-import type { SourceFacts } from './source-facts.ts';
+import { countText } from '../base/amounts.ts';
+import type { MissingValue, SourceFacts } from './source-facts.ts';
 
 export interface SourceReport {
   name: string;
@@ -16,6 +17,8 @@ export interface SourceReport {
   silent_seconds: number;
   /** Configured for it. */
   values: number;
+  /** Values that have not arrived since it was opened; `null` where none is missing. */
+  missing: MissingReport | null;
   /** On disk since the start. */
   stored: number;
   last_value_seconds_ago: number | null;
@@ -26,6 +29,15 @@ export interface SourceReport {
   /** Messages that came again: known and not stored, or stored though somebody had been given them before. */
   redelivered: { known: number; taken: number } | null;
   certificate_days_left: number | null;
+}
+
+export interface MissingReport {
+  values: number;
+  /** The first five. */
+  first: readonly MissingValue[];
+  since_seconds: number;
+  /** They should have arrived: polled ones, and others after a quarter of an hour. */
+  overdue: boolean;
 }
 
 const MINUTE_MS = 60_000;
@@ -52,6 +64,7 @@ function sourceReport(facts: SourceFacts, nowMs: number): SourceReport {
     silent: isSilent(facts, silentMs, nowMs),
     silent_seconds: seconds(silentMs),
     values: facts.values,
+    missing: missingReport(facts, nowMs),
     stored: facts.stored,
     last_value_seconds_ago: facts.lastStoredMs === undefined ? null : seconds(nowMs - facts.lastStoredMs),
     waiting_for_commit: facts.waiting,
@@ -63,6 +76,13 @@ function sourceReport(facts: SourceFacts, nowMs: number): SourceReport {
   };
 }
 
+function missingReport({ missing, openedMs, everyMs }: SourceFacts, nowMs: number): MissingReport | null {
+  if (missing.count === 0) return null;
+  const openMs = nowMs - openedMs;
+  const overdue = everyMs > 0 || openMs > FIRST_WORD_MS;
+  return { values: missing.count, first: missing.first, since_seconds: Math.round(openMs / 1000), overdue };
+}
+
 function isSilent(facts: SourceFacts, silentMs: number, nowMs: number): boolean {
   const { everyMs, values, connected, lastTakenMs, sinceMs } = facts;
   if (everyMs > 0) return values > 0 && silentMs > Math.max(MINUTE_MS, SILENT_POLLS * everyMs);
@@ -71,12 +91,29 @@ function isSilent(facts: SourceFacts, silentMs: number, nowMs: number): boolean 
   return values > 0 && silentMs > (lastTakenMs === undefined ? FIRST_WORD_MS : NEXT_WORD_MS);
 }
 
-/** One sentence for each source that is silent: what `/healthz` notes. */
-export function silentNotes(reports: readonly SourceReport[]): string[] {
+/** One sentence for each source that is silent or lacks values: what `/healthz` notes. */
+export function sourceNotes(reports: readonly SourceReport[]): string[] {
+  const lacking = reports.filter(
+    ({ silent, connected, missing }) => !silent && connected !== false && missing?.overdue,
+  );
+  return [
+    ...silentNotes(reports),
+    ...lacking.map(({ name, kind, missing }) => `the ${kind} source ${name}: ${missingWords(missing!)}`),
+  ];
+}
+
+/** `2 of its values have not arrived yet: FT-101 flow, …` */
+export function missingWords({ values, first }: MissingReport): string {
+  const names = first.map(({ name, problem }) => (problem === null ? name : `${name} (${problem})`));
+  const more = values > first.length ? `, and ${countText(values - first.length)} more` : '';
+  return `no value yet of ${names.join(', ')}${more}`;
+}
+
+function silentNotes(reports: readonly SourceReport[]): string[] {
   return reports
     .filter(({ silent }) => silent)
     .map(({ name, kind, silent_seconds: seconds, problem, last_value_seconds_ago: last }) => {
-      const since = last === null ? `nothing came yet, for ${seconds} s` : `nothing came for ${seconds} s`;
+      const since = last === null ? `no value yet, for ${seconds} s` : `no value for ${seconds} s`;
       return `the ${kind} source ${name} is silent: ${since}${problem === null ? '' : ` (${problem})`}`;
     });
 }

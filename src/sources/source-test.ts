@@ -1,9 +1,11 @@
 /** `sources test`: every configured value read once, as a person wants to see it. */
 import type { Clock } from '../base/clock.ts';
+import type { TestedValue, Unread } from './arrivals.ts';
 import type { Gate, Quality } from './gate.ts';
 import type { Point } from './points.ts';
 import { scaledOf } from './shaping.ts';
-import type { SourceKind, TestedValue } from './source-kind.ts';
+import { rejectedWords, unreadWords } from './source-facts.ts';
+import type { SourceKind } from './source-kind.ts';
 
 export interface TestedReport {
   source: string;
@@ -29,11 +31,17 @@ export async function listenTo(
   waitMs: number,
   signal: AbortSignal,
 ): Promise<TestedValue[]> {
-  const heard = new Map<string, TestedValue>();
+  const read = new Map<string, TestedValue>();
+  const unread = new Map<string, Unread>();
   const enough = new AbortController();
-  const stop = gate.listen((value) => {
-    heard.set(value.point.name, value);
-    if (points.every((point) => heard.has(point.name))) enough.abort();
+  const stop = gate.arrivals.listen((heard) => {
+    const { name } = heard.point;
+    if ('problem' in heard) {
+      unread.set(name, { problem: heard.problem, count: (unread.get(name)?.count ?? 0) + 1 });
+      return;
+    }
+    read.set(name, heard);
+    if (read.size >= points.length && points.every((point) => read.has(point.name))) enough.abort();
   });
   try {
     if (points.length > 0) await clock.sleep(waitMs, AbortSignal.any([signal, enough.signal])).catch(() => {});
@@ -41,8 +49,13 @@ export async function listenTo(
     stop();
   }
   signal.throwIfAborted();
-  const problem = `nothing came within ${Math.round(waitMs / 1000)} s`;
-  return points.map((point) => heard.get(point.name) ?? { point, problem });
+  const { rejected } = gate.arrivals;
+  const silence = `no message within ${Math.round(waitMs / 1000)} s`;
+  const otherwise = rejected === undefined ? silence : `${silence}. ${rejectedWords(rejected)}`;
+  return points.map((point) => {
+    const failed = unread.get(point.name) ?? gate.arrivals.unreadOf(point);
+    return read.get(point.name) ?? { point, problem: failed ? unreadWords(failed) : otherwise };
+  });
 }
 
 export function testedReport(

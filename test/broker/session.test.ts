@@ -311,8 +311,8 @@ describe('sources test', () => {
     });
     expect(tested).toEqual([
       { point: points[0], raw: 7, quality: 'bad' },
-      { point: points[1], problem: 'there is no number at /x' },
-      { point: points[2], problem: 'no message came' },
+      { point: points[1], problem: 'there is nothing at /x' },
+      { point: points[2], problem: 'no message within 1 s' },
     ]);
     expect([got.length, one.state().connected]).toEqual([1, true]);
     confirm();

@@ -15,6 +15,7 @@ const SOURCE: ShownStatus['sources'][number] = {
   silent: false,
   silent_seconds: 0,
   values: 3,
+  missing: null,
   stored: 100,
   last_value_seconds_ago: 1,
   waiting_for_commit: 0,

@@ -30,7 +30,7 @@ describe('what a message says', () => {
     ['NaN', undefined],
     ['null', undefined],
   ])('is none: %s at %s', (text, at) => {
-    expect(() => read(text, at === undefined ? {} : { at })).toThrow(/not a number|no number|not JSON/);
+    expect(() => read(text, at === undefined ? {} : { at })).toThrow(/not a number|nothing at|not JSON/);
   });
 
   it.each([

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { SourceFacts } from '../../src/sources/source-facts.ts';
-import { silentNotes, sourceReports } from '../../src/sources/source-report.ts';
+import { sourceNotes, sourceReports } from '../../src/sources/source-report.ts';
 
 const MINUTE_MS = 60_000;
 const FACTS: SourceFacts = {
@@ -17,6 +17,7 @@ const FACTS: SourceFacts = {
   waiting: 0,
   errors: 3,
   pollsLate: 0,
+  missing: { count: 0, first: [] },
 };
 
 function silentAt(nowMs: number, more: Partial<SourceFacts> = {}): boolean {
@@ -59,8 +60,8 @@ describe('a source', () => {
       ],
       120_000,
     );
-    expect(silentNotes(reports)).toEqual([
-      'the modbus source plc1 is silent: nothing came yet, for 120 s (no answer within 3000 ms)',
+    expect(sourceNotes(reports)).toEqual([
+      'the modbus source plc1 is silent: no value yet, for 120 s (no answer within 3000 ms)',
     ]);
   });
 });

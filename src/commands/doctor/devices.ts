@@ -5,7 +5,7 @@ import { codeOf } from '../../base/errors.ts';
 import type { Source } from '../../config/tags.ts';
 import { FolderClient, folderProblem } from '../../sources/csv/folder-client.ts';
 import { SOURCE_KINDS } from '../../sources/kinds.ts';
-import type { SourceReport } from '../../sources/source-report.ts';
+import { missingWords, type SourceReport } from '../../sources/source-report.ts';
 import { type CheckLine, type Consultation, failure, ok, warning } from './finding.ts';
 import { tcpTrouble } from './network.ts';
 
@@ -29,13 +29,17 @@ export async function checkDevices({ configuration, daemon }: Consultation): Pro
 }
 
 function lineOfSource(source: SourceReport): CheckLine {
-  const { name, kind, problem, hint, values, silent, silent_seconds: seconds } = source;
+  const { name, kind, problem, hint, values, missing, silent, silent_seconds: seconds } = source;
   const check = SOURCE_KINDS.find((one) => one.kind === kind)?.publishes ? 'broker' : kind;
   const because = problem === null ? '' : `: ${problem}`;
   const next = hint ?? `tagferry sources test ${name} tries each of its values.`;
   if (silent) return failure(check, `${name} has given nothing for ${durationText(seconds)}${because}`, next);
   if (source.connected === false) return failure(check, `${name} is not connected${because}`, next);
   if (problem !== null) return warning(check, `${name} gives a part of its values${because}`, next);
+  if (missing !== null) {
+    const words = `${name}: ${missingWords(missing)}, for ${durationText(missing.since_seconds)}`;
+    return missing.overdue ? warning(check, words, next) : ok(check, words);
+  }
   return ok(check, `${name} is read: ${counted(values, 'value')}`);
 }
 

@@ -1,6 +1,7 @@
 /** What is wrong, in the platform's and the gateway's own words, and what mends it. Pure. */
 import { counted, countText, durationText } from '../../base/amounts.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
+import { missingWords } from '../../sources/source-report.ts';
 
 export interface Failure {
   /** Stays the same from second to second. */
@@ -21,6 +22,7 @@ export function failuresOf(now: StatusReport): Failure[] {
     ...platformFailures(now),
     ...holdFailures(now),
     ...sourceFailures(now),
+    ...missingFailures(now),
     ...listenerFailures(now),
     ...eventFailures(now),
   ];
@@ -129,6 +131,17 @@ function sourceFailures({ sources }: StatusReport): Failure[] {
       title: `The ${source.kind} source ${source.name} is ${source.connected === false ? 'not connected' : 'silent'}, for ${durationText(source.connected === false ? source.since_seconds : source.silent_seconds)}`,
       words: source.problem ?? 'nothing came for longer than it should',
       ...(source.hint ? { hint: source.hint } : {}),
+      command: `tagferry sources test ${shellWord(source.name)}`,
+    }));
+}
+
+function missingFailures({ sources }: StatusReport): Failure[] {
+  return sources
+    .filter((source) => !source.silent && source.connected !== false && source.missing?.overdue)
+    .map((source) => ({
+      id: `missing ${source.name}`,
+      title: `Values of the ${source.kind} source ${source.name} have not arrived for ${durationText(source.missing!.since_seconds)}`,
+      words: missingWords(source.missing!),
       command: `tagferry sources test ${shellWord(source.name)}`,
     }));
 }

@@ -7,6 +7,7 @@
  * A crash before the commit leaves the position on disk; a crash after it leaves files that are marked as read and only have to be moved.
  */
 import type { Clock } from '../../base/clock.ts';
+import { plain } from '../../base/foreign-text.ts';
 import { UnreadableValues } from '../problem-list.ts';
 import { FileColumns } from './file-columns.ts';
 import { type FileProgress, freshProgress, noteProblem, reportText } from './file-progress.ts';
@@ -85,8 +86,10 @@ export class CompleteFiles {
       if (!progress.isRead) await this.#readWhole(file, progress);
       this.#reports.readable(file.name);
     } catch (error) {
-      if (error instanceof UnreadableValues) failure = error.message;
-      else if (error instanceof FolderFailure && !error.isLost) {
+      if (error instanceof UnreadableValues) {
+        failure = error.message;
+        this.#context.gate.arrivals.reject(`${plain(file.name)}: ${failure}`);
+      } else if (error instanceof FolderFailure && !error.isLost) {
         this.#reports.unreadable(file.name, error);
         return undefined;
       } else throw error;

@@ -1,10 +1,11 @@
 /** Reads the newest file of a folder for `sources test` and `sources scan`, without storing or moving anything. */
 import { systemClock } from '../../base/clock.ts';
 import { codeOf, TagferryError } from '../../base/errors.ts';
+import type { TestedValue } from '../arrivals.ts';
 import type { Point } from '../points.ts';
 import { UnreadableValues } from '../problem-list.ts';
 import { ScannedNames } from '../scanned-names.ts';
-import type { ScanStep, TestedValue } from '../source-kind.ts';
+import type { ScanStep } from '../source-kind.ts';
 import { separatorOf, splitRecord } from './csv.ts';
 import type { CsvSpec, CsvValue } from './csv-spec.ts';
 import { FileColumns, headerOf } from './file-columns.ts';

@@ -6,7 +6,8 @@
 import type { Clock } from '../../base/clock.ts';
 import { codeOf, messageOf, StoreError } from '../../base/errors.ts';
 import type { Note } from '../../buffer/client/notes.ts';
-import type { RunningSource, ScanStep, SourceContext, SourceState, TestedValue } from '../source-kind.ts';
+import type { TestedValue } from '../arrivals.ts';
+import type { RunningSource, ScanStep, SourceContext, SourceState } from '../source-kind.ts';
 import { TroubleLog } from '../trouble-log.ts';
 import { CompleteFiles } from './complete-files.ts';
 import { scanCsv, testCsv } from './csv-look.ts';

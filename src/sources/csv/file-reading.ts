@@ -100,7 +100,9 @@ function takeRow({ text, line }: FileRecord, columns: FileColumns, progress: Fil
   const { timeMs } = row;
   const isTaken = timeMs === undefined || isTimeTaken(timeMs);
   if (row.problem !== undefined || !isTaken) {
-    noteProblem(progress, line, row.problem ?? 'its time lies outside of the years 1970 to 9999');
+    const problem = row.problem ?? 'its time lies outside of the years 1970 to 9999';
+    noteProblem(progress, line, problem);
+    gate.arrivals.reject(`line ${line}: ${problem}`);
     return;
   }
   if (timeMs !== undefined) progress.afterMs = timeMs;
@@ -111,7 +113,7 @@ function takeRow({ text, line }: FileRecord, columns: FileColumns, progress: Fil
       progress.values++;
     } else {
       noteProblem(progress, line, `${point.name}: ${problem}`);
-      gate.fail(point);
+      gate.fail(point, `line ${line}: ${problem}`);
     }
   }
 }

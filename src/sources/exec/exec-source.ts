@@ -128,6 +128,7 @@ export class ExecSource implements RunningSource {
     this.#errors += count;
     if (count > 0) {
       const { field = '', problem = '' } = listed[0] ?? {};
+      gate.arrivals.reject(plain(field === '' ? problem : `${field}: ${problem}`), count);
       const fields = { source: source.name, refused: count, field, error: plain(problem) };
       this.#trouble.again({ event: 'exec.refused', ...fields }, 'some of what a program prints cannot be taken');
     }

@@ -1,11 +1,13 @@
 import type { Readable } from 'node:stream';
 import { SupervisedProgram } from '../../base/programs/supervised.ts';
 import { STATUS_FLAGS } from '../../buffer/format/value-columns.ts';
+import { quote } from '../address-book.ts';
+import type { TestedValue } from '../arrivals.ts';
 import type { Quality } from '../gate.ts';
 import { parseIsoTime } from '../iso-time.ts';
 import type { Point } from '../points.ts';
 import { parseLineProtocol } from '../push/line-protocol.ts';
-import type { TestContext, TestedValue } from '../source-kind.ts';
+import type { TestContext } from '../source-kind.ts';
 import type { ExecSpec, ExecValue } from './exec-spec.ts';
 
 interface Printed {
@@ -26,6 +28,7 @@ export async function testExec(context: TestContext<ExecSpec, ExecValue>): Promi
   const found = new Map<Point<ExecValue>, TestedValue>();
   const enough = new AbortController();
   let words = '';
+  let latest = '';
   const note = ({ tag, key, ...reading }: Printed) => {
     const point = byName.get(`${tag} ${key}`);
     if (!point || !Number.isFinite(reading.raw)) return;
@@ -37,7 +40,11 @@ export async function testExec(context: TestContext<ExecSpec, ExecValue>): Promi
     command,
     instance: `tagferry-test-${process.pid}-${source.name}`,
     clock,
-    take: (output) => eachText(output, (text) => read(text, note)),
+    take: (output) =>
+      eachText(output, (text) => {
+        latest = text.trimEnd().split('\n').at(-1)!;
+        read(text, note);
+      }),
     said: (line) => {
       words = line;
     },
@@ -53,7 +60,10 @@ export async function testExec(context: TestContext<ExecSpec, ExecValue>): Promi
     await program.stop();
   }
   signal.throwIfAborted();
-  const problem = words === '' ? `it printed nothing of this within ${Math.round(waitMs / 1000)} s` : words;
+  const seconds = Math.round(waitMs / 1000);
+  const printed =
+    latest === '' ? 'it printed nothing' : `it did not print this value; its latest line: ${quote(latest)}`;
+  const problem = words === '' ? `${printed} (within ${seconds} s)` : words;
   return points.map((point) => found.get(point) ?? { point, problem });
 }
 

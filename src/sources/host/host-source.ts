@@ -1,9 +1,10 @@
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
 import { parseHostReading } from '../../contract/host-readings.ts';
+import type { TestedValue } from '../arrivals.ts';
 import type { Point } from '../points.ts';
 import { Poller } from '../poller.ts';
-import type { RunningSource, SourceContext, SourceState, TestedValue } from '../source-kind.ts';
+import type { RunningSource, SourceContext, SourceState } from '../source-kind.ts';
 import { TroubleLog } from '../trouble-log.ts';
 import { FileSystems } from './file-systems.ts';
 import { HostLook } from './host-files.ts';
@@ -76,7 +77,7 @@ export class HostSource implements RunningSource {
     } catch (error) {
       if (signal.aborted) return;
       this.#errors++;
-      gate.fail(point);
+      gate.fail(point, messageOf(error));
       const trouble = { event: 'host.unreadable', ...fields, error: messageOf(error) };
       this.#trouble.again(trouble, 'failed to read a value of the machine', point.name);
     }

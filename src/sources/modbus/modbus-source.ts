@@ -1,7 +1,8 @@
 import type { Clock } from '../../base/clock.ts';
+import type { TestedValue } from '../arrivals.ts';
 import type { Point } from '../points.ts';
 import { Poller } from '../poller.ts';
-import type { RunningSource, ScanStep, SourceContext, SourceState, TestContext, TestedValue } from '../source-kind.ts';
+import type { RunningSource, ScanStep, SourceContext, SourceState, TestContext } from '../source-kind.ts';
 import { TroubleLog } from '../trouble-log.ts';
 import { type JoinedLine, ModbusLines } from './lines.ts';
 import { ModbusError } from './modbus-error.ts';
@@ -126,8 +127,9 @@ export class ModbusSource implements RunningSource {
           this.#readable(point);
         },
         failed: (point: ModbusPoint, error: ModbusError) => {
-          gate.fail(point);
-          if (error.failure !== 'exception') return;
+          const isRefused = error.failure === 'exception';
+          gate.fail(point, isRefused ? error.message : undefined);
+          if (!isRefused) return;
           this.#cannotRead(point, error);
           refused.push(point);
         },

@@ -25,7 +25,7 @@ export function readMessage(
       isTaken = gate.take(point, value, timeMs, quality) || isTaken;
     } catch (error) {
       problem = messageOf(error);
-      isTaken = gate.fail(point) || isTaken;
+      isTaken = gate.fail(point, problem) || isTaken;
     }
   }
   // A message with some of its values is a sender that sends what has changed.

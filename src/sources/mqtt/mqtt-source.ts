@@ -145,6 +145,7 @@ export class MqttSource implements RunningSource {
     if (points.length === 0) return DONE;
     gate.demandRoom();
     if (payload.length > MAX_PAYLOAD_BYTES) {
+      for (const point of points) gate.fail(point, 'the message is larger than 1 MiB');
       this.#sayUnreadable(topic, 'it is larger than 1 MiB');
       return DONE;
     }

@@ -1,4 +1,5 @@
 import { TagferryError } from '../../base/errors.ts';
+import { quote } from '../address-book.ts';
 import { isTrusted } from '../ahead-times.ts';
 import { parseDecimal } from '../decimal-text.ts';
 import { isSeconds, isTimeTaken } from '../draft.ts';
@@ -26,7 +27,7 @@ export class Payload {
     this.#text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8');
   }
 
-  /** Throws a `TagferryError` that does not quote the message. */
+  /** Throws a `TagferryError` that quotes no more than the beginning of the value. */
   read({ at, time, timeUnit, status }: MqttValue): PayloadReading {
     const value = numberOf(at === undefined ? this.#text : pointedAt(this.#parsed(), at), at);
     const reading: PayloadReading = { value };
@@ -52,9 +53,14 @@ function numberOf(found: unknown, at: string | undefined): number {
   if (plain === false || plain === 'false') return 0;
   const value = typeof plain === 'string' ? parseDecimal(unquoted(plain), 0, unquoted(plain).length) : plain;
   if (typeof value === 'number' && Number.isFinite(value)) return value;
-  throw new TagferryError(at === undefined ? 'the payload is not a number' : `there is no number at ${at}`, {
-    code: 'mqtt.no_number',
-  });
+  throw new TagferryError(notANumber(found, at), { code: 'mqtt.no_number' });
+}
+
+function notANumber(found: unknown, at: string | undefined): string {
+  const where = at === undefined ? 'the payload' : `the value at ${at}`;
+  if (found === undefined) return `there is nothing at ${at}`;
+  if (typeof found === 'string') return `${where}, ${quote(found.trim())}, is not a number`;
+  return `${where} is ${found === null ? 'null' : Array.isArray(found) ? 'a list' : 'an object'}, not a number`;
 }
 
 /** How many of a unit make a millisecond. */

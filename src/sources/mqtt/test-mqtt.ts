@@ -2,8 +2,10 @@ import { messageOf } from '../../base/errors.ts';
 import { brokerBeside } from '../../broker/beside.ts';
 import type { BrokerSpec } from '../../broker/broker-spec.ts';
 import type { Listening } from '../../broker/listening.ts';
+import type { TestedValue, Unread } from '../arrivals.ts';
 import type { Point } from '../points.ts';
-import type { TestContext, TestedValue } from '../source-kind.ts';
+import { unreadWords } from '../source-facts.ts';
+import type { TestContext } from '../source-kind.ts';
 import type { MqttValue } from './mqtt-value.ts';
 import { Payload } from './payload.ts';
 import { planFilters, TopicRouter } from './topic-plan.ts';
@@ -25,10 +27,16 @@ export async function listenOnce<Value extends MqttValue>(
   const { points, clock, waitMs, signal } = context;
   const router = new TopicRouter(points);
   const tested = new Map<Point<MqttValue>, TestedValue>();
+  const unread = new Map<Point<MqttValue>, Unread>();
   for (const filter of planFilters(points)) {
     broker.subscribe(filter, async ({ topic, payload }) => {
       const read = new Payload(payload, clock.wallMs());
-      for (const point of router.pointsOf(topic)) if (!tested.has(point)) tested.set(point, readOne(read, point));
+      for (const point of router.pointsOf(topic)) {
+        if (tested.has(point)) continue;
+        const one = readOne(read, point);
+        if ('raw' in one) tested.set(point, one);
+        else unread.set(point, { problem: one.problem, count: (unread.get(point)?.count ?? 0) + 1 });
+      }
     });
   }
   broker.start();
@@ -36,8 +44,14 @@ export async function listenOnce<Value extends MqttValue>(
     const endMs = clock.monotonicMs() + waitMs;
     while (tested.size < points.length && clock.monotonicMs() < endMs) await clock.sleep(LOOK_EVERY_MS, signal);
     const { connected, problem } = broker.state();
-    const silence = connected ? 'no message came' : `the broker is not connected (${problem ?? 'it does not answer'})`;
-    return points.map((point) => tested.get(point) ?? { point, problem: silence });
+    const seconds = Math.round(waitMs / 1000);
+    const silence = connected
+      ? `no message within ${seconds} s`
+      : `the broker is not connected (${problem ?? 'it does not answer'})`;
+    return points.map((point) => {
+      const failed = unread.get(point);
+      return tested.get(point) ?? { point, problem: failed ? unreadWords(failed) : silence };
+    });
   } finally {
     await broker.leave();
   }

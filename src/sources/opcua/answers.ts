@@ -1,10 +1,11 @@
 import { TagferryError } from '../../base/errors.ts';
 import type { FoundNode, Question, ReaderLine } from '../../opcua/protocol.ts';
+import type { TestedValue } from '../arrivals.ts';
 import { isTimeTaken } from '../draft.ts';
 import type { Quality } from '../gate.ts';
 import type { Point } from '../points.ts';
 import { ScannedNames } from '../scanned-names.ts';
-import type { ScanStep, TestedValue } from '../source-kind.ts';
+import type { ScanStep } from '../source-kind.ts';
 import { itemOf } from './items.ts';
 import type { OpcuaValue } from './opcua-spec.ts';
 

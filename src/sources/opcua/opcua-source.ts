@@ -16,11 +16,12 @@ import type {
   ReaderTask,
   ReadValue,
 } from '../../opcua/protocol.ts';
+import type { TestedValue } from '../arrivals.ts';
 import { isTimeTaken } from '../draft.ts';
 import { SaidLines } from '../exec/said-lines.ts';
 import type { Quality } from '../gate.ts';
 import type { Point } from '../points.ts';
-import type { RunningSource, ScanStep, SourceContext, SourceState, TestedValue } from '../source-kind.ts';
+import type { RunningSource, ScanStep, SourceContext, SourceState } from '../source-kind.ts';
 import { TroubleLog } from '../trouble-log.ts';
 import { Answers } from './answers.ts';
 import { endpointOf, itemOf } from './items.ts';
@@ -244,7 +245,7 @@ export class OpcuaSource implements RunningSource {
       gate.take(point, raw, time, QUALITIES[status]);
       return;
     }
-    gate.fail(point);
+    gate.fail(point, status === 0 ? 'its value is not a number' : 'the server reports bad quality and no value');
     this.#errors++;
     if (status !== 0) return;
     this.#unreadable++;
@@ -292,7 +293,7 @@ export class OpcuaSource implements RunningSource {
       const point = points[item];
       if (point === undefined) continue;
       this.#errors++;
-      gate.fail(point);
+      gate.fail(point, plain(why));
       const fields = { source: source.name, value: point.name, node: point.spec.node, error: why };
       this.#trouble.again({ event: 'opcua.refused', ...fields }, 'a server does not give a value', point.name);
     }

@@ -2,10 +2,11 @@ import { codeOf, messageOf, SourceStopped, TagferryError } from '../../base/erro
 import { plain } from '../../base/foreign-text.ts';
 import type { Broker } from '../../broker/broker.ts';
 import type { Message } from '../../broker/connection.ts';
+import type { TestedValue } from '../arrivals.ts';
 import { isTimeTaken } from '../draft.ts';
 import type { Quality } from '../gate.ts';
 import type { Point } from '../points.ts';
-import type { RunningSource, ScanStep, SourceContext, SourceState, TestedValue } from '../source-kind.ts';
+import type { RunningSource, ScanStep, SourceContext, SourceState } from '../source-kind.ts';
 import { listenTo } from '../source-test.ts';
 import { TroubleLog } from '../trouble-log.ts';
 import { EdgeNode, type NodeMessage, type NodeOutcome } from './edge-node.ts';
@@ -264,7 +265,7 @@ export class SparkplugSource implements RunningSource {
         const time = metric.timeMs ?? timeMs;
         if (number === undefined) {
           this.#reported.delete(point);
-          gate.fail(point);
+          gate.fail(point, metric.isNull ? 'the metric is null' : 'the metric is not a number');
           continue;
         }
         const own = time !== undefined && isTimeTaken(time) ? time : undefined;

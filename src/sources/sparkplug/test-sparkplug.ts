@@ -1,8 +1,9 @@
 import { messageOf } from '../../base/errors.ts';
 import { brokerBeside } from '../../broker/beside.ts';
+import type { TestedValue } from '../arrivals.ts';
 import { isTimeTaken } from '../draft.ts';
 import { listenFor } from '../mqtt/listen-for.ts';
-import type { TestContext, TestedValue } from '../source-kind.ts';
+import type { TestContext } from '../source-kind.ts';
 import { type HeardMetric, NodesBeside } from './nodes-beside.ts';
 import { nodeOf, type SparkplugSpec, type SparkplugValue } from './sparkplug-spec.ts';
 
