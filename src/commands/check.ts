@@ -64,13 +64,13 @@ function asText(verdict: ConfigurationVerdict): string {
       ? [counted(tags, 'tag'), counted(sources, 'source'), counted(reactions, 'reaction')]
       : []),
   ];
-  const notRead = unread.map((name) => `${name}: not checked, this user may not read it`);
+  const notRead = unread.map((name) => `${name}: not checked, this user cannot read it`);
   const lines = [...sortProblems([...problems, ...warnings]).map(problemLine), ...notRead];
   return [...lines, `${directory}: ${counts.join(', ')}`, ...(checkedAs === 'user' ? [userText()] : [])].join('\n');
 }
 
 function userText(): string {
   return process.getuid?.() === 0
-    ? 'Checked as root, because systemd-run failed. The service may not be able to read what root can read.'
+    ? 'Checked as root, because systemd-run failed. The service possibly cannot read what root can read.'
     : 'Checked as the current user. To check as the service, run `sudo tagferry check`.';
 }

@@ -19,7 +19,7 @@ export interface ConfigurationVerdict {
   reactions: number;
   /** Whose access rights counted: another `user` than that of the service may read less or more. */
   checkedAs: 'service' | 'user';
-  /** What this user may not read: not checked. */
+  /** What this user cannot read: not checked. */
   unread: readonly string[];
 }
 

@@ -142,7 +142,7 @@ function foreign(place: DaemonPlace): TagferryError {
 }
 
 function notAllowed(place: DaemonPlace, cause: unknown): TagferryError {
-  return new TagferryError(`this user may not open ${place.socket}`, {
+  return new TagferryError(`cannot connect to ${place.socket}: permission denied`, {
     code: 'daemon.forbidden',
     hint: 'Use sudo, or add the user to the group tagferry.',
     cause,

@@ -52,7 +52,7 @@ export interface ServiceCondition {
   state: ServiceState;
   /** A sentence without a full stop. */
   message: string;
-  /** The failure that led to this state; `undefined` if there is none or this user may not read the journal. */
+  /** The failure that led to this state; `undefined` if there is none or this user cannot read the journal. */
   failure: ServiceFailure | undefined;
   /** What to do if no agent responds. */
   next: string;

@@ -200,7 +200,7 @@ describe('who may not read the journal', () => {
     const nobody = { ...place(), socket: join(agent.folder, 'no.sock') };
     const reading = { isChosen: () => true, follow: false, show() {}, say() {}, signal: new AbortController().signal };
     await expect(readLog(nobody, true, reading)).rejects.toMatchObject({
-      message: expect.stringContaining('may not read the journal, and no agent responds'),
+      message: expect.stringContaining('cannot read the journal, and no agent responds'),
       hint: expect.stringContaining('systemd-journal'),
     });
   });

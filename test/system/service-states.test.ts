@@ -221,9 +221,9 @@ describe('a rejected password in a systemd credential', { timeout: PATIENCE_MS }
 });
 
 describe('status of a user outside the group', { timeout: PATIENCE_MS }, () => {
-  it('names the socket of the service that this user may not open', async () => {
+  it('names the socket of the service if permission is denied', async () => {
     const { status, stderr } = await tagferryAs('bert', 'status');
-    expect([status, stderr]).toEqual([1, expect.stringContaining(`this user may not open ${SOCKET}`)]);
+    expect([status, stderr]).toEqual([1, expect.stringContaining(`cannot connect to ${SOCKET}: permission denied`)]);
   });
 });
 
@@ -231,11 +231,11 @@ describe('check', { timeout: PATIENCE_MS }, () => {
   it.for([
     ['bert', [AGENT_ENV]],
     ['anna', ['credential client_secret', 'credential technical_password']],
-  ] as const)('lists what %s may not read, and neither counts nor advice', async ([user, unread]) => {
+  ] as const)('lists what %s cannot read, and neither counts nor advice', async ([user, unread]) => {
     const { status, stdout } = await tagferryAs(user, 'check');
     expect(status).toBe(0);
     expect(stdout.split('\n').slice(0, -1)).toEqual([
-      ...unread.map((name) => `${name}: not checked, this user may not read it`),
+      ...unread.map((name) => `${name}: not checked, this user cannot read it`),
       '/etc/tagferry: 0 problems',
       'Checked as the current user. To check as the service, run `sudo tagferry check`.',
     ]);

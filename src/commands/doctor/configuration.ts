@@ -23,7 +23,7 @@ export function checkConfigurationFiles(consultation: Consultation): CheckLine[]
     lines.push(warning('configuration', problemLine({ ...problem, severity: 'error' }), 'See `tagferry check`.'));
   }
   if (unread.length > 0) {
-    const what = `not checked, this user may not read: ${unread.join(', ')}`;
+    const what = `not checked, this user cannot read: ${unread.join(', ')}`;
     lines.push(warning('configuration', what, 'Run `sudo tagferry doctor`.'));
   } else if (errors.length === 0) {
     const what = configuration

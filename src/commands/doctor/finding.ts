@@ -43,7 +43,7 @@ export interface Consultation {
   place: DaemonPlace;
   settings: ReadSettings;
   problems: readonly Problem[];
-  /** Parts of the configuration that this user may not read. */
+  /** Parts of the configuration that this user cannot read. */
   unread: readonly string[];
   configuration: Configuration | undefined;
   /** What the running daemon says; `undefined` where none answers. */

@@ -34,8 +34,7 @@ export async function checkPlatform(consultation: Consultation): Promise<CheckLi
     ];
   }
   if (!configuration) {
-    if (unread.length > 0)
-      return [warning('sign_in', 'not tried: this user may not read the credentials', 'Use sudo.')];
+    if (unread.length > 0) return [warning('sign_in', 'not tried: this user cannot read the credentials', 'Use sudo.')];
     return [warning('sign_in', 'not tried: the configuration is not valid', 'Correct the lines above.')];
   }
   if (!platformAnswers)

@@ -89,9 +89,7 @@ function checkOwner(stateDir: string): CheckLine[] {
   });
   if (closed.length === 0) return [];
   const which = closed.length === 1 ? closed[0]! : `${closed[0]} and ${closed.length - 1} more`;
-  return [
-    failure('state.owner', `the service may not open ${which} in ${stateDir}`, ownerHint(stateDir, SERVICE_USER)),
-  ];
+  return [failure('state.owner', `the service cannot open ${which} in ${stateDir}`, ownerHint(stateDir, SERVICE_USER))];
 }
 
 function checkSync(stateDir: string, now: () => number, isService: boolean): CheckLine[] {
@@ -112,7 +110,7 @@ function checkSync(stateDir: string, now: () => number, isService: boolean): Che
     }
   } catch (error) {
     if (isService && codeOf(error) === 'EACCES') {
-      return [failure('state.writable', `the service may not write to ${stateDir}`, ownerHint(stateDir, SERVICE_USER))];
+      return [failure('state.writable', `the service cannot write to ${stateDir}`, ownerHint(stateDir, SERVICE_USER))];
     }
     if (isService && codeOf(error) === 'EROFS') {
       const next = `\`systemctl edit tagferry\`: [Service] ReadWritePaths=${stateDir}; or mount it for writing.`;

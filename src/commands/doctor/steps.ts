@@ -52,7 +52,7 @@ export async function runSteps(
     return steps;
   }
   const seen = wantsServiceView(consultation.directory, process.env) ? await seenByService(consultation) : undefined;
-  // The service may not see which of its own ports it already has.
+  // The service cannot see which of its own ports it already has.
   const hasProcess = Number(consultation.service?.unit.MainPID ?? 0) > 0;
   for (const [name, check] of CHECKS) {
     if ((isView && OF_THE_MACHINE.has(name)) || only?.includes(name) === false) continue;

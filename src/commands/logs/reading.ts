@@ -64,7 +64,7 @@ async function readDaemon(place: DaemonPlace, isForbidden: boolean, reading: Rea
 
 function neither(error: unknown): unknown {
   if (!(error instanceof TagferryError)) return error;
-  return new TagferryError(`this user may not read the journal, and ${error.message}`, {
+  return new TagferryError(`this user cannot read the journal, and ${error.message}`, {
     code: codeOf(error) ?? 'failed',
     hint: `${GROUPS}${error.hint === undefined ? '' : ` For the daemon's own last lines: ${error.hint}`}`,
     cause: error,

@@ -15,7 +15,7 @@ export interface PersonSettings {
   platformUrl: string;
   identityUrl: string;
   clientId: string;
-  /** Absent where none is configured, or where this user may not read it. */
+  /** Absent where none is configured, or where this user cannot read it. */
   clientSecret: string | undefined;
   /** PKCE_CHALLENGE. */
   pkceChallenge: 'base64url' | 'base64' | undefined;

@@ -5,7 +5,7 @@ import { serviceEnvironment } from '../service-folder.ts';
 
 /**
  * Secrets that the folder has already, wherever it keeps them, by their keys in lower case: they are kept unless others are given. What
- * this user may not read, what only another machine can decrypt, and what stands in the environment of this shell is not among them.
+ * this user cannot read, what only another machine can decrypt, and what stands in the environment of this shell is not among them.
  */
 export async function storedSecrets(directory: string): Promise<Map<string, string>> {
   const { settings } = readSettingsLeniently({ directory, environment: serviceEnvironment(directory, {}) });
