@@ -1,13 +1,15 @@
 import { execFile } from 'node:child_process';
-import notify from 'systemd-notify';
+import { promisify } from 'node:util';
 import type { Clock } from '../base/clock.ts';
 import { messageOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 
+const run = promisify(execFile);
+
 /**
- * What systemd is told. Without `NOTIFY_SOCKET` nothing is sent and nothing is started. READY and STATUS go through the
- * `systemd-notify` package; WATCHDOG, STOPPING and RELOADING it does not know, so its program is called directly.
+ * What systemd is told, by its own program `systemd-notify`. Without `NOTIFY_SOCKET` nothing is sent and nothing is started. The package
+ * of that name knows READY and STATUS only.
  */
 export class ServiceManager {
   readonly #clock: Clock;
@@ -29,16 +31,16 @@ export class ServiceManager {
   }
 
   async ready(status: string): Promise<void> {
-    if (!this.isPresent || this.#stopped) return;
+    if (this.#stopped) return;
     this.#lastStatus = status;
-    await this.#quietly(() => notify({ ready: true, status }));
+    await this.#send(['READY=1', `STATUS=${status}`]);
   }
 
   /** Sent only when it changed. */
   async status(status: string): Promise<void> {
-    if (!this.isPresent || status === this.#lastStatus || this.#stopped) return;
+    if (status === this.#lastStatus || this.#stopped) return;
     this.#lastStatus = status;
-    await this.#quietly(() => notify({ status }));
+    await this.#send([`STATUS=${status}`]);
   }
 
   async stopping(): Promise<void> {
@@ -66,22 +68,11 @@ export class ServiceManager {
     beat();
   }
 
-  #send(lines: string[]): Promise<void> {
-    if (!this.isPresent) return Promise.resolve();
-    return this.#quietly(
-      () =>
-        new Promise<void>((resolve, reject) => {
-          execFile('systemd-notify', [`--pid=${process.pid}`, ...lines], { timeout: 10_000 }, (error) =>
-            error ? reject(error) : resolve(),
-          );
-        }),
-    );
-  }
-
   /** A service manager that does not hear is no reason to stop carrying values. */
-  async #quietly(send: () => Promise<unknown>): Promise<void> {
+  async #send(lines: string[]): Promise<void> {
+    if (!this.isPresent) return;
     try {
-      await send();
+      await run('systemd-notify', [`--pid=${process.pid}`, ...lines], { timeout: 10_000 });
     } catch (error) {
       const count = this.#repeats.note('notify', this.#clock.monotonicMs());
       const fields = { event: 'service.notify_failed', error: messageOf(error), count };

@@ -35,8 +35,8 @@ describe('what systemd is told', () => {
     await service.status('online, backlog 0');
     await service.status('offline, backlog 12');
     expect(told()).toEqual([
-      `--ready --pid=${process.pid} --status=online, backlog 0`,
-      `--pid=${process.pid} --status=offline, backlog 12`,
+      `--pid=${process.pid} READY=1 STATUS=online, backlog 0`,
+      `--pid=${process.pid} STATUS=offline, backlog 12`,
     ]);
   });
 
@@ -47,7 +47,7 @@ describe('what systemd is told', () => {
     await service.ready('online');
     expect(told()).toEqual([
       `--pid=${process.pid} RELOADING=1 MONOTONIC_USEC=3500000`,
-      `--ready --pid=${process.pid} --status=online`,
+      `--pid=${process.pid} READY=1 STATUS=online`,
     ]);
   });
 
@@ -64,7 +64,7 @@ describe('what systemd is told', () => {
     expect(told()).toEqual([
       `--pid=${process.pid} WATCHDOG=1`,
       `--pid=${process.pid} WATCHDOG=1`,
-      `--pid=${process.pid} --status=after that`,
+      `--pid=${process.pid} STATUS=after that`,
     ]);
   });
 
@@ -75,7 +75,7 @@ describe('what systemd is told', () => {
     service.startWatchdog(() => false);
     await clock.advance(120_000);
     await service.status('after that');
-    expect(told()).toEqual([`--pid=${process.pid} WATCHDOG=1`, `--pid=${process.pid} --status=after that`]);
+    expect(told()).toEqual([`--pid=${process.pid} WATCHDOG=1`, `--pid=${process.pid} STATUS=after that`]);
   });
 
   it('is nothing after STOPPING', async () => {

@@ -41,7 +41,6 @@ const AT_WORK = new Set([...SHIPPED, '(MIT AND Zlib)', 'CC-BY-4.0', 'CC0-1.0', '
 const SAID_ELSEWHERE = new Map([
   ['dequeue', 'BSD-2-Clause'],
   ['precond', 'MIT'],
-  ['systemd-notify', 'MIT'],
 ]);
 /** They have such a script, which is never run: the one ships its binaries, the other asks for money. */
 const WITH_SCRIPTS = ['@serialport/bindings-cpp', 'protobufjs'];
