@@ -88,7 +88,7 @@ async function restore(reader: ArchiveReader, config: string | undefined, flags:
   }
   for (const note of notes) say(note);
   say(`Restored from ${manifest.made_at} of "${plain(manifest.host)}".`);
-  const isSound = await tellNextSteps(directory, say);
+  const isSound = await tellNextSteps(directory, { say, show: (command) => say(`  ${command}`) });
   if (flags.json) process.stdout.write(`${jsonText({ restored: true, ok: isSound, notes, ...manifest })}\n`);
 }
 
@@ -108,7 +108,7 @@ function stateFolderOf(reader: ArchiveReader, directory: string, isService: bool
   const files = reader.files.filter(({ name }) => /^config\/agent\.env(\.d\/[^/]+\.env)?$/.test(name));
   const coming = new Map(files.map((file) => [file.name.slice('config/'.length), reader.text(file)]));
   const environment = isService ? { STATE_DIRECTORY: '/var/lib/tagferry', ...process.env } : process.env;
-  const { settings, problems, isBroken } = readSettingsLeniently({ directory, environment }, coming);
+  const { settings, problems, isBroken } = readSettingsLeniently({ directory, environment, coming });
   if (!isBroken('STATE_DIR')) return settings.stateDir;
   const problem = problems.find(({ reason }) => reason.startsWith('STATE_DIR'));
   throw new TagferryError(`the state folder of the backup is unknown here: ${problem?.reason ?? 'STATE_DIR'}`, {

@@ -4,23 +4,25 @@ import { dirname, join, resolve } from 'node:path';
 import type { Command } from 'commander';
 import { ConfigurationError, codeOf, TagferryError, UsageError } from '../base/errors.ts';
 import { configurationDirectory, readSettingsLeniently } from '../config/configuration.ts';
+import { problemLine } from '../config/problem.ts';
 import { KEY_NAMES, settingKey } from '../config/setting-keys.ts';
 import { clearDecommissionMark, decommissioned, decommissionedWords } from '../store/decommission-mark.ts';
 import { daemonPlace } from './control-client.ts';
 import { isServiceFolder } from './service-folder.ts';
-import { type Answers, refused } from './setup/answers.ts';
+import { type Answers, refused, type Surroundings } from './setup/answers.ts';
 import { readAnswersFile } from './setup/answers-file.ts';
 import { addShippedFiles, readText, shippedText, writeWhole } from './setup/configuration-files.ts';
-import { Dialogue } from './setup/dialogue.ts';
+import { Dialogue, EXIT_INTERRUPTED, Interrupted, type Screen } from './setup/dialogue.ts';
 import { envValue, setEnvLines } from './setup/env-lines.ts';
 import { tryFirstSource } from './setup/first-source.ts';
-import { isAsShipped, putFirstTag, sourceNameFor, withoutExample } from './setup/first-tag.ts';
-import { Interview, type Surroundings } from './setup/interview.ts';
+import { sourceNameFor, tagsAfter } from './setup/first-tag.ts';
+import { Interview } from './setup/interview.ts';
 import { tellNextSteps } from './setup/next-steps.ts';
 import { keepSecrets } from './setup/secret-keeping.ts';
 import { storedSecrets } from './setup/stored-secrets.ts';
 import { summaryOf } from './setup/summary.ts';
 import { isTrouble, tryApplication, tryLogin, tryTag } from './setup/trials.ts';
+import { judgeAll } from './setup/verdict.ts';
 
 interface Flags {
   login: boolean;
@@ -31,6 +33,7 @@ interface Flags {
 
 type Way = 'auto' | 'systemd' | 'files';
 const WAYS: readonly string[] = ['auto', 'systemd', 'files'];
+const NOT_WRITTEN = 'Nothing was written.';
 
 /** Adds `tagferry setup`: from nothing to a configuration that works. Nothing is written before everything is answered. */
 export function define(program: Command): void {
@@ -57,6 +60,9 @@ export function define(program: Command): void {
       const dialogue = new Dialogue();
       try {
         await setUpByPerson(dialogue, directory, flags);
+      } catch (error) {
+        if (!(error instanceof Interrupted)) throw error;
+        process.exitCode = EXIT_INTERRUPTED;
       } finally {
         dialogue.close();
       }
@@ -103,28 +109,42 @@ async function surroundings(directory: string, { keepSecrets: keep = false, logi
 async function setUpByPerson(dialogue: Dialogue, directory: string, flags: Flags): Promise<void> {
   const around = await surroundings(directory, flags);
   dialogue.say(
-    `This writes the configuration in ${resolve(directory)}. Enter takes what stands in [brackets], - takes it away.\n`,
+    `This writes the configuration in ${resolve(directory)}. Enter accepts the answer in [brackets], - removes it.\n`,
   );
   const interview = new Interview(dialogue, around);
   for (;;) {
     const answers = await interview.ask();
     addOpsToken(answers);
     dialogue.say(summaryOf(answers, around));
+    const problems = judgeAll(around, answers).map(problemLine);
+    if (problems.length > 0) {
+      if (!dialogue.isTerminal) throw new ConfigurationError([...problems, NOT_WRITTEN]);
+      dialogue.say(`${problems.join('\n')}\n`);
+      const next = await dialogue.choose('These errors prevent writing', { a: 'answer again', n: 'end' });
+      if (next === 'a') continue;
+      dialogue.say(NOT_WRITTEN);
+      process.exitCode = 78;
+      return;
+    }
     const choice = dialogue.isTerminal
       ? await dialogue.choose('Write this?', { y: 'yes', a: 'answer again', n: 'no' })
       : 'y';
     if (choice === 'n') {
-      dialogue.say('Nothing was written.');
+      dialogue.say(NOT_WRITTEN);
       process.exitCode = 1;
       return;
     }
-    if (choice === 'y') return write(answers, around, flags, (text) => dialogue.say(text));
+    if (choice === 'y') {
+      dialogue.beginWriting();
+      return write(answers, around, flags, dialogue);
+    }
   }
 }
 
 /** Judges as a person would be judged; the first answer that the platform refuses ends it. */
 async function setUpUnattended(directory: string, file: string, flags: Flags): Promise<void> {
   const say = (text: string) => void process.stderr.write(`${text}\n`);
+  const screen = { say, show: (command: string) => say(`  ${command}`) };
   const around = await surroundings(directory, flags);
   const given = await readAnswersFile(file, directory, process.env);
   const answers: Answers = { ...given, secrets: new Map([...around.stored, ...given.secrets]) };
@@ -134,7 +154,9 @@ async function setUpUnattended(directory: string, file: string, flags: Flags): P
   if (flags.login) await tryAnswers(directory, answers);
   if (answers.tag && answers.source) await tryFirstSource(answers.tag, answers.source, say);
   say(summaryOf(answers, around));
-  await write(answers, around, flags, say);
+  const problems = judgeAll(around, answers).map(problemLine);
+  if (problems.length > 0) throw new ConfigurationError([...problems, NOT_WRITTEN]);
+  await write(answers, around, flags, screen);
 }
 
 /** Throws `ConfigurationError` with every key that neither the answers nor the folder have. */
@@ -174,7 +196,7 @@ async function write(
   { env, secrets, tag, source }: Answers,
   { directory, envText, tagsText, stored }: Surroundings,
   flags: Flags,
-  say: (text: string) => void,
+  screen: Screen,
 ): Promise<void> {
   // Where nobody said how, what is kept already stays where it is.
   const toKeep = [...secrets].filter(([name, value]) => flags.secrets !== undefined || stored.get(name) !== value);
@@ -183,31 +205,30 @@ async function write(
       ? undefined
       : await keepSecrets(directory, Object.fromEntries(toKeep), (flags.secrets ?? 'auto') as Way);
   const path = join(directory, 'agent.env');
-  const text = setEnvLines(envText, new Map<string, string>([...env, ...(kept?.env ?? [])]));
+  const text = setEnvLines(envText, new Map<string, string>([...env, ...(kept?.env ?? [])]), kept?.notes);
   if (text !== readText(path)) writeWhole(path, text, 0o640);
   const tagsPath = join(directory, 'tags.yaml');
-  if (tag) {
-    const tags = putFirstTag(tagsText, tag, source);
-    if (tags !== readText(tagsPath)) writeWhole(tagsPath, tags, 0o644);
-  } else if (isAsShipped(tagsText) || tagsText === '') writeWhole(tagsPath, withoutExample(tagsText), 0o644);
+  const tags = tagsAfter(tagsText, tag, source);
+  if (tags !== readText(tagsPath)) writeWhole(tagsPath, tags, 0o644);
   addShippedFiles(directory);
-  say(`\nWritten. ${kept ? `The secrets are ${kept.where}.` : 'The secrets stay where they are.'}`);
-  if (kept && toKeep.some(([name]) => name === 'ops_token')) say(tokenWords(directory, kept.isEncrypted));
+  screen.say(`\nWritten. ${kept ? `The secrets are ${kept.where}.` : 'The secrets stay where they are.'}`);
+  if (kept && toKeep.some(([name]) => name === 'ops_token')) showToken(directory, kept.isEncrypted, screen);
   if (await clearDecommissionMark(daemonPlace(directory, process.env).stateDir))
-    say('This gateway had been decommissioned: it is in service again.');
-  await tellNextSteps(directory, say);
+    screen.say('This gateway had been decommissioned: it is in service again.');
+  await tellNextSteps(directory, screen);
 }
 
-/** How a person gets at the token that was made, and at the page, where there is one. */
-function tokenWords(directory: string, isEncrypted: boolean): string {
-  const file = join(directory, 'credentials/ops_token');
+/** Shows the commands that print the new token, and the address of the page with it. */
+function showToken(directory: string, isEncrypted: boolean, { say, show }: Screen): void {
+  const file = join(resolve(directory), 'credentials/ops_token');
   const sudo = isServiceFolder(directory) ? 'sudo ' : '';
   const command = isEncrypted ? `${sudo}systemd-creds decrypt --name=ops_token ${file}.cred -` : `${sudo}cat ${file}`;
-  const words = `The live page and /status want a token (OPS_TOKEN) from now on. It shows with:\n  ${command}`;
+  say('The live page and /status require a token (OPS_TOKEN) from now on. To print the token:');
+  show(command);
   const { opsListen, opsTlsCert } = readSettingsLeniently({ directory, environment: process.env }).settings;
-  if (!opsListen || !('port' in opsListen)) return words;
+  if (!opsListen || !('port' in opsListen)) return;
   const { port } = opsListen;
-  return `${words}
-and the page's whole address, to be opened on this machine or through ssh -L ${port}:127.0.0.1:${port}:
-  echo "${opsTlsCert ? 'https' : 'http'}://localhost:${port}/#token=$(${command})"`;
+  say('To print the address of the page with the token, to be opened on this machine or through an SSH tunnel');
+  say(`(ssh -L ${port}:127.0.0.1:${port}):`);
+  show(`echo "${opsTlsCert ? 'https' : 'http'}://localhost:${port}/#token=$(${command})"`);
 }

@@ -1,3 +1,6 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { systemClock } from '../base/clock.ts';
 import { UsageError } from '../base/errors.ts';
 import { silentLogger } from '../base/logger.ts';
@@ -6,10 +9,11 @@ import type { Source } from '../config/tags.ts';
 import type { TestedValue } from '../sources/arrivals.ts';
 import { SOURCE_KINDS } from '../sources/kinds.ts';
 import { type Point, pointsOf } from '../sources/points.ts';
-import type { ScanStep } from '../sources/source-kind.ts';
+import type { ScannedValue, ScanStep } from '../sources/source-kind.ts';
 import { type TestedReport, testedReport } from '../sources/source-test.ts';
 import { daemonPlace } from './control-client.ts';
 import { namedSource } from './named-source.ts';
+import type { SourceAddress } from './setup/source-address.ts';
 import { giveToOwner } from './state-owner.ts';
 
 /** Opens what tags.yaml reads from in this process, reads every value once, and closes it. */
@@ -56,6 +60,32 @@ export async function* scanAlone(
     yield* kind.scan({ source, ...here, clock: systemClock, log: silentLogger(), waitMs, signal }, what);
   } finally {
     giveToOwner(here.stateDir);
+  }
+}
+
+/** What the source at an address offers, before tags.yaml names it. */
+export async function scanAddress(
+  { name, members }: Pick<SourceAddress, 'name' | 'members'>,
+  what: readonly string[],
+  waitMs: number,
+): Promise<ScannedValue[]> {
+  // JSON is YAML.
+  return withTags(JSON.stringify({ sources: { [name]: members } }), async (folder) => {
+    const found: ScannedValue[] = [];
+    for await (const step of scanAlone(folder, process.env, name, what, waitMs))
+      if ('found' in step) found.push(step.found);
+    return found;
+  });
+}
+
+/** A configuration folder that contains only this tags.yaml, until `work` is done. */
+export async function withTags<Result>(tags: string, work: (folder: string) => Promise<Result>): Promise<Result> {
+  const folder = mkdtempSync(join(tmpdir(), 'tagferry-setup-'));
+  try {
+    writeFileSync(join(folder, 'tags.yaml'), tags);
+    return await work(folder);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
   }
 }
 

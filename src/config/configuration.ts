@@ -32,6 +32,8 @@ export interface ConfigurationOptions {
   hostname?: string;
   /** Parts that are not read from the folder. */
   instead?: InsteadOfFiles;
+  /** Files that are about to be written, read in place of those of the folder. The folder may not exist yet. */
+  coming?: ComingFiles;
 }
 
 /** What stands in for files that are refused. Secrets always come from the files of now. */
@@ -108,7 +110,7 @@ export function loaded({ problems, configuration, texts }: CheckedConfiguration)
 
 /** The same without throwing: every problem and warning in its parts. */
 export function checkConfiguration(options: ConfigurationOptions): CheckedConfiguration {
-  const { directory, environment, kinds, instead } = options;
+  const { directory, environment, instead, coming } = options;
   const problems = new Problems();
   const values = placeholderValues(options);
   const refused: ConfigurationPart[] = [];
@@ -118,7 +120,8 @@ export function checkConfiguration(options: ConfigurationOptions): CheckedConfig
     if (problems.errors.length > before) refused.push(name);
     return result;
   };
-  const isThere = part('settings', () => checkFolder(directory, problems));
+  const isNew = coming !== undefined && !existsSync(directory);
+  const isThere = isNew || part('settings', () => checkFolder(directory, problems));
   if (!isThere) {
     const texts = { settings: {}, tags: [] };
     return { problems: problems.list, configuration: undefined, refused, hasNoPlatform: true, texts };
@@ -130,9 +133,9 @@ export function checkConfiguration(options: ConfigurationOptions): CheckedConfig
     checkSettings(read, origins, problems);
     return read;
   });
-  const { tags, texts } = part('tags', () => loadTags(directory, kinds, settings, values, problems, instead?.tags));
+  const { tags, texts } = part('tags', () => loadTags(options, settings, values, problems));
   const reactions = part('reactions', () =>
-    instead?.reactions === 'none' ? [] : loadReactions(directory, tags, settings, values, problems),
+    instead?.reactions === 'none' ? [] : loadReactions(options, tags, settings, values, problems),
   );
   part('settings', () => checkTopics(settings, origins, tags, problems));
   warnOfIdleSources(tags, reactions, problems, settings);
@@ -148,7 +151,7 @@ export function checkConfiguration(options: ConfigurationOptions): CheckedConfig
   };
 
   function readSettingLines() {
-    if (instead?.settings === undefined) return readEnvFiles(directory, values, problems);
+    if (instead?.settings === undefined) return readEnvFiles(directory, values, problems, coming);
     return keptEnvFile(instead.settings.lines, instead.settings.name, readEnvFiles(directory, values, new Problems()));
   }
 }
@@ -171,14 +174,10 @@ export interface LenientSettings {
 }
 
 /**
- * Reads the settings alone and never throws: for verbs on the buffer of a stopped agent, which need no credentials. `coming`:
- * files of the folder that are about to be written.
+ * Reads the settings alone and never throws: for verbs on the buffer of a stopped agent, which need no credentials.
  */
-export function readSettingsLeniently(
-  options: Omit<ConfigurationOptions, 'kinds'>,
-  coming?: ComingFiles,
-): LenientSettings {
-  const { directory, environment } = options;
+export function readSettingsLeniently(options: Omit<ConfigurationOptions, 'kinds'>): LenientSettings {
+  const { directory, environment, coming } = options;
   const problems = new Problems();
   const file = readEnvFiles(directory, placeholderValues(options), problems, coming);
   const origins = gatherSettings(directory, file, environment, problems);
@@ -195,7 +194,7 @@ export function readSettingsLeniently(
 
 /** Reads the tags alone and never throws: what is wrong with them is for `check` to say. */
 export function readTagsLeniently(options: ConfigurationOptions): ReadTags {
-  return loadTags(options.directory, options.kinds, undefined, placeholderValues(options), new Problems()).tags;
+  return loadTags(options, undefined, placeholderValues(options), new Problems()).tags;
 }
 
 function placeholderValues({ environment, hostname: name }: Omit<ConfigurationOptions, 'kinds'>): PlaceholderValues {
@@ -223,14 +222,15 @@ function checkFolder(directory: string, problems: Problems): boolean {
 }
 
 function loadTags(
-  directory: string,
-  kinds: SourceKinds,
+  { directory, kinds, instead, coming }: ConfigurationOptions,
   settings: ReadSettings | undefined,
   values: PlaceholderValues,
   problems: Problems,
-  kept?: readonly FileText[],
 ): { tags: ReadTags; texts: readonly FileText[] } {
-  const { file, missing, unknown, texts } = readYamlPart('tags', directory, values, problems, kept);
+  const { file, missing, unknown, texts } = readYamlPart('tags', directory, values, problems, {
+    kept: instead?.tags,
+    coming,
+  });
   if (file === undefined) {
     if (!missing) return { tags: { ...NO_TAGS, unknown: true }, texts };
     const other = existsSync(join(directory, 'tags.yml')) ? ' (tags.yml is there: rename it)' : '';
@@ -256,13 +256,13 @@ function loadTags(
 }
 
 function loadReactions(
-  directory: string,
+  { directory, coming }: ConfigurationOptions,
   tags: ReadTags,
   settings: ReadSettings,
   values: PlaceholderValues,
   problems: Problems,
 ): Reaction[] {
-  const { file } = readYamlPart('reactions', directory, values, problems);
+  const { file } = readYamlPart('reactions', directory, values, problems, { coming });
   return file === undefined ? [] : readReactions(file, tags, settings, problems);
 }
 

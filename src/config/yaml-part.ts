@@ -1,4 +1,6 @@
+import { relative } from 'node:path';
 import { type NamedFile, withDropIns } from './drop-in-files.ts';
+import type { ComingFiles } from './env-files.ts';
 import { fillYaml } from './filled-yaml.ts';
 import { mergeYaml, type Section } from './merged-yaml.ts';
 import type { YamlFile } from './placed-yaml.ts';
@@ -38,13 +40,13 @@ export interface YamlPart {
   texts: readonly FileText[];
 }
 
-/** Reads a part from its files, or from their texts where those are `kept`. Never throws; what is wrong is reported. */
+/** Reads a part from its files, or from `kept` texts in their place; `coming` files replace single files. Never throws, reports problems. */
 export function readYamlPart(
   part: YamlPartName,
   directory: string,
   values: PlaceholderValues,
   problems: Problems,
-  kept?: readonly FileText[],
+  { kept, coming }: { kept?: readonly FileText[] | undefined; coming?: ComingFiles | undefined } = {},
 ): YamlPart {
   const { file, folder, sections } = PARTS[part];
   const files: YamlFile[] = [];
@@ -54,7 +56,9 @@ export function readYamlPart(
     texts.push({ name: read.file.name, text: read.text });
     files.push(hasPlaceholder(read.text) ? fillYaml(read.file, values, problems) : read.file);
   };
-  const sources: readonly (NamedFile | FileText)[] = kept ?? withDropIns(directory, file, folder, problems);
+  const sources: readonly (NamedFile | FileText)[] =
+    kept ??
+    withDropIns(directory, file, folder, problems, coming?.keys()).map((one) => comingText(directory, one, coming));
   for (const source of sources) {
     const read = 'text' in source ? fromText(source, problems) : readYamlFile(source, problems);
     if (read === undefined) unknown = true;
@@ -66,6 +70,11 @@ export function readYamlPart(
     unknown,
     texts,
   };
+}
+
+function comingText(directory: string, file: NamedFile, coming: ComingFiles | undefined): NamedFile | FileText {
+  const text = coming?.get(relative(directory, file.path));
+  return text === undefined ? file : { name: file.name, text };
 }
 
 function fromText({ name, text }: FileText, problems: Problems): { file: YamlFile; text: string } | undefined {

@@ -1,9 +1,10 @@
 /** `tagferry setup` as a person meets it: on a terminal of 80 and of 40 columns, with a device that answers, with slips and second thoughts. */
-import { spawn } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { execFileSync, spawn } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
 import { freePort } from '../../src/base/port-claim.ts';
 import { loadConfiguration } from '../../src/config/configuration.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
@@ -59,8 +60,9 @@ const credentials = (password: string): [string, string][] => [
 ];
 
 function expectFit(terminal: Terminal, columns: number): void {
-  // A path or an address that is longer than the terminal stands on a line of its own.
-  for (const line of terminal.lines)
+  // A path or an address that is longer than the terminal stands on a line of its own; a command is never broken.
+  const isCommand = (line: string) => /^ {2}(cat|echo|tagferry) /.test(line);
+  for (const line of terminal.lines.filter((one) => !isCommand(one)))
     if (/\S\s+\S/.test(line.trim())) expect(line.length, line).toBeLessThanOrEqual(columns);
   for (const secret of SECRETS) expect(terminal.raw).not.toContain(secret);
 }
@@ -74,7 +76,7 @@ describe('setup on a terminal', () => {
     const terminal = open(80);
     await answerAll(terminal, [
       ...credentials('not-the-password'),
-      ['Answer again', 'y'],
+      ['answer again', ''],
       // Enter keeps what was answered, the secret too.
       ['Address of the API', ''],
       ['identity application', ''],
@@ -83,14 +85,14 @@ describe('setup on a terminal', () => {
       ['Name of the technical user', ''],
       ['Its password', technicalPassword],
       ['client application', 'no-such-application'],
-      ['Answer again', 'y'],
+      ['answer again', ''],
       ['client application', '-'],
       ['webhook events', 'http://gateway.example.com/hook'],
       ['is not https[\\s\\S]*webhook events', 'https://gateway.example.com/hook'],
       ['first tag', 'PT-7'],
       ['asset number', '99999'],
       ['instrumentation number', ''],
-      ['is not there, or may not be seen \\(404\\)[\\s\\S]*Answer again', 'y'],
+      ['is not there, or may not be seen \\(404\\)[\\s\\S]*answer again', ''],
       ['asset number', '882'],
       ['instrumentation number', ''],
       ['Key of its value', 'power'],
@@ -100,7 +102,7 @@ describe('setup on a terminal', () => {
       ['Modbus unit', ''],
       ['Registers to look at first', 'holding 40003-40006'],
       ['Register of the value', 'holding 40004'],
-      ['What it holds', 'float32'],
+      ['Type of the value', 'float32'],
     ]);
     await terminal.shows(/1234\.5[\s\S]*1 of 1 value read/);
     // What is about to be written stands there before it is.
@@ -120,8 +122,8 @@ describe('setup on a terminal', () => {
       ['come from', ''],
       ['Modbus unit', ''],
       ['Registers to look at first', ''],
-      ['Register of the value', 'holding 40004'],
-      ['What it holds', 'float32'],
+      ['Register of the value', ''],
+      ['Type of the value', ''],
       ['Write this', 'y'],
     ]);
     expect(await terminal.ended(), terminal.text).toBe(0);
@@ -157,7 +159,7 @@ describe('setup on a terminal', () => {
         ['Topics to listen to', 'site/#'],
         // What was found stands above the question, and its first topic is what Enter takes.
         ['topic: "site/ft101", at: "/temp"[\\s\\S]*Topic of the value', ''],
-        ['Where the number stands', ''],
+        ['JSON pointer', ''],
         ['71\\.5[\\s\\S]*1 of 1 value read[\\s\\S]*Write this', 'y'],
       ]);
       expect(await terminal.ended(), terminal.text).toBe(0);
@@ -188,8 +190,8 @@ describe('setup on a terminal', () => {
       ['Modbus unit', ''],
       ['Registers to look at first', ''],
       ['Register of the value', ''],
-      ['What it holds', ''],
-      ['ECONNREFUSED[\\s\\S]*0 of 1 value read[\\s\\S]*Answer again', 'n'],
+      ['Type of the value', ''],
+      ['ECONNREFUSED[\\s\\S]*0 of 1 value read[\\s\\S]*answer again', 'keep'],
       ['Write this', 'y'],
     ]);
     expect(await terminal.ended(), terminal.text).toBe(0);
@@ -225,6 +227,152 @@ describe('setup on a terminal', () => {
     expect(second.text).not.toContain('not shown');
     expect(files.map((file) => readFileSync(join(config, file), 'utf8'))).toEqual(before);
     expectFit(second, 40);
+  });
+
+  it('asks again after a wrong answer to every question, and writes what was meant', async () => {
+    const port = await freePort();
+    peer = await Peer.tcp(port);
+    mkdirSync(config);
+    writeFileSync(join(config, 'tags.yaml'), 'tags:\n  A-1: { asset: 882, values: { flow: {} } }\n');
+    const meant: [question: string, wrong: readonly string[], right: string][] = [
+      ['Address of the API', ['', 'platform'], sandbox.url],
+      ['identity application', ['identity'], '-'],
+      ['API key', [''], clientId],
+      ['API secret', [''], clientSecret],
+      ['Name of the technical user', [''], technicalUsername],
+      ['Its password', [''], technicalPassword],
+      ['webhook events', ['http://gateway.example.com/hook'], 'https://gateway.example.com/hook'],
+      ['first tag', ['P'.repeat(300)], 'PT-7'],
+      ['asset number', ['', '0', 'flow', '9999999999999999'], '882'],
+      ['instrumentation number', ['-3', 'flow'], '-'],
+      // The second is the key of another tag of this asset.
+      ['Key of its value', ['a b', 'flow'], 'power'],
+      ['Unit', ['0'], '12'],
+      ['come from', ['http://plc', 'tcp://', 'tcp://127.0.0.1:99999'], `tcp://127.0.0.1:${port}`],
+      ['Modbus unit', ['x', '900'], '1'],
+      ['Registers to look at first', ['some'], ''],
+      ['Register of the value', ['tcp://…', 'holding 70000'], 'holding 40004'],
+      ['Type of the value', ['7', 'float'], 'float32'],
+    ];
+    const terminal = open(80, '--no-login');
+    const questions = meant.flatMap(([question, wrong, right]) =>
+      [...wrong, right].map((answer): [string, string] => [question, answer]),
+    );
+    await answerAll(terminal, questions);
+    await answerAll(terminal, [
+      ['1234\\.5[\\s\\S]*1 of 1 value read[\\s\\S]*Write this', 'x'],
+      ['Write this', 'y'],
+    ]);
+    expect(await terminal.ended(), terminal.text).toBe(0);
+    const { settings, tags } = load();
+    expect(settings).toMatchObject({
+      platformUrl: sandbox.url,
+      clientId,
+      clientSecret,
+      technicalUsername,
+      technicalPassword,
+      webhookUrl: 'https://gateway.example.com/hook',
+    });
+    expect(parse(readFileSync(join(config, 'tags.yaml'), 'utf8'))).toEqual({
+      tags: {
+        'A-1': { asset: 882, values: { flow: {} } },
+        'PT-7': {
+          asset: 882,
+          values: { power: { unit: 12, from: 'plc1', register: 'holding 40004', type: 'float32' } },
+        },
+      },
+      sources: { plc1: { modbus: `tcp://127.0.0.1:${port}`, unit: 1, every: '1s' } },
+    });
+    expect(tags.tags.get('PT-7')).toMatchObject({ asset: 882 });
+    expect(terminal.text).toMatch(/Next:\n {2}tagferry run --config/);
+  });
+
+  it.for(['', 'a', 'flow', '999'])('asks again for an asset that the platform rejected after "%s"', async (typed) => {
+    const terminal = open(80);
+    await answerAll(terminal, [
+      ...credentials(technicalPassword),
+      ['client application', ''],
+      ['webhook events', ''],
+      ['first tag', 'PT-7'],
+      ['asset number', '999'],
+      ['instrumentation number', ''],
+      ['answer again', typed],
+      ['asset number', '882'],
+      ['instrumentation number', ''],
+      ['Key of its value', ''],
+      ['Unit', ''],
+      ['come from', ''],
+      ['Write this', 'y'],
+    ]);
+    expect(await terminal.ended(), terminal.text).toBe(0);
+    expect(load().tags.tags.get('PT-7')).toMatchObject({ asset: 882 });
+  });
+
+  it('keeps an asset that the platform rejected after "keep"', async () => {
+    const terminal = open(80);
+    await answerAll(terminal, [
+      ...credentials(technicalPassword),
+      ['client application', ''],
+      ['webhook events', ''],
+      ['first tag', 'PT-7'],
+      ['asset number', '999'],
+      ['instrumentation number', ''],
+      ['answer again', 'keep'],
+      ['Key of its value', ''],
+      ['Unit', ''],
+      ['come from', ''],
+      ['Write this', 'y'],
+    ]);
+    expect(await terminal.ended(), terminal.text).toBe(0);
+    expect(load().tags.tags.get('PT-7')).toMatchObject({ asset: 999 });
+  });
+
+  it('writes nothing while a file that it does not ask about contains an error', async () => {
+    mkdirSync(config);
+    writeFileSync(join(config, 'reactions.yaml'), 'reactions: 7\n');
+    const terminal = open(80, '--no-login');
+    await answerAll(terminal, [
+      ...credentials(technicalPassword),
+      ['webhook events', ''],
+      ['first tag', ''],
+      ['reactions\\.yaml:1:12[\\s\\S]*prevent writing', 'n'],
+    ]);
+    expect(await terminal.ended()).toBe(78);
+    expect(terminal.text).toContain('Nothing was written.');
+    expect(terminal.text).not.toContain('Next:');
+    expect(readdirSync(config)).toEqual(['reactions.yaml']);
+  });
+
+  it.for(['Address of the API', 'Its password'])('ends with 130 on Ctrl-C at "%s"', async (question) => {
+    const terminal = open(80, '--no-login');
+    for (const [asked, answer] of credentials(technicalPassword)) {
+      if (asked !== question) await terminal.answer(asks(asked), answer);
+      else break;
+    }
+    await terminal.shows(asks(question));
+    terminal.press('\u0003');
+    expect(await terminal.ended(), terminal.text).toBe(130);
+    expect(terminal.text).toMatch(/\nInterrupted\. Nothing was written\.\n+$/);
+    expect(readdirSync(folder)).not.toContain('config');
+  });
+
+  it('prints the commands for the token and the page on one line each, and names the secret files in agent.env', async () => {
+    const terminal = open(80, '--no-login');
+    await answerAll(terminal, [
+      ...credentials(technicalPassword),
+      ['webhook events', ''],
+      ['first tag', ''],
+      ['Write this', 'y'],
+    ]);
+    expect(await terminal.ended(), terminal.text).toBe(0);
+    const { opsToken } = load().settings;
+    const outputs = terminal.lines
+      .filter((line) => /^ {2}(cat|echo) /.test(line))
+      .map((line) => execFileSync('sh', ['-c', line], { encoding: 'utf8' }).trim());
+    expect(outputs).toEqual([opsToken, expect.stringMatching(/^http:\/\/localhost:\d+\/#token=.{32}$/)]);
+    const env = readFileSync(join(config, 'agent.env'), 'utf8');
+    for (const name of ['client_secret', 'technical_password', 'ops_token'])
+      expect(env).toContain(`\n${name.toUpperCase()}= # in ${join(config, 'credentials', name)}\n`);
   });
 
   it('writes nothing where the summary is not what was meant', async () => {

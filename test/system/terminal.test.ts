@@ -46,7 +46,7 @@ describe('setup on a terminal', { timeout: PATIENCE_MS }, () => {
   it('says at once that credentials are refused, asks again, and says what to do next', async () => {
     terminal = gateway.machine.terminal('tagferry setup');
     await answerCredentials(terminal, 'not-the-password');
-    await terminal.answer(/Answer again\?[\s\S]*: $/, 'y');
+    await terminal.answer(/answer again[\s\S]*: $/, '');
     await answerCredentials(terminal, 'gateway-password');
     await terminal.answer(/client application[\s\S]*: $/, '');
     await terminal.answer(/webhook events[\s\S]*: $/, '');

@@ -17,12 +17,19 @@ export interface Answers {
   source?: FirstSource | undefined;
 }
 
-/** What `check` would say of an answer, beside what the folder has: an error, or a warning. */
-export function judgeAnswer(directory: string, key: KeyName, text: string): Problem | undefined {
-  return judgeAnswers(directory, new Map([[key, text]])).get(key);
+export interface Surroundings {
+  directory: string;
+  envText: string;
+  tagsText: string;
+  /** Secrets that are kept already, by their keys in lower case. */
+  stored: ReadonlyMap<string, string>;
+  /** Known secrets are not asked for. */
+  keepSecrets: boolean;
+  /** Whether the platform is asked. */
+  login: boolean;
 }
 
-/** The same for several that are given together. */
+/** What `check` reports of settings that are given together, over those of the folder: for each an error, or a warning. */
 export function judgeAnswers(directory: string, answers: ReadonlyMap<KeyName, string>): Map<KeyName, Problem> {
   const { problems } = readSettingsLeniently({ directory, environment: overlay(directory, answers) });
   const found = new Map<KeyName, Problem>();

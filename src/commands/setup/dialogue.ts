@@ -8,16 +8,28 @@ const ROOM_FOR_ANSWER = 30;
 /** Fewer leave no such room beside a question. */
 const MIN_COLUMNS_BESIDE = 70;
 
+/** 128 + SIGINT. */
+export const EXIT_INTERRUPTED = 130;
+
+/** Where text and commands are shown to a person. */
+export interface Screen {
+  say(text: string): void;
+  /** Prints a command on one line, so that it can be pasted. */
+  show(command: string): void;
+}
+
 /**
  * Questions and answers on one terminal. What is typed as a secret is not shown. In a pipe the answers are the lines of standard
  * input, in the order of the questions, so that an installation can be scripted.
  */
-export class Dialogue {
+export class Dialogue implements Screen {
   readonly #lines: Interface;
   readonly #waiting: { resolve(line: string): void; reject(error: Error): void }[] = [];
   readonly #early: string[] = [];
   #isSecret = false;
   #isOver = false;
+  #isWriting = false;
+  #isInterrupted = false;
 
   constructor() {
     const shown = new Writable({
@@ -34,8 +46,9 @@ export class Dialogue {
     });
     this.#lines.on('close', () => {
       this.#isOver = true;
-      for (const { reject } of this.#waiting.splice(0)) reject(ended());
+      for (const { reject } of this.#waiting.splice(0)) reject(this.#ended());
     });
+    this.#lines.on('SIGINT', () => this.#interrupt());
   }
 
   get isTerminal(): boolean {
@@ -49,8 +62,15 @@ export class Dialogue {
     return line === '' ? fallback : line;
   }
 
+  /** The same, where a single "-" takes away what Enter would keep. */
+  async askOrRemove(question: string, fallback = ''): Promise<string> {
+    const answer = await this.ask(question, fallback);
+    return answer === '-' ? '' : answer;
+  }
+
   /** The same for a question that a script of before does not know: where its answers have ended, it is the default. */
   async askOptional(question: string, fallback = ''): Promise<string> {
+    if (this.isTerminal) return this.ask(question, fallback);
     return this.#isOver && this.#early.length === 0 ? fallback : this.ask(question, fallback).catch(() => fallback);
   }
 
@@ -76,13 +96,22 @@ export class Dialogue {
     }
   }
 
-  /** Only `y` or `yes` is a yes. */
-  async confirm(question: string): Promise<boolean> {
-    return /^y(es)?$/i.test(await this.ask(`${question} [y/N]`));
+  /** Whether a rejected answer is to be kept; any other answer asks the question again. */
+  async keeps(): Promise<boolean> {
+    return (await this.ask('Press Enter to answer again, or type keep to keep this answer')).toLowerCase() === 'keep';
   }
 
-  say(text: string): void {
-    process.stderr.write(`${fitted(text, process.stderr)}\n`);
+  readonly say = (text: string): void => {
+    if (!this.#isInterrupted) process.stderr.write(`${fitted(text, process.stderr)}\n`);
+  };
+
+  readonly show = (command: string): void => {
+    process.stderr.write(`  ${command}\n`);
+  };
+
+  /** From here on Ctrl-C has no effect: files are being written. */
+  beginWriting(): void {
+    this.#isWriting = true;
   }
 
   close(): void {
@@ -91,6 +120,7 @@ export class Dialogue {
 
   /** On a narrow terminal the answer has a line of its own. */
   #put(question: string): void {
+    if (this.#isInterrupted) return;
     const { isTTY, columns = 80 } = process.stderr;
     const isNarrow = isTTY && columns < MIN_COLUMNS_BESIDE;
     const width = isNarrow ? columns : columns - ROOM_FOR_ANSWER;
@@ -98,16 +128,30 @@ export class Dialogue {
   }
 
   #next(): Promise<string> {
-    const early = this.#early.shift();
+    const early = this.#isInterrupted ? undefined : this.#early.shift();
     if (early !== undefined) return Promise.resolve(early);
-    if (this.#isOver) return Promise.reject(ended());
+    if (this.#isOver) return Promise.reject(this.#ended());
     return new Promise((resolve, reject) => this.#waiting.push({ resolve, reject }));
+  }
+
+  /** The first Ctrl-C ends the dialogue, which revokes its tokens; a second one ends the process at once. */
+  #interrupt(): void {
+    if (this.#isWriting) return;
+    if (this.#isInterrupted) process.exit(EXIT_INTERRUPTED);
+    this.#isInterrupted = true;
+    process.stderr.write('\nInterrupted. Nothing was written.\n');
+    for (const { reject } of this.#waiting.splice(0)) reject(this.#ended());
+    this.#isOver = true;
+  }
+
+  #ended(): Error {
+    if (this.#isInterrupted) return new Interrupted();
+    return new TagferryError('the answers ended before the questions: nothing was written', {
+      code: 'setup.unanswered',
+      ...(this.isTerminal ? {} : { hint: 'Run `tagferry setup` on a terminal, or give a line for each question.' }),
+    });
   }
 }
 
-function ended(): TagferryError {
-  return new TagferryError('the answers ended before the questions: nothing was written', {
-    code: 'setup.unanswered',
-    hint: 'Run `tagferry setup` on a terminal, or give a line for each question.',
-  });
-}
+/** Ctrl-C was pressed, and the dialogue has reported it. */
+export class Interrupted extends Error {}

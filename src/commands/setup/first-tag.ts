@@ -21,7 +21,7 @@ const EXAMPLE = /^ {2}FT-101:\n {4}asset: 881\n {4}instrumentation: 4711\n/m;
 const EXAMPLE_VALUE = /^ {6}flow: \{ unit: 12, group: process \}$/m;
 
 /** Whether the file still has the shipped example, and no other tag: then nobody has written into it yet. */
-export function isAsShipped(text: string): boolean {
+function isAsShipped(text: string): boolean {
   if (!EXAMPLE.test(text) || !EXAMPLE_VALUE.test(text)) return false;
   const document = parseDocument(text);
   const { tags } = (document.toJS() ?? {}) as { tags?: object };
@@ -29,7 +29,7 @@ export function isAsShipped(text: string): boolean {
 }
 
 /** The shipped tags.yaml with its example commented out: nobody wants to post to an asset of ours. */
-export function withoutExample(shipped: string): string {
+function withoutExample(shipped: string): string {
   const at = shipped.indexOf('\ntags:\n');
   if (at < 0) return 'tags: {}\n';
   const example = shipped.slice(at + '\ntags:\n'.length).replaceAll(/^(?=.*\S)(?!#)/gm, '#');
@@ -59,9 +59,15 @@ export function sourceNameFor(text: string, { kind, name: wanted, members }: Sou
  * example, and every comment stays; in any other file it is added to what is there, and a tag of that name keeps its other values. A file that
  * says all of it already stays as it is.
  */
-export function putFirstTag(text: string, tag: FirstTag, source?: FirstSource): string {
+function putFirstTag(text: string, tag: FirstTag, source?: FirstSource): string {
   const put = source ? putSource(putTag(text, tag), tag, source) : putTag(text, tag);
   return isDeepStrictEqual(parseDocument(put).toJS(), parseDocument(text).toJS()) ? text : put;
+}
+
+/** The text of tags.yaml once setup has written it: without a tag, the shipped example is commented out. */
+export function tagsAfter(text: string, tag: FirstTag | undefined, source?: FirstSource): string {
+  if (tag) return putFirstTag(text, tag, source);
+  return text === '' || isAsShipped(text) ? withoutExample(text) : text;
 }
 
 function putSource(text: string, tag: FirstTag, source: FirstSource): string {

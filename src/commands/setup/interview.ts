@@ -1,31 +1,32 @@
 /** The questions, in order; each answer is judged before the next question. What was answered before is what Enter takes. */
+import type { Problem } from '../../config/problem.ts';
 import type { KeyName } from '../../config/setting-keys.ts';
 import { knownObjects } from '../assets.ts';
 import { daemonPlace } from '../control-client.ts';
 import type { OwnLogin } from '../doctor/own-login.ts';
-import { type Answers, NO_KEY, readValueKey, refused } from './answers.ts';
+import {
+  type Answers,
+  answerWords,
+  judgeAnswers,
+  NO_KEY,
+  readValueKey,
+  refused,
+  type Surroundings,
+} from './answers.ts';
 import type { Dialogue } from './dialogue.ts';
 import { envValue } from './env-lines.ts';
 import { askFirstSource } from './first-source.ts';
 import { type FirstTag, hasTag } from './first-tag.ts';
 import { askObject } from './object-question.ts';
-import { askSecret, askSetting, until } from './questions.ts';
+import { askJudged, askSecret, askSetting, until } from './questions.ts';
 import { isTrouble, type Trouble, tryApplication, tryLogin, tryTag } from './trials.ts';
+import { type JudgeTag, tagJudge } from './verdict.ts';
 
 /** Known objects of all kinds that one answer may match. */
 const MAX_KNOWN = 1_000;
-
-export interface Surroundings {
-  directory: string;
-  envText: string;
-  tagsText: string;
-  /** Secrets that are kept already, by their keys in lower case. */
-  stored: ReadonlyMap<string, string>;
-  /** Known secrets are not asked for. */
-  keepSecrets: boolean;
-  /** Whether the platform is asked. */
-  login: boolean;
-}
+/** Stand for answers that are still to come, so that `check` can judge the ones before them. */
+const COMING_ID = 999_999_999_999;
+const COMING_KEY = 'answered-later';
 
 export class Interview {
   readonly #dialogue: Dialogue;
@@ -74,7 +75,7 @@ export class Interview {
       }
       if (!dialogue.isTerminal) throw refused(outcome.message, outcome.hint);
       dialogue.say(`\n  ${outcome.message}\n  ${outcome.hint}\n`);
-      if (!(await dialogue.confirm('Answer again? (no: write it as it is)'))) return;
+      if (await dialogue.keeps()) return;
     }
   }
 
@@ -86,7 +87,7 @@ export class Interview {
       await this.#setting('CLIENT_APPLICATION', `Name of the client application (${shown})`);
       const name = this.#answers.env.get('CLIENT_APPLICATION') ?? '';
       const found = name === '' ? name : await tryApplication(login, name);
-      if (!isTrouble(found) || (await this.#isTaken(found))) return;
+      if (!isTrouble(found) || (await this.#isKept(found))) return;
     }
   }
 
@@ -96,16 +97,28 @@ export class Interview {
     const { tag: before, source } = this.#answers;
     this.#answers.tag = undefined;
     this.#answers.source = undefined;
-    const name = await dialogue.ask('Name of the first tag, for example FT-101 (empty: later)', before?.name);
-    if (name === '' || name === '-') return;
+    const judge = tagJudge(this.#around, this.#answers);
+    const draft = { asset: COMING_ID, instrumentation: COMING_ID, key: COMING_KEY, unit: '' };
+    const name = await askJudged(
+      dialogue,
+      () => dialogue.askOrRemove('Name of the first tag, for example FT-101 (empty: later)', before?.name),
+      (answer) => (answer === '' ? undefined : judge({ ...draft, name: answer })),
+    );
+    if (name === '') return;
     if (hasTag(this.#around.tagsText, name))
       dialogue.say(`  tags.yaml has ${name}: its other values stay as they are.`);
-    const objects = await this.#askObjects(before);
+    const objects = await this.#askObjects(before, { ...draft, name }, judge);
     const key = await until(dialogue, async () => {
       const answer = readValueKey(await dialogue.ask('Key of its value', before?.key ?? 'flow'));
-      return answer === undefined ? NO_KEY : { answer };
+      if (answer === undefined) return NO_KEY;
+      const problem = judge({ name, ...objects, key: answer, unit: '' });
+      return problem ? answerWords(problem) : { answer };
     });
-    const unit = await dialogue.ask('Unit: its number or its code on the platform (empty: none)', before?.unit);
+    const unit = await askJudged(
+      dialogue,
+      () => dialogue.askOrRemove('Unit: its number or its code on the platform (empty: none)', before?.unit),
+      (answer) => judge({ name, ...objects, key, unit: answer }),
+    );
     if (unit !== '' && this.#login) {
       dialogue.say(
         '  Whether the platform knows the unit it tells with the first value alone: see tagferry status then.',
@@ -113,10 +126,14 @@ export class Interview {
     }
     const tag: FirstTag = { name, ...objects, key, unit };
     this.#answers.tag = tag;
-    this.#answers.source = await askFirstSource(dialogue, tag, this.#around.tagsText, source);
+    this.#answers.source = await askFirstSource(dialogue, tag, this.#around.tagsText, source, judge);
   }
 
-  async #askObjects(before: FirstTag | undefined): Promise<Pick<FirstTag, 'asset' | 'instrumentation'>> {
+  async #askObjects(
+    before: FirstTag | undefined,
+    draft: FirstTag,
+    judge: JudgeTag,
+  ): Promise<Pick<FirstTag, 'asset' | 'instrumentation'>> {
     const dialogue = this.#dialogue;
     const find = (text: string) => knownObjects(daemonPlace(this.#around.directory, process.env), text, MAX_KNOWN);
     let known = { asset: before?.asset, instrumentation: before?.instrumentation };
@@ -126,6 +143,7 @@ export class Interview {
         text: 'Its asset number on the platform, or its serial number',
         isNeeded: true,
         fallback: known.asset,
+        judge: (id) => judge({ ...draft, asset: id! }),
         find,
       }))!;
       const instrumentation = await askObject(dialogue, {
@@ -133,6 +151,7 @@ export class Interview {
         text: 'Its instrumentation number, or its tag (empty: none)',
         isNeeded: false,
         fallback: known.instrumentation,
+        judge: (id) => judge({ ...draft, asset, instrumentation: id }),
         find,
       });
       if (!this.#login) return { asset, instrumentation };
@@ -142,27 +161,32 @@ export class Interview {
       });
       for (const line of said) dialogue.say(`  ${line}`);
       const trouble = failures[0];
-      if (!trouble || (await this.#isTaken(trouble))) return { asset, instrumentation };
+      if (!trouble || (await this.#isKept(trouble))) return { asset, instrumentation };
       known = { asset, instrumentation };
     }
   }
 
-  /** Says what the platform has against an answer; only a person may take it all the same. */
-  async #isTaken({ message, hint }: Trouble): Promise<boolean> {
+  /** Shows why the platform rejects an answer, and returns whether a person keeps it. */
+  async #isKept({ message, hint }: Trouble): Promise<boolean> {
     if (!this.#dialogue.isTerminal) throw refused(message, hint);
     this.#dialogue.say(`\n  ${message}\n  ${hint}\n`);
-    return !(await this.#dialogue.confirm('Answer again? (no: take it as it is)'));
+    return this.#dialogue.keeps();
   }
 
   async #setting(key: KeyName, question: string): Promise<void> {
-    const { directory, envText } = this.#around;
-    const before = this.#answers.env.get(key) ?? envValue(envText, key);
-    this.#answers.env.set(key, await askSetting(this.#dialogue, directory, key, question, before));
+    const before = this.#answers.env.get(key) ?? envValue(this.#around.envText, key);
+    const judge = (answer: string) => this.#judge(key, answer);
+    this.#answers.env.set(key, await askSetting(this.#dialogue, key, question, before, judge));
   }
 
   async #secret(name: string, question: string): Promise<void> {
     const known = this.#answers.secrets.get(name);
     if (known !== undefined && this.#around.keepSecrets) return;
-    this.#answers.secrets.set(name, await askSecret(this.#dialogue, question, known));
+    const judge = (answer: string) => this.#judge(name.toUpperCase() as KeyName, answer);
+    this.#answers.secrets.set(name, await askSecret(this.#dialogue, question, known, judge));
+  }
+
+  #judge(key: KeyName, answer: string): Problem | undefined {
+    return judgeAnswers(this.#around.directory, new Map([...this.#answers.env, [key, answer]])).get(key);
   }
 }

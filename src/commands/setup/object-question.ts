@@ -3,9 +3,10 @@ import type { ObjectLine, ObjectListing } from '../../access/known-objects.ts';
 import { codeOf, messageOf } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { table } from '../../base/table.ts';
-import { readObjectNumber } from './answers.ts';
+import type { Problem } from '../../config/problem.ts';
+import { answerWords, readObjectNumber } from './answers.ts';
 import type { Dialogue } from './dialogue.ts';
-import { until } from './questions.ts';
+import { NEEDED, until } from './questions.ts';
 
 export interface ObjectQuestion {
   kind: 'asset' | 'instrumentation';
@@ -13,6 +14,8 @@ export interface ObjectQuestion {
   isNeeded: boolean;
   /** What Enter takes. */
   fallback: number | undefined;
+  /** Returns the error that an id causes. */
+  judge(id: number | undefined): Problem | undefined;
   /** Known objects of every kind that match a text. */
   find(text: string): Promise<ObjectListing>;
 }
@@ -24,8 +27,11 @@ export async function askObject(dialogue: Dialogue, question: ObjectQuestion): P
   const fallback = question.fallback === undefined ? '' : String(question.fallback);
   const text = await until(dialogue, async () => {
     const answer = await dialogue.ask(question.text, fallback);
-    if (answer === '') return question.isNeeded ? 'this is needed' : { answer };
-    return find(dialogue, question, answer);
+    if (answer === '' && question.isNeeded) return NEEDED;
+    const isEmpty = answer === '' || (answer === '-' && !question.isNeeded);
+    const found = isEmpty ? { answer: '' } : await find(dialogue, question, answer);
+    const problem = typeof found === 'string' ? undefined : question.judge(readObjectNumber(found.answer));
+    return problem ? answerWords(problem) : found;
   });
   return readObjectNumber(text);
 }

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { chmodSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { KEY_NAMES, type KeyName, settingKey } from '../../config/setting-keys.ts';
 import { isServiceFolder } from '../service-folder.ts';
 import { readText, writeWhole } from './configuration-files.ts';
@@ -18,6 +18,8 @@ export interface KeptSecrets {
   where: string;
   /** Lines that agent.env needs to find them. */
   env: ReadonlyMap<string, string>;
+  /** Comments that name the file of a secret, beside its empty key. */
+  notes: ReadonlyMap<string, string>;
 }
 
 /**
@@ -30,7 +32,7 @@ export async function keepSecrets(
   secrets: Secrets,
   how: 'auto' | 'systemd' | 'files',
 ): Promise<KeptSecrets> {
-  const folder = join(directory, 'credentials');
+  const folder = join(resolve(directory), 'credentials');
   const isService = isServiceFolder(directory);
   // A line of the old kind beside the new one would be two origins of one key.
   const env = new Map<string, string>();
@@ -44,7 +46,12 @@ export async function keepSecrets(
   if ((how === 'systemd' || (how === 'auto' && isService)) && (await encryptAll(folder, secrets))) {
     for (const name of Object.keys(secrets)) rmSync(join(folder, name), { force: true });
     await writeDropIn(folder);
-    return { isEncrypted: true, where: `encrypted to this machine in ${folder}, for the service alone`, env };
+    return {
+      isEncrypted: true,
+      where: `encrypted to this machine in ${folder}, for the service alone`,
+      env,
+      notes: notesOf((name) => `encrypted in ${join(folder, name)}.cred`),
+    };
   }
   for (const [name, secret] of Object.entries(secrets)) {
     const path = join(folder, name);
@@ -54,7 +61,17 @@ export async function keepSecrets(
     if (!isService && env.has(name.toUpperCase())) env.set(`${name.toUpperCase()}_FILE`, `credentials/${name}`);
   }
   if (isService) await writeDropIn(folder);
-  return { isEncrypted: false, where: `in ${folder}, readable by their owner alone (0600)`, env };
+  return {
+    isEncrypted: false,
+    where: `in ${folder}, readable by their owner alone (0600)`,
+    env,
+    notes: notesOf((name) => `in ${join(folder, name)}`),
+  };
+
+  function notesOf(words: (name: string) => string): Map<string, string> {
+    const names = Object.keys(secrets).filter((name) => env.has(name.toUpperCase()));
+    return new Map(names.map((name) => [name.toUpperCase(), words(name)]));
+  }
 }
 
 function isSecretKey(key: string): boolean {

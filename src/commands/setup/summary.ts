@@ -1,7 +1,6 @@
-import type { Answers } from './answers.ts';
+import type { Answers, Surroundings } from './answers.ts';
 import { envValue } from './env-lines.ts';
 import { firstTagLines } from './first-tag.ts';
-import type { Surroundings } from './interview.ts';
 
 /** What is about to be written, secrets by their names alone. */
 export function summaryOf(
