@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs';
+import { accessSync, constants, existsSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
 import { join, resolve } from 'node:path';
 import { PassThrough, pipeline, type Readable } from 'node:stream';
@@ -128,10 +128,22 @@ async function noDaemon(place: DaemonPlace): Promise<NoDaemonError> {
 
 /** For an agent that systemd does not start. */
 function startHint({ directory, socket }: DaemonPlace): string {
+  const settings = join(directory, 'agent.env');
+  if (existsSync(settings) && !isReadable(settings))
+    return `This user cannot read ${settings}, which can name another state folder. Use sudo.`;
   const start = `Start the agent (\`tagferry run --config ${directory}\`)`;
   if (socket === SERVICE_SOCKET || !existsSync(SERVICE_SOCKET))
     return `${start}, or name another folder with --config.`;
   return `${start}, or omit --config: the service responds at ${SERVICE_SOCKET}.`;
+}
+
+function isReadable(path: string): boolean {
+  try {
+    accessSync(path, constants.R_OK);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function foreign(place: DaemonPlace): TagferryError {

@@ -1,6 +1,6 @@
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { createHmac } from 'node:crypto';
-import { rmSync } from 'node:fs';
+import { chmodSync, chownSync, rmSync, statSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -317,6 +317,20 @@ describe('without a daemon', () => {
     } finally {
       foreign.close();
     }
+  });
+
+  it('names settings that this user cannot read', async () => {
+    const settings = join(agent.config, 'agent.env');
+    const { uid, gid } = statSync(settings);
+    chownSync(settings, 65_534, 65_534);
+    chmodSync(settings, 0o600);
+    // Root without these capabilities is a user like others.
+    const user = ['--bounding-set=-dac_override,-dac_read_search', '--', process.execPath, MAIN];
+    const said = spawnSync('setpriv', [...user, 'reload', '--config', agent.config], { encoding: 'utf8' });
+    chownSync(settings, uid, gid);
+    expect(`${said.status} ${said.stderr.replaceAll(/\s+/g, ' ')}`).toMatch(
+      /^1 .*This user cannot read \S+agent\.env, .* Use sudo/,
+    );
   });
 
   it('reads the inbox of one that was killed', async () => {
