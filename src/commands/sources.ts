@@ -1,6 +1,7 @@
-import { type Command, InvalidArgumentError } from 'commander';
+import { type Command, InvalidArgumentError, Option } from 'commander';
+import { stringify } from 'yaml';
 import { systemClock } from '../base/clock.ts';
-import { TagferryError } from '../base/errors.ts';
+import { TagferryError, UsageError } from '../base/errors.ts';
 import { readDuration } from '../base/quantity.ts';
 import { painter, widthOf } from '../base/table.ts';
 import type { ScannedValue, ScanStep } from '../sources/source-kind.ts';
@@ -9,8 +10,9 @@ import type { TestedReport } from '../sources/source-test.ts';
 import { confirm } from './asking.ts';
 import { askDaemon, daemonPlace, NoDaemonError, streamFromDaemon } from './control-client.ts';
 import { ProgressBar } from './progress-bar.ts';
+import { readSourceAddress, type SourceAddress } from './setup/source-address.ts';
 import { scannedLines, sourcesTable, testedTable } from './source-words.ts';
-import { scanAlone, testAlone } from './sources-alone.ts';
+import { scanAddress, scanAlone, testAlone } from './sources-alone.ts';
 import { type TrustFlags, trustSource } from './sources-trust.ts';
 
 interface Flags {
@@ -42,12 +44,12 @@ export function define(program: Command): void {
     .command('test')
     .description('read every configured value once: tag, raw, scaled, time, quality, where it was read')
     .argument('[source...]', 'only these')
-    .option('--wait <duration>', 'how long to wait for what a broker says by itself', durationMs, 10_000)
+    .addOption(waitOption('maximum wait for messages of a broker'))
     .option('--json', 'print them as JSON')
     .addHelpText(
       'after',
-      '\nThe running daemon reads them over its own connections, without storing anything more. Without one the devices are opened' +
-        '\nhere. Exit status 1 where a value could not be read.',
+      '\nA running agent reads the values over its own connections and stores nothing more. Otherwise this command opens the devices. ' +
+        'Exit status 1 if a value could not be read.',
     )
     .action(async (names: string[], flags: Flags) => {
       const values = await test(config(), names, flags.wait);
@@ -76,20 +78,21 @@ export function define(program: Command): void {
     .description(
       'what a device, a broker or the newest file of a folder offers of what is named, as lines ready for tags.yaml',
     )
-    .argument('<source>', 'of tags.yaml')
+    .argument('<source>', 'source of tags.yaml, or an address: tcp://host:502, rtu:/dev/ttyUSB0, mqtt://host')
     .argument(
       '[what...]',
       'Modbus: "holding 0-199", "input 0-49", "coil 0-15"; MQTT: "plant/#"; Sparkplug: edge nodes; OPC UA: a path or node id; everything unless told',
     )
-    .option('--wait <duration>', 'how long to listen to a broker', durationMs, 10_000)
+    .addOption(waitOption('time to listen to a broker'))
     .option('--like', 'as blocks under like: what looks alike once, with the tags that have it')
     .option('--yes', 'do not ask')
     .option('--json', 'print what was found as JSON')
     .addHelpText(
       'after',
-      '\nModbus: ten requests a second at most, reading functions alone, nothing but what is named. MQTT: a client of its own, which' +
-        "\ntakes nothing from the agent's session. Sparkplug: the same, and nodes are asked for" +
-        "\ntheir birth certificates (unless rebirth: false). OPC UA: ten requests a second, over the agent's own session.",
+      '\nModbus: at most ten requests per second, with reading functions, of the named registers only. ' +
+        'MQTT: a separate client, which does not affect the session of the agent. Sparkplug: the same, and nodes are asked for ' +
+        'their birth certificates (unless rebirth: false). OPC UA: ten requests per second, over the session of the agent. ' +
+        'A Modbus device (unit 1) or a broker can be scanned by its address before tags.yaml names it.',
     )
     .action(async (name: string, what: string[], flags: ScanFlags) => {
       const named = `Look at ${what.join(', ')} of ${name}? Even reading can disturb a device, and all of a broker is much.`;
@@ -98,10 +101,34 @@ export function define(program: Command): void {
         process.exitCode = 1;
         return;
       }
-      const found = await scan(config(), name, what, flags.wait);
-      print(flags.json ? JSON.stringify(found, null, 2) : scannedLines(name, found, flags.like === true));
+      const address = addressOf(name);
+      const found = address
+        ? await scanAddress(address, what, flags.wait)
+        : await scan(config(), name, what, flags.wait);
+      const lines = scannedLines(address?.name ?? name, found, flags.like === true);
+      const head = address ? headOf(address, flags.like === true) : '';
+      print(flags.json ? JSON.stringify(found, null, 2) : `${head}${lines}`);
       if (found.length === 0) process.exitCode = 1;
     });
+}
+
+/** The source at an address; `undefined` for a name of tags.yaml. */
+function addressOf(text: string): SourceAddress | undefined {
+  if (!/^(\w+:\/\/|rtu:)/.test(text)) return undefined;
+  const address = readSourceAddress(text);
+  if ('reason' in address)
+    throw new UsageError(address.reason, `${address.instead[0]!.toUpperCase()}${address.instead.slice(1)}.`);
+  return address;
+}
+
+/** Lines of tags.yaml above the scanned ones, where no source and no tag exist yet. */
+function headOf({ name, members }: SourceAddress, isLike: boolean): string {
+  const tag = 'tags:\n  FT-101:\n    asset: # asset number on the platform\n';
+  return `${stringify({ sources: { [name]: members } })}${isLike ? '' : tag}`;
+}
+
+function waitOption(description: string): Option {
+  return new Option('--wait <duration>', description).argParser(durationMs).default(10_000, '10s');
 }
 
 interface ScanFlags extends Flags {
