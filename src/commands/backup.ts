@@ -204,5 +204,7 @@ function tell(manifest: Manifest, file: string, bytes: number, flags: Flags): vo
   for (const { file: name, why } of leftOut) say(`Not in it: ${plain(name)} (${plain(why)})`);
   if (secrets) say('It holds secrets as they are (0600): keep it as you keep them.');
   else say('Secrets are not in it: `tagferry setup` asks for them after `tagferry restore`.');
-  say('Before `tagferry restore` on another gateway, this one has to be off for good: see docs/replace.md.');
+  say(
+    'Before `tagferry restore` on another gateway, this one has to be off for good: see /usr/share/doc/tagferry/replace.md.',
+  );
 }

@@ -35,7 +35,7 @@ export function define(program: Command): void {
     .option('--json', 'print the outcome as JSON')
     .addHelpText(
       'after',
-      '\nValues left after the timeout, in quarantine too: exit status 1, nothing is deleted and intake goes on, unless --lose-values.\n' +
+      '\nValues left after the timeout, in quarantine too: exit status 1, nothing is deleted and intake goes on, unless --lose-values. ' +
         'Afterwards `tagferry run` ends with 78 until `tagferry setup`. The state folder stays as it is.',
     )
     .action(async (flags: Flags) => {

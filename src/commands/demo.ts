@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { Command } from 'commander';
+import { type Command, Option } from 'commander';
 import { type Clock, systemClock } from '../base/clock.ts';
 import { messageOf, TagferryError, UsageError } from '../base/errors.ts';
 import { freePort } from '../base/port-claim.ts';
@@ -36,7 +36,9 @@ export function define(program: Command): void {
   program
     .command('demo')
     .description('sandbox, daemon and simulated tags in one terminal: the main job in about a minute')
-    .option('--seconds <n>', `bounds the whole (${MIN_SECONDS} to ${MAX_SECONDS})`, '60')
+    .addOption(
+      new Option('--seconds <n>', `length of the demo (${MIN_SECONDS} to ${MAX_SECONDS})`).default('60', '60 s'),
+    )
     .option('--stay', 'keep everything running after the story, until Ctrl-C')
     .option('--open', 'open the two pages in a browser, where there is a desktop')
     .action(async ({ seconds, stay = false, open = false }: Flags) => {

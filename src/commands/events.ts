@@ -28,7 +28,7 @@ export function define(program: Command): void {
     .description('events, newest first')
     .option('--limit <n>', 'how many', '50')
     .option('--type <event type>', 'only of this type')
-    .option('--state <state>', 'only received, running, done, failed or dead')
+    .option('--state <received|running|done|failed|dead>', 'only events in this state')
     .option('--json', 'print them as JSON')
     .action(async (flags: ListFlags) => {
       const { type, state, json } = flags;

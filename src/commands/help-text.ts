@@ -22,7 +22,13 @@ export function fitHelp(program: Command): Command {
     .configureOutput({
       getOutHelpWidth: () => width(process.stdout),
       getErrHelpWidth: () => width(process.stderr),
-      writeOut: (text) => process.stdout.write(fitted(text, process.stdout)),
-      writeErr: (text) => process.stderr.write(fitted(text, process.stderr)),
+      writeOut: (text) => process.stdout.write(fittedHelp(text, process.stdout)),
+      writeErr: (text) => process.stderr.write(fittedHelp(text, process.stderr)),
     });
+}
+
+/** Wraps at the terminal; in a pipe the paragraphs below the options, as wide as the options themselves. */
+function fittedHelp(text: string, stream: NodeJS.WriteStream): string {
+  if (stream.isTTY) return fitted(text, stream);
+  return text.replaceAll(/^\S.*$/gm, (line) => wrapped(line, 80).join('\n'));
 }

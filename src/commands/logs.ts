@@ -32,7 +32,7 @@ export function define(program: Command): void {
   program
     .command('logs')
     .description("the service's journal, pretty, followed; by level, event, tag, asset, since")
-    .option('--level <level>', `only this level and above: ${LEVELS.join(', ')}`)
+    .option(`--level <${LEVELS.join('|')}>`, 'only this level and above')
     .option('--event <name>', 'only events of this name, `*` for anything (`uplink.*`); may be repeated', gather, [])
     .option('--tag <tag>', 'only lines about this tag, or its asset (or --asset); may be repeated', gather, [])
     .option('--asset <number>', 'only lines that name this asset (or --tag); may be repeated', gather, [])

@@ -37,9 +37,9 @@ export function define(program: Command): void {
     .option('--json', 'print the outcome as JSON')
     .addHelpText(
       'after',
-      '\nWith the service stopped. The gateway of the backup has to be off for good: two with one identity disturb each other\n' +
-        '(docs/replace.md). Exit status 1 where the file is damaged, of another format, or values would be lost; 78 where the\n' +
-        'configuration that is then in place has problems.',
+      '\nStop the service first. The gateway of the backup must be off for good: two gateways with one identity disturb each other ' +
+        '(/usr/share/doc/tagferry/replace.md). Exit status 1 if the file is damaged, has another format, or values would be lost; ' +
+        '78 if the restored configuration has errors.',
     )
     .action(async (file: string, flags: Flags) => {
       const { config } = program.opts<{ config?: string }>();

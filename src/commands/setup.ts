@@ -46,10 +46,10 @@ export function define(program: Command): void {
     .option('--secrets <auto|systemd|files>', 'encrypted by systemd-creds, or files of 0600; auto unless told')
     .addHelpText(
       'after',
-      '\nIn a pipe, the lines of standard input are the answers, in the order of the questions; what the platform refuses ends it.\n' +
-        'In --answers, secrets come from files (CLIENT_SECRET_FILE=path; - is the next line of standard input), from systemd\n' +
-        'credentials of the same names, or stand in the file itself where it is 0600. FIRST_TAG, FIRST_TAG_ASSET, _INSTRUMENTATION,\n' +
-        '_KEY, _UNIT, _SOURCE and _ADDRESS are the first tag. Exit status 78 where an answer is wrong, 1 where the platform refuses it.',
+      '\nIn a pipe, the lines of standard input are the answers, in the order of the questions; setup ends if the platform rejects one. ' +
+        'In --answers, secrets come from files (CLIENT_SECRET_FILE=path; - is the next line of standard input), from systemd ' +
+        'credentials of the same names, or from the file itself if its mode is 0600. FIRST_TAG, FIRST_TAG_ASSET, _INSTRUMENTATION, ' +
+        '_KEY, _UNIT, _SOURCE and _ADDRESS describe the first tag. Exit status 78 if an answer is wrong, 1 if the platform rejects it, 130 after Ctrl-C.',
     )
     .action(async (flags: Flags) => {
       if (flags.secrets !== undefined && !WAYS.includes(flags.secrets))

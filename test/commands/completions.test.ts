@@ -7,6 +7,8 @@ import { promisify } from 'node:util';
 import { Command } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { VERBS } from '../../src/commands/command-line.ts';
+import { LEVELS } from '../../src/commands/logs/log-line.ts';
+import { MAIN } from '../built-agent.ts';
 
 const run = promisify(execFile);
 const SCRIPT = join(import.meta.dirname, '../../scripts/deb/completions.ts');
@@ -113,6 +115,17 @@ esac
   );
 });
 
+describe('bash', () => {
+  it('offers the values of options with fixed choices', async () => {
+    const bin = join(folder, 'own');
+    mkdirSync(bin, { recursive: true });
+    writeFileSync(join(bin, 'tagferry'), `#!/bin/sh\nexec ${process.execPath} ${MAIN} "$@"\n`, { mode: 0o755 });
+    const lines = ['tagferry logs --level ', 'tagferry buffer export --format c'];
+    const offered = await ask('bash', lines, `${bin}:${process.env.PATH}`);
+    expect(lines.map((line) => offered.get(line))).toEqual([[...LEVELS], ['csv']]);
+  });
+});
+
 describe.for(['zsh', 'fish'] as const)('%s', (shell) => {
   it('offers every verb, sub-verb and option of the program, and no other', async () => {
     expect(wanted.size).toBeGreaterThan(80);
@@ -127,10 +140,16 @@ describe.for(['zsh', 'fish'] as const)('%s', (shell) => {
       'tagferry permissions revoke --dry',
       'tagferry buffer export --format ',
       'tagferry --config /etc webhook rot',
+      'tagferry logs --level ',
     ];
     const file = `tagferry buffer import ${folder}/_tag`;
     const offered = await ask(shell, [...lines, file]);
-    expect(lines.map((line) => offered.get(line))).toEqual([['--dry-run'], ['csv', 'ndjson'], ['rotate-secret']]);
+    expect(lines.map((line) => offered.get(line)?.toSorted())).toEqual([
+      ['--dry-run'],
+      ['csv', 'ndjson'],
+      ['rotate-secret'],
+      LEVELS.toSorted(),
+    ]);
     expect(offered.get(file)?.join()).toContain('_tagferry');
   });
 });

@@ -193,7 +193,7 @@ export function folderProblem(folder: string, code: string | undefined): { probl
     case 'EROFS':
       return {
         problem: `${folder} is read-only for the service`,
-        hint: 'the drop-in csv-folder.conf lets the service write there (docs/sources.md, "Files")',
+        hint: 'the drop-in /usr/share/doc/tagferry/examples/csv-folder.conf lets the service write there',
       };
     case 'ENOTDIR':
     case 'ELOOP':
