@@ -17,6 +17,12 @@ describe('the shipped configuration folder', () => {
     expect(check({ ...YAML, 'agent.env': shipped('agent.env') }).lines).toEqual([]);
   });
 
+  it('has a configuration for the sandbox that check accepts', () => {
+    const names = ['agent.env', 'tags.yaml', 'reactions.yaml'];
+    const { lines } = check(Object.fromEntries(names.map((name) => [name, shipped(`examples/sandbox/${name}`)])), {});
+    expect(lines.filter((line) => !line.includes('warning'))).toEqual([]);
+  });
+
   it('names every key once, and with the default that is true', () => {
     const rows = [...shipped('agent.env').matchAll(/^#?([A-Z][A-Z0-9_]*)=(.*)$/gm)];
     expect(rows.map((row) => row[1]).sort()).toEqual([...KEY_NAMES].sort());
