@@ -21,9 +21,10 @@ afterAll(async () => {
   await gateway?.stop();
 });
 
-/** Fits 80 columns, and shows no secret, not even as it is typed. */
+/** Fits 80 columns, other than commands to paste, and shows no secret, not even as it is typed. */
 function expectFit(terminal: Terminal): void {
-  for (const line of terminal.lines) expect(line.length, line).toBeLessThanOrEqual(80);
+  const lines = terminal.lines.filter((line) => !/^ {2}(sudo|cat|echo|tagferry) /.test(line));
+  for (const line of lines) expect(line.length, line).toBeLessThanOrEqual(80);
   for (const secret of SECRETS) expect(terminal.raw).not.toContain(secret);
 }
 
