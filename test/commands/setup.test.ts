@@ -287,6 +287,23 @@ describe('setup --answers', () => {
     expect(existsSync(config)).toBe(false);
   });
 
+  it('writes nothing that check rejects: 78', async () => {
+    const source = ['FIRST_TAG_SOURCE=tcp://127.0.0.1:9', 'FIRST_TAG_ADDRESS=holding 70000'];
+    const lines = [...PUBLIC(), ...FROM_INPUT, 'FIRST_TAG=A', 'FIRST_TAG_ASSET=882', ...source];
+    const { status, output } = await withAnswers(lines, SECRETS, '--no-login');
+    expect(`${status} ${output}`).toMatch(/^78 [\s\S]*tags\.yaml:\d+:\d+: .*70000[\s\S]*Nothing was written\./);
+    expect(existsSync(config)).toBe(false);
+  });
+
+  it('names no command that starts the agent while check reports an error', async () => {
+    mkdirSync(join(folder, 'state'));
+    chmodSync(join(folder, 'state'), 0o1777);
+    const { status, output } = await withAnswers([...PUBLIC(), ...FROM_INPUT], SECRETS, '--no-login');
+    expect(status).toBe(78);
+    expect(output).toContain(`  tagferry check --config ${config}\n`);
+    expect(output).not.toMatch(/Next:|tagferry run/);
+  });
+
   it('adds a value to a tag that is there, and names what is missing', async () => {
     mkdirSync(config);
     writeFileSync(join(config, 'tags.yaml'), 'tags:\n  PT-7: { asset: 882, values: { flow: { unit: 12 } } } # ours\n');
