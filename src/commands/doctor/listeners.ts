@@ -26,6 +26,13 @@ export async function checkListeners({
   return lines;
 }
 
+/** The lines that the service view reported, except for ports that the running service has, of which only root knows. */
+export function withOwnPorts(seen: readonly CheckLine[], own: readonly CheckLine[]): CheckLine[] {
+  return seen.map((line, at) => (own[at]?.message.includes(HELD) ? own[at] : line));
+}
+
+const HELD = 'is held by tagferry itself';
+
 async function checkOne(
   key: string,
   address: Extract<ListenAddress, { port: number }>,
@@ -37,7 +44,7 @@ async function checkOne(
   if (trouble === undefined) return ok('listener', `${key} ${place} is free`);
   const holder = trouble === 'EADDRINUSE' ? running.find((pid) => listensOn(pid, address.port)) : undefined;
   // It waits for its disk, or its control socket is gone: what it has it need not get.
-  if (holder !== undefined) return ok('listener', `${key} ${place} is held by tagferry itself (process ${holder})`);
+  if (holder !== undefined) return ok('listener', `${key} ${place} ${HELD} (process ${holder})`);
   const next =
     trouble === 'EACCES' && isService
       ? `Set ${key} to a port above 1023, or see install.md, CAP_NET_BIND_SERVICE.`

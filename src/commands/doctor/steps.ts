@@ -5,7 +5,7 @@ import { isServiceView, runInServiceView, wantsServiceView } from '../service-vi
 import { checkConfigurationFiles } from './configuration.ts';
 import { checkDevices } from './devices.ts';
 import { type Check, type CheckLine, type Consultation, failure, warning } from './finding.ts';
-import { checkListeners } from './listeners.ts';
+import { checkListeners, withOwnPorts } from './listeners.ts';
 import { checkClock } from './machine-clock.ts';
 import { checkNetwork } from './network.ts';
 import { checkPlatform } from './platform.ts';
@@ -52,12 +52,13 @@ export async function runSteps(
     return steps;
   }
   const seen = wantsServiceView(consultation.directory, process.env) ? await seenByService(consultation) : undefined;
-  // The service cannot see which of its own ports it already has.
-  const hasProcess = Number(consultation.service?.unit.MainPID ?? 0) > 0;
   for (const [name, check] of CHECKS) {
     if ((isView && OF_THE_MACHINE.has(name)) || only?.includes(name) === false) continue;
-    const isSeen = !(name === 'listener' && hasProcess);
-    steps[name] = (isSeen ? seen?.[name] : undefined) ?? (await runCheck(name, () => check(consultation)));
+    const own = () => runCheck(name, () => check(consultation));
+    const found = seen?.[name] ?? (await own());
+    // The service view cannot see which ports the running service already has.
+    const needsOwn = name === 'listener' && seen !== undefined && found.some(({ state }) => state === 'failure');
+    steps[name] = needsOwn ? withOwnPorts(found, await own()) : found;
     if (steps[name].length > 0) say(steps[name]);
   }
   return steps;
