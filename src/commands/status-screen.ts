@@ -93,7 +93,7 @@ function putConfiguration({ configuration }: ShownStatus, put: Put): void {
   }
   const pending = pendingRestart(configuration);
   if (pending === '') return;
-  put(refused ? '' : 'files', `changed, previous value in force: ${pending}`, true, true);
+  put(refused ? '' : 'files', `previous value in force: ${pending}`, true, true);
   put('', `to apply the change, run ${RESTART}`, true, true);
 }
 
