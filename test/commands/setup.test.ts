@@ -6,6 +6,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { HoldTable } from '../../src/access/hold-table.ts';
 import { KnownObjects, type MetObject } from '../../src/access/known-objects.ts';
 import { openDatabase } from '../../src/base/database.ts';
+import { serviceStart } from '../../src/commands/setup/service-start.ts';
 import { loadConfiguration } from '../../src/config/configuration.ts';
 import { SANDBOX_CREDENTIALS, Sandbox } from '../../src/sandbox/sandbox.ts';
 import { SOURCE_KINDS } from '../../src/sources/kinds.ts';
@@ -329,5 +330,26 @@ describe('setup --answers', () => {
     expect(`${wrong.status} ${wrong.output}`).toMatch(/^1 .*invalid_grant/s);
     expect(existsSync(config)).toBe(false);
     expect(sandbox.tokens.counts().alive).toBe(0);
+  });
+});
+
+describe('the command after setup', () => {
+  afterEach(() => vi.unstubAllEnvs());
+
+  it.each([
+    [
+      'masked',
+      'LoadState=masked\nActiveState=inactive',
+      1,
+      'sudo systemctl unmask tagferry && sudo systemctl enable --now tagferry',
+    ],
+    ['active', 'LoadState=loaded\nActiveState=active', 0, 'sudo systemctl restart tagferry'],
+    ['stopped and enabled', 'LoadState=loaded\nActiveState=inactive', 0, 'sudo systemctl start tagferry'],
+    ['not enabled', 'LoadState=loaded\nActiveState=inactive', 1, 'sudo systemctl enable --now tagferry'],
+  ])('fits a service that is %s', async (_state, properties, enabled, command) => {
+    const program = `#!/bin/sh\n[ "$1" = enable ] && exit ${enabled}\nprintf '%s\\n' '${properties}'\n`;
+    writeFileSync(join(folder, 'systemctl'), program, { mode: 0o755 });
+    vi.stubEnv('PATH', `${folder}:${process.env.PATH}`);
+    expect(await serviceStart()).toBe(command);
   });
 });

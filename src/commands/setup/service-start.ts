@@ -1,15 +1,13 @@
 import { outputOf } from '../program-output.ts';
 import { UNIT } from '../service-unit.ts';
 
-/**
- * Enables the service, which the package leaves to us: before it is configured it could only fail at a boot. Gives the command that puts
- * in force what was written.
- */
+/** Enables the service, which the package leaves to setup: before it is configured it could only fail. Returns the command that applies what was written. */
 export async function serviceStart(): Promise<string> {
-  const enabled = await outputOf('systemctl', ['enable', '--quiet', UNIT]);
-  const state = (await outputOf('systemctl', ['show', '--value', '--property=ActiveState', UNIT]))?.trim();
+  const isEnabled = (await outputOf('systemctl', ['enable', '--quiet', UNIT])) !== undefined;
+  const text = await outputOf('systemctl', ['show', '--property=LoadState,ActiveState', UNIT]);
+  const unit = Object.fromEntries((text ?? '').split('\n').map((line) => line.split('=')));
+  if (unit.LoadState === 'masked') return 'sudo systemctl unmask tagferry && sudo systemctl enable --now tagferry';
   // A credential is handed over at a start alone, so a reload is not enough for a service that runs.
-  const isUp = state === 'active' || state === 'reloading' || state === 'activating';
-  if (isUp) return 'sudo systemctl restart tagferry';
-  return enabled === undefined ? 'sudo systemctl enable --now tagferry' : 'sudo systemctl start tagferry';
+  if (['active', 'reloading', 'activating'].includes(unit.ActiveState)) return 'sudo systemctl restart tagferry';
+  return isEnabled ? 'sudo systemctl start tagferry' : 'sudo systemctl enable --now tagferry';
 }
