@@ -133,7 +133,7 @@ function startHint({ directory, socket }: DaemonPlace): string {
     return `This user cannot read ${settings}, which can name another state folder. Use sudo.`;
   const start = `Start the agent (\`tagferry run --config ${directory}\`)`;
   if (socket === SERVICE_SOCKET || !existsSync(SERVICE_SOCKET))
-    return `${start}, or name another folder with --config.`;
+    return `${start}, or name another folder with --config. If the agent runs and waits for its disk, its log says so.`;
   return `${start}, or omit --config: the service responds at ${SERVICE_SOCKET}.`;
 }
 
