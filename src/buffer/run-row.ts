@@ -1,4 +1,6 @@
+import { writeNotes } from './note-rows.ts';
 import type { RunHead } from './recovery/recovery.ts';
+import { MEASURE_NOTE, type StampCorrection } from './recovery/stamp-correction.ts';
 import { runFields, runSum, type Statements } from './tables.ts';
 
 /** How often a run's row is told how long it lasts: a page more in one commit of so many. */
@@ -29,6 +31,17 @@ export class RunRow {
   committed(monotonicMs: number): void {
     this.#head.isNew = false;
     if (this.#isDue(monotonicMs)) this.#head.notedMs = monotonicMs;
+  }
+
+  /** Stores by which measure times were corrected, before they leave. On a disk that takes no writes a later batch tries again. */
+  keepMeasure(stamps: StampCorrection, statements: Statements, monotonicMs: number): void {
+    try {
+      stamps.saveMeasure((text) => {
+        this.write(statements, monotonicMs);
+        this.committed(monotonicMs);
+        writeNotes(statements, [{ name: MEASURE_NOTE, text }]);
+      });
+    } catch {}
   }
 
   #isDue(monotonicMs: number): boolean {

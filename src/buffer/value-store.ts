@@ -273,6 +273,7 @@ export class ValueStore {
   take(request: TakeRequest): { batch: Batch | undefined; facts: StoreFacts } {
     this.#state.distribute();
     const taken = takeBatch(this.#state, this.#segments, this.#body, request);
+    this.#run.keepMeasure(this.#state.stamps, this.#statements, this.#monotonicMs);
     return { batch: taken?.answer, facts: this.facts() };
   }
 

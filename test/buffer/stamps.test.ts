@@ -121,6 +121,32 @@ describe('a time that the agent gave in 1970', () => {
     expect(taken(60_000, TRUE_MS + DAY_MS).times).toEqual([first.times[0]! + DAY_MS]);
   });
 
+  it.each([
+    ['a later run', 'this', 70_000],
+    ['a later start of the machine', 'next', BOOT_MS],
+  ])(
+    'is corrected by the same measure in %s, if it was posted and the response was lost',
+    (_what, boot, monotonicMs) => {
+      open('this', BOOT_MS, BOOT_MS);
+      accept([{ timeMs: 12_000, stamped: true }], 12_000);
+      const first = taken(60_000, TRUE_MS);
+      store.close();
+      open(boot, monotonicMs, TRUE_MS);
+      expect(taken(monotonicMs + 1_000, TRUE_MS + 11_800).times).toEqual(first.times);
+    },
+  );
+
+  it('is corrected by the measure of a run that accepted nothing itself', () => {
+    open('this', BOOT_MS, BOOT_MS);
+    accept([{ timeMs: 12_000, stamped: true }], 12_000);
+    store.close();
+    open('this', 30_000, TRUE_MS);
+    const first = taken(60_000, TRUE_MS);
+    store.close();
+    open('this', 70_000, TRUE_MS);
+    expect(taken(71_000, TRUE_MS + 11_800).times).toEqual(first.times);
+  });
+
   it('that the plant gave is the plant’s business', () => {
     open('this', BOOT_MS, BOOT_MS);
     accept([{ timeMs: 12_000, stamped: false }], 12_000);

@@ -7,6 +7,7 @@
 import type { Database } from '../../base/database.ts';
 import { type LogRow, readLogRow } from '../format/log-row.ts';
 import { unpackRanges } from '../format/settled-ranges.ts';
+import { readNotes } from '../note-rows.ts';
 import type { Pending } from '../pending.ts';
 import type { Series } from '../series.ts';
 import { MAX_ENTRIES, markGone, newSpan, openValues, type Span, segmentId, unpackDirectory } from '../span.ts';
@@ -25,6 +26,7 @@ import { Carrying } from './carrying.ts';
 import { remakeDirectories } from './directories.ts';
 import { readable } from './readable.ts';
 import type { SeriesCopy } from './series-copy.ts';
+import { MEASURE_NOTE, type Measure, readMeasure } from './stamp-correction.ts';
 
 /** This run of the agent, as the rows name it. */
 export interface RunHead {
@@ -71,7 +73,8 @@ export function recoverState(
   readLog(database, state, pending, damaged, { lost, room, wallMs: now.wallMs });
   const { boot, ...began } = now;
   const run = { id: nextRun(database, state, runs), boot, isNew: true, began, notedMs: now.monotonicMs };
-  openClocks(state, run.id, runs, now);
+  const measure = readMeasure(readNotes(statements, MEASURE_NOTE)[0]?.text);
+  openClocks(state, run.id, { runs, measure }, now);
   // Who lists quarantine is answered once everything is loaded.
   if (state.notLoaded > 0) return { carrying, series: lost.series, run, damaged };
   const inQuarantine = database.prepare<[], number>('SELECT DISTINCT series FROM quarantine').pluck();
@@ -99,16 +102,22 @@ function nextRun(database: Database, state: StoreState, runs: readonly RunRow[])
 function openClocks(
   state: StoreState,
   run: number,
-  earlier: readonly RunRow[],
+  { runs, measure }: { runs: readonly RunRow[]; measure: Measure | undefined },
   now: { monotonicMs: number; wallMs: number; boot: string },
 ): void {
-  for (const { id, boot, wall_ms: wallMs, monotonic_ms: beganMs, last_ms: lastMs } of earlier) {
-    // A clock that is behind what it was is another, whatever its name.
-    if (boot === now.boot && lastMs <= now.monotonicMs) state.stamps.noteRun(id, wallMs, beganMs);
+  // A clock that is behind what it was is another, whatever its name.
+  const isOfNow = ({ boot, last_ms: lastMs }: RunRow) => boot === now.boot && lastMs <= now.monotonicMs;
+  const measured = runs.find(({ id }) => id === measure?.run);
+  for (const row of runs) {
+    const { id, boot, wall_ms: wallMs, monotonic_ms: beganMs } = row;
+    if (isOfNow(row)) state.stamps.noteRun(id, wallMs, beganMs);
+    else if (measure && measured?.boot === boot && !isOfNow(measured))
+      state.stamps.noteRun(id, wallMs, beganMs, measure.offsetMs);
   }
-  const times = earlier.map(({ id, monotonic_ms: beganMs, last_ms: lastMs }) => ({ id, beganMs, lastMs }));
+  const times = runs.map(({ id, monotonic_ms: beganMs, last_ms: lastMs }) => ({ id, beganMs, lastMs }));
   state.times.open(run, now.monotonicMs, times);
-  state.stamps.open(run, now.wallMs, now.monotonicMs);
+  const measureMs = measured && isOfNow(measured) ? measure?.offsetMs : undefined;
+  state.stamps.open(run, now.wallMs, now.monotonicMs, measureMs);
 }
 
 function readSpans(
