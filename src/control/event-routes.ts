@@ -1,6 +1,6 @@
 /** What `tagferry events` asks about the inbox: of the daemon through the control socket, or of a stopped one's file. */
 import { TagferryError, UsageError } from '../base/errors.ts';
-import { parseEvent } from '../contract/events/event-text.ts';
+import { depthOf, parseEvent } from '../contract/events/event-text.ts';
 import type { Inbox } from '../webhook/inbox.ts';
 import {
   type Attempt,
@@ -20,6 +20,8 @@ export interface ReadableInbox {
 
 const STATES: readonly InboxState[] = ['received', 'running', 'done', 'failed', 'dead'];
 const MAX_EVENTS = 10_000;
+/** `JSON.stringify` fails at some 5,000. */
+const MAX_SHOWN_DEPTH = 100;
 /** What the inbox gives at once. */
 const A_PAGE = 1_000;
 
@@ -75,13 +77,18 @@ export async function showEvent(inbox: ReadableInbox, params: Record<string, unk
   return {
     ...describeEvent(event),
     damaged: event.damaged,
-    payload: parseEvent(event.payload) ?? event.payload,
+    payload: shownPayload(event.payload),
     journal: event.journal.map(({ durationMs, atMs, ...rest }) => ({
       ...rest,
       duration_ms: Math.round(durationMs),
       at: new Date(atMs).toISOString(),
     })),
   };
+}
+
+/** As text if it has so many levels that it cannot be written as JSON again. */
+function shownPayload(text: string): unknown {
+  return (depthOf(text) > MAX_SHOWN_DEPTH ? undefined : parseEvent(text)) ?? text;
 }
 
 /** `events/replay`. `replay` is the runner's, or the inbox's own where no runner is there. */

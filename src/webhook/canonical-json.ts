@@ -6,6 +6,9 @@ import { countOutsideStrings, isWithinBounds } from '../contract/events/event-te
  * this: two different events must never have one form.
  */
 
+/** Deeper than any payload; recursion stays far from the end of the stack. */
+const MAX_DEPTH = 100;
+
 /** What a number becomes that no double holds: its digits as they stood, so that ids beyond 2^53 stay apart. */
 class ExactNumber {
   readonly text: string;
@@ -26,7 +29,7 @@ export function canonicalise(json: string): string | undefined {
   try {
     const value = parseExactly(json);
     const members = { count: 0 };
-    const form = write(value, members);
+    const form = write(value, 0, members);
     // JSON.parse keeps the last of two members with one name, and with it the difference between two events.
     return members.count === countOutsideStrings(json, ':') ? form : undefined;
   } catch {
@@ -46,7 +49,8 @@ export function parseExactly(json: string): unknown {
   return JSON.parse(json, revive);
 }
 
-function write(value: unknown, members: { count: number }): string {
+function write(value: unknown, depth: number, members: { count: number }): string {
+  if (depth > MAX_DEPTH) throw new RangeError('too deep');
   if (value === null || typeof value === 'boolean') return String(value);
   if (typeof value === 'number') {
     if (!Number.isFinite(value)) throw new RangeError('no double holds this number');
@@ -54,12 +58,12 @@ function write(value: unknown, members: { count: number }): string {
   }
   if (typeof value === 'string') return writeText(value);
   if (value instanceof ExactNumber) return value.text;
-  if (Array.isArray(value)) return `[${value.map((item) => write(item, members)).join(',')}]`;
+  if (Array.isArray(value)) return `[${value.map((item) => write(item, depth + 1, members)).join(',')}]`;
   const object = value as Record<string, unknown>;
   // The default order of strings is that of their UTF-16 code units, which is what the RFC asks for.
   const keys = Object.keys(object).sort();
   members.count += keys.length;
-  return `{${keys.map((key) => `${writeText(key)}:${write(object[key], members)}`).join(',')}}`;
+  return `{${keys.map((key) => `${writeText(key)}:${write(object[key], depth + 1, members)}`).join(',')}}`;
 }
 
 function writeText(text: string): string {

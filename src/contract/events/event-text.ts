@@ -4,8 +4,6 @@
  * three per value.
  */
 const MAX_MARKS = 100_000;
-/** Levels of objects and lists. Events of platform 6.3 have 6; `JSON.stringify` fails at some 5,000. */
-const MAX_DEPTH = 100;
 /** An empty object with its place in a list. */
 const BYTES_PER_MARK = 64;
 /** Its text (two bytes per character), the strings parsed from it, and the bytes sent to a command or a receiver. */
@@ -42,10 +40,11 @@ function eachOutsideStrings(json: string, visit: (code: number) => void): void {
 
 /** Whether an event may be parsed. */
 export function isWithinBounds(json: string): boolean {
-  return countMarks(json) <= MAX_MARKS && depthOf(json) <= MAX_DEPTH;
+  return countMarks(json) <= MAX_MARKS;
 }
 
-function depthOf(json: string): number {
+/** Levels of objects and lists. Events of platform 6.3 have 6. */
+export function depthOf(json: string): number {
   let depth = 0;
   let deepest = 0;
   eachOutsideStrings(json, (code) => {
