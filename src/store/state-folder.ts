@@ -1,7 +1,7 @@
-import { chmodSync, mkdirSync, readdirSync, statSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readdirSync, statSync } from 'node:fs';
 import { userInfo } from 'node:os';
 import { dirname, join } from 'node:path';
-import { StoreError } from '../base/errors.ts';
+import { codeOf, StoreError } from '../base/errors.ts';
 import { linkRefusal } from '../base/own-file.ts';
 
 const WRITABLE_BY_OTHERS = 0o022;
@@ -14,11 +14,24 @@ const STICKY = 0o1000;
  * `store.folder_link`.
  */
 export function guardStateFolder(stateDir: string): string | undefined {
-  mkdirSync(stateDir, { recursive: true, mode: 0o700 });
+  makeFolder(stateDir);
   const { refusal, narrowsFrom } = lookAtStateFolder(stateDir);
   if (refusal) throw refusal;
   if (narrowsFrom !== undefined) chmodSync(stateDir, 0o700);
   return narrowsFrom;
+}
+
+/** `mkdirSync` with `recursive` never returns where a file system refuses new folders with `ENOENT`, as `/proc` does. */
+function makeFolder(path: string): void {
+  try {
+    mkdirSync(path, { mode: 0o700 });
+  } catch (error) {
+    const code = codeOf(error);
+    if (code === 'EEXIST' && statSync(path).isDirectory()) return;
+    if (code !== 'ENOENT' || existsSync(dirname(path))) throw error;
+    makeFolder(dirname(path));
+    mkdirSync(path, { mode: 0o700 });
+  }
 }
 
 /** What gives the files in a state folder back to their user, most often after root created some. */

@@ -237,6 +237,13 @@ describe('a start on a disk that refuses', () => {
     expect(await agent.end('SIGTERM')).toBe(0);
   }, 300_000);
 
+  it('ends with 1 where the state folder cannot be created', async () => {
+    agent = new AgentProcess(sandbox.url, { tags: TAGS, env: { STATE_DIR: '/proc/none/state' } });
+    agent.launch();
+    expect(await agent.ended()).toBe(1);
+    expect(agent.logged('agent.start_failed')[0]).toMatchObject({ code: 'store.unwritable' });
+  });
+
   it('ends with 1 at once where another daemon has the folder: that is no disk to wait for', async () => {
     agent = new AgentProcess(sandbox.url, { tags: TAGS });
     await agent.start();
