@@ -21,10 +21,14 @@ export interface Span {
   run: number;
   /** Monotonic milliseconds at which the last of its values was accepted, in that run. */
   acceptedMs: number;
+  /** At which the first of them was, to the second. */
+  firstAcceptedMs: number;
   series: Uint32Array;
   count: Uint32Array;
   /** The latest time of the segment's values. */
   lastTimeMs: Float64Array;
+  /** Seconds from the acceptance of the segment's first value to `acceptedMs`, rounded up. */
+  leadSeconds: Uint32Array;
   /** 0 while the segment has values that are not settled, else `GONE` or `LOST`. */
   gone: Uint8Array;
   /** Values it was made of. */
@@ -37,6 +41,14 @@ export interface Span {
   underWay: Map<number, number>;
   /** Counts every change, so that a compaction notices that what it read is no longer so. */
   changes: number;
+}
+
+/** What the directory of a span says of a segment. */
+export interface SpanEntry {
+  series: number;
+  count: number;
+  lastTimeMs: number;
+  leadSeconds: number;
 }
 
 /** Where somebody who walks through the spans has come to: the next entry of a span, which need not be there any more. */
@@ -60,13 +72,15 @@ export function segmentId(span: number, entry: number): number {
 
 export function newSpan(
   head: { id: number; place: number; run: number; acceptedMs: number },
-  entries: readonly { series: number; count: number; lastTimeMs: number }[],
+  entries: readonly SpanEntry[],
 ): Span {
   return {
     ...head,
+    firstAcceptedMs: head.acceptedMs - 1000 * entries.reduce((most, { leadSeconds }) => Math.max(most, leadSeconds), 0),
     series: Uint32Array.from(entries, (entry) => entry.series),
     count: Uint32Array.from(entries, (entry) => entry.count),
     lastTimeMs: Float64Array.from(entries, (entry) => entry.lastTimeMs),
+    leadSeconds: Uint32Array.from(entries, (entry) => entry.leadSeconds),
     gone: new Uint8Array(entries.length),
     values: entries.reduce((sum, entry) => sum + entry.count, 0),
     left: entries.length,
@@ -97,21 +111,25 @@ export function packDirectory(span: Span): Uint8Array {
     series = span.series[i]!;
     time = span.lastTimeMs[i]!;
   }
+  for (const lead of span.leadSeconds) writer.varint(lead);
   return writer.seal().slice();
 }
 
-export function unpackDirectory(bytes: Uint8Array): { series: number; count: number; lastTimeMs: number }[] {
+/** A directory of an earlier version has no leads: its values count as accepted when the last of them was. */
+export function unpackDirectory(bytes: Uint8Array): SpanEntry[] {
   const reader = ByteReader.unseal(bytes, 'the directory of a span');
   const length = reader.varint();
   if (length * 3 > reader.left) throw damaged('the directory of a span');
   let series = 0;
   let time = 0;
-  return Array.from({ length }, () => {
+  const entries = Array.from({ length }, () => {
     series += reader.zigzag();
     const count = reader.varint();
     time += reader.zigzag();
-    return { series, count, lastTimeMs: time };
+    return { series, count, lastTimeMs: time, leadSeconds: 0 };
   });
+  if (reader.left > 0) for (const entry of entries) entry.leadSeconds = reader.varint();
+  return entries;
 }
 
 /** Values of a segment that are not settled. */
@@ -119,6 +137,29 @@ export function openValues(span: Span, entry: number): number {
   if (span.gone[entry]) return 0;
   const ranges = span.progress.get(entry);
   return span.count[entry]! - (ranges ? settledCount(ranges) : 0);
+}
+
+/**
+ * Seconds by which the segment's oldest open value was accepted before `acceptedMs`. A segment does not say when each of its
+ * values was accepted: between the first and the last they count as evenly spread.
+ */
+export function openLeadSeconds(span: Span, entry: number): number {
+  const { value: first } = openRuns(span, entry).next();
+  return first ? leadAt(span.leadSeconds[entry]!, first.from, span.count[entry]!) : 0;
+}
+
+/** The lead of the value at `position` of `count` values, the first of which has the lead `leadSeconds`. */
+export function leadAt(leadSeconds: number, position: number, count: number): number {
+  return Math.ceil(leadSeconds * (1 - position / count));
+}
+
+/** Monotonic milliseconds at which the oldest value that is not settled was accepted, in the span's run. */
+export function oldestAcceptedMs(span: Span): number {
+  let lead = 0;
+  for (let entry = 0; entry < span.series.length; entry++) {
+    if (!span.gone[entry] && span.leadSeconds[entry]! > lead) lead = Math.max(lead, openLeadSeconds(span, entry));
+  }
+  return span.acceptedMs - lead * 1000;
 }
 
 /** Which segments are gone, a bit each, with checksum. */

@@ -6,7 +6,7 @@ import { type Columns, giveBackColumns } from './format/value-columns.ts';
 import { StampCorrection } from './recovery/stamp-correction.ts';
 import type { Series } from './series.ts';
 import { NO_QUEUE, SeriesQueue } from './series-queue.ts';
-import { GONE, openValues, type Span } from './span.ts';
+import { GONE, oldestAcceptedMs, openValues, type Span } from './span.ts';
 
 /** What the store thread holds in memory: the fresh values and the directories of the rest. Never the backlog itself. */
 
@@ -311,12 +311,16 @@ export class StoreState {
     return count;
   }
 
-  /** Of the oldest value. */
-  oldestAgeMs(nowMs: number): number {
-    const [span] = this.spans;
-    if (span) return this.times.ageMs(span.run, span.acceptedMs, nowMs);
+  /** When the oldest value was accepted, by the clock of this run; `undefined` if there is none. */
+  oldestAcceptedMs(): number | undefined {
+    let oldestMs = Number.POSITIVE_INFINITY;
+    for (const span of this.spans) {
+      if (this.times.acceptedMs(span.run, span.firstAcceptedMs) >= oldestMs) continue;
+      oldestMs = Math.min(oldestMs, this.times.acceptedMs(span.run, oldestAcceptedMs(span)));
+    }
+    if (oldestMs < Number.POSITIVE_INFINITY) return oldestMs;
     const row = this.rows.find(({ left }) => left > 0);
-    return row ? this.times.ageMs(row.run, row.monotonicMs, nowMs) : 0;
+    return row && this.times.acceptedMs(row.run, row.monotonicMs);
   }
 
   /** Takes a span out: nothing of it is left. */

@@ -61,8 +61,11 @@ export interface StoreFacts {
   spare: boolean;
   /** The file is larger than the bound allows: they go back though values keep coming. */
   oversized: boolean;
-  /** Age of the oldest value in milliseconds, as far as it is known without trusting the wall clock. */
-  oldestAgeMs: number;
+  /**
+   * Monotonic milliseconds at which the oldest value was accepted, by the clock of this run; `undefined` if no value waits. What an
+   * earlier run accepted is as old as it is known to be without the wall clock.
+   */
+  oldestAcceptedMs: number | undefined;
   /** Something waits for a commit beside new values. */
   dirty: boolean;
   /** There is maintenance to do: flush, compaction, giving space back. */

@@ -356,7 +356,7 @@ export class ValueStore {
       full: this.#disk.isFull,
       spare: this.#disk.hasSpare,
       oversized: this.#disk.isOversized,
-      oldestAgeMs: state.oldestAgeMs(this.#monotonicMs),
+      oldestAcceptedMs: state.oldestAcceptedMs(),
       dirty: !this.#pending.isEmpty,
       maintenanceDue:
         this.#disk.mayRecover(this.#monotonicMs) ||

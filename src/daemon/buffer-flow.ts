@@ -211,6 +211,11 @@ export class BufferFlow {
     return this.#facts;
   }
 
+  get oldestAgeMs(): number {
+    const { oldestAcceptedMs } = this.#facts;
+    return oldestAcceptedMs === undefined ? 0 : Math.max(0, this.#clock.monotonicMs() - oldestAcceptedMs);
+  }
+
   get bufferedValues(): number {
     return this.#facts.logValues + this.#facts.segmentValues;
   }

@@ -72,7 +72,7 @@ export interface FiguresParts {
 /** What a scrape of `/metrics` reads beside the counters. */
 export function metricFigures(parts: FiguresParts): MetricFigures {
   const { buffer, events, settings } = parts;
-  const { disk, oldestAgeMs, quarantined } = buffer.facts;
+  const { disk, quarantined } = buffer.facts;
   const uplink = parts.uplink.snapshot();
   const requests = parts.budget.stats();
   return {
@@ -84,7 +84,7 @@ export function metricFigures(parts: FiguresParts): MetricFigures {
     bufferMaxBytes: settings.bufferMaxBytes,
     freeBytes: disk.freeBytes,
     minFreeBytes: buffer.minFreeBytes,
-    oldestAgeSeconds: oldestAgeMs / 1000,
+    oldestAgeSeconds: buffer.oldestAgeMs / 1000,
     quarantined,
     waitingCommit: buffer.committer.waitingValues,
     setAside: buffer.setAside,

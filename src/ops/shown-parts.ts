@@ -10,6 +10,8 @@ import type { WebhookRegistration } from '../webhook/registration.ts';
 
 export interface ShownBuffer {
   readonly facts: StoreFacts;
+  /** How long the oldest value has waited until now; 0 if no value waits. */
+  readonly oldestAgeMs: number;
   readonly catalogue: SeriesCatalogue;
   /** Values that are not delivered, without quarantine. */
   readonly bufferedValues: number;

@@ -86,7 +86,7 @@ export async function statusReport(parts: StatusParts) {
         },
         rates,
       ),
-      oldest_age_seconds: Math.round(facts.oldestAgeMs / 1000),
+      oldest_age_seconds: Math.round(buffer.oldestAgeMs / 1000),
       series: buffer.catalogue.size,
       set_aside: buffer.setAside,
       problems: buffer.problems,
@@ -143,7 +143,7 @@ export async function statusReport(parts: StatusParts) {
 function drainedInSeconds({ buffer, uplink, rates }: StatusParts): number | null {
   const { state, intervalMs } = uplink.snapshot();
   if (state === 'away') return null;
-  return drainSeconds({ values: buffer.bufferedValues, oldestAgeMs: buffer.facts.oldestAgeMs, intervalMs }, rates);
+  return drainSeconds({ values: buffer.bufferedValues, oldestAgeMs: buffer.oldestAgeMs, intervalMs }, rates);
 }
 
 export type StatusReport = Awaited<ReturnType<typeof statusReport>>;

@@ -58,7 +58,7 @@ export function carryingOf(
   let series = 0;
   const all: Span[] = [];
   for (const [id, counts] of Object.entries(spans)) {
-    const entries = counts.map((count) => ({ series: ++series, count, lastTimeMs: 0 }));
+    const entries = counts.map((count) => ({ series: ++series, count, lastTimeMs: 0, leadSeconds: 0 }));
     for (const entry of entries) state.addSeries(seriesOf(entry.series, 7));
     all.push(newSpan({ id: Number(id), place: Number(id), run: 1, acceptedMs: 0 }, entries));
   }

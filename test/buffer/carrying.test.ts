@@ -40,7 +40,7 @@ function carryingOf(maxSegments?: number) {
   const ids = [1, 2, 3];
   for (const id of ids)
     state.addSeries({ id, asset: 1, key: `k${id}`, group: undefined, unit: undefined, instrumentation: undefined });
-  const entries = ids.map((series) => ({ series, count: 3, lastTimeMs: 3 }));
+  const entries = ids.map((series) => ({ series, count: 3, lastTimeMs: 3, leadSeconds: 0 }));
   const span = newSpan({ id: SPAN, place: 1, run: 1, acceptedMs: 0 }, entries);
   state.addSpan(span);
   const pending = new Pending();

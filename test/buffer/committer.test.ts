@@ -24,7 +24,7 @@ const FACTS: StoreFacts = {
   spare: false,
   oversized: false,
   isCarrying: false,
-  oldestAgeMs: 0,
+  oldestAcceptedMs: undefined,
   dirty: false,
   maintenanceDue: false,
   dropped: [],

@@ -116,8 +116,8 @@ describe('arrivals', () => {
     columns.series[columns.length] = 3;
     const { series, count, timeMs, value, flags } = sortArrivals([{ columns, firstSeq: 0 }], [3, 1], 4);
     expect(series).toEqual([
-      { id: 3, start: 0, count: 2 },
-      { id: 1, start: 2, count: 2 },
+      { id: 3, start: 0, count: 2, firstSeq: 0 },
+      { id: 1, start: 2, count: 2, firstSeq: 1 },
     ]);
     expect([count, [...timeMs], [...value], [...flags]]).toEqual([4, [100, 102, 101, 104], [0, 2, 1, 4], [0, 2, 1, 4]]);
   });

@@ -83,6 +83,7 @@ export class HandMadeBuffer {
       series,
       count: times.length,
       lastTimeMs: Math.max(...times),
+      leadSeconds: 0,
     }));
     const span = newSpan({ id, place, run, acceptedMs }, described);
     this.statements.addSpan.run(id, place, run, acceptedMs, packDirectory(span), spanSum(id, place, run, acceptedMs));

@@ -34,6 +34,7 @@ function spanOf(id: number, entries: number, place = id): Span {
     series: i + 1,
     count: i + 1,
     lastTimeMs: 100 * (entries - i),
+    leadSeconds: i,
   }));
   return newSpan({ id, place, run: 3, acceptedMs: 70 + id }, list);
 }
@@ -218,13 +219,16 @@ describe('a commit', () => {
 describe('a span', () => {
   it.each([1, 2, 7, 8, 9, 16, 17, 200])('of %i segments is read as it was written', (entries) => {
     const span = spanOf(4, entries);
-    const { count, series, lastTimeMs, ...rest } = span;
+    const { count, series, lastTimeMs, leadSeconds, ...rest } = span;
     expect(unpackDirectory(packDirectory(span))).toEqual(
-      Array.from({ length: entries }, (_, i) => ({ series: i + 1, count: i + 1, lastTimeMs: 100 * (entries - i) })),
+      Array.from({ length: entries }, (_, i) => ({
+        ...{ series: i + 1, count: i + 1, lastTimeMs: 100 * (entries - i), leadSeconds: i },
+      })),
     );
-    expect([[...series], [...count], [...lastTimeMs]].map(({ length }) => length)).toEqual([entries, entries, entries]);
+    for (const column of [series, count, lastTimeMs, leadSeconds]) expect(column).toHaveLength(entries);
     expect(rest).toEqual({
-      ...{ id: 4, place: 4, run: 3, acceptedMs: 74, gone: new Uint8Array(entries), left: entries, changes: 0 },
+      ...{ id: 4, place: 4, run: 3, acceptedMs: 74, firstAcceptedMs: 74 - 1_000 * (entries - 1) },
+      ...{ gone: new Uint8Array(entries), left: entries, changes: 0 },
       ...{ values: (entries * (entries + 1)) / 2, progress: new Map(), underWay: new Map() },
     });
     const isGone = (i: number) => i % 3 === 1 || i === entries - 1;
@@ -247,7 +251,7 @@ describe('a span', () => {
   });
 
   it('has a directory of a few bytes a segment', () => {
-    expect([1, 2, 3].map((entries) => packDirectory(spanOf(1, entries)).length)).toEqual([9, 13, 17]);
+    expect([1, 2, 3].map((entries) => packDirectory(spanOf(1, entries)).length)).toEqual([10, 15, 20]);
   });
 
   it('whose directory names more than it holds is damaged', () => {
@@ -276,7 +280,12 @@ describe('segments that were read', () => {
   /** So many segments of 9,960 values of a span, which with their columns count for 10,000 each. */
   function reader(segments: number) {
     const count = 9_960;
-    const entries = Array.from({ length: segments }, (_, i) => ({ series: i + 1, count, lastTimeMs: 0 }));
+    const entries = Array.from({ length: segments }, (_, i) => ({
+      series: i + 1,
+      count,
+      lastTimeMs: 0,
+      leadSeconds: 0,
+    }));
     const span = newSpan({ id: 1, place: 1, run: 1, acceptedMs: 0 }, entries);
     const column = new Float64Array(count);
     const values = { count, timeMs: column, value: column, flags: new Uint8Array(count) };

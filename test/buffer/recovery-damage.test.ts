@@ -134,8 +134,8 @@ describe('a store that opens', () => {
     const [directory] = buffer.database.prepare<[], Buffer>('SELECT directory FROM span WHERE id = 2').pluck().all();
     // The first is gone with the last: each stands there as its neighbour, with nothing.
     expect(unpackDirectory(directory!)).toEqual([
-      { series: 2, count: 0, lastTimeMs: 0 },
-      { series: 2, count: 2, lastTimeMs: 4 },
+      { series: 2, count: 0, lastTimeMs: 0, leadSeconds: 0 },
+      { series: 2, count: 2, lastTimeMs: 4, leadSeconds: 0 },
     ]);
     expect(picture(buffer)).toEqual({ ...found, damaged: [] });
   });

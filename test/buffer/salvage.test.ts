@@ -156,13 +156,13 @@ describe.each(WAYS)('a buffer that is carried over %s', (way) => {
     const { result, rows } = carry(way);
     const [first, ...rest] = old[table as keyof Rows];
     if (table === 'span') {
-      // Its directory is made anew from its segments; of those that are gone nothing is left to tell of.
+      // Its directory is made from its segments, which do not say when their values were accepted; nothing is left of those that are gone.
       const entriesOf = (from: unknown[][]) => from.map((row) => unpackDirectory(row[4] as Buffer));
       const [before = [], ...others] = entriesOf(old.span);
       const [after = [], ...same] = entriesOf(rows.span);
       expect(same).toEqual(others);
       expect(after.length).toBeGreaterThan(0);
-      expect(before.slice(0, after.length)).toEqual(after);
+      expect(before.slice(0, after.length).map((entry) => ({ ...entry, leadSeconds: 0 }))).toEqual(after);
       expect(result.lostRows).toBe(1);
       return;
     }

@@ -151,7 +151,7 @@ export class SpanWorld {
       const value = Float64Array.from(came, ([, reading]) => reading);
       const flags = Uint8Array.from(came, ([, , flag]) => flag);
       const bytes = packSegment({ count, timeMs, value, flags }, 0, count, { series, place });
-      return { series, count, lastTimeMs: timeMs.at(-1)!, bytes };
+      return { series, count, lastTimeMs: timeMs.at(-1)!, leadSeconds: 0, bytes };
     });
     const span = newSpan({ id: state.nextSpan++, place: state.nextPlace++, run: 1, ...head }, packed);
     for (const [entry, { bytes }] of packed.entries()) this.onDisk.set(segmentId(span.id, entry), bytes);

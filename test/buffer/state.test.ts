@@ -36,8 +36,8 @@ describe('the state of a store', () => {
     })();
     const spans = [3, 1, 2, 2].map((place, i) =>
       newSpan({ id: i + 1, place, run: 1, acceptedMs: 10 * place }, [
-        { series: 1, count: 2, lastTimeMs: place },
-        { series: 2, count: 1, lastTimeMs: 9 },
+        { series: 1, count: 2, lastTimeMs: place, leadSeconds: 0 },
+        { series: 2, count: 1, lastTimeMs: 9, leadSeconds: 0 },
       ]),
     );
     for (const span of spans) state.addSpan(span);
@@ -46,11 +46,9 @@ describe('the state of a store', () => {
     expect(places()).toEqual([order, order]);
     expect(asset.places.map(({ from, to }) => [from, to])).toEqual(order.map(() => [0, 2]));
     expect([state.segmentValues, asset.backlog, state.spanChanges]).toEqual([12, 12, 4]);
-    const ages = () => state.oldestAgeMs(25);
-    // Of another run than this one: as long as it is known to have waited.
-    expect(ages()).toBe(25);
+    const ages = () => state.oldestAcceptedMs();
     state.times.open(1, 0, []);
-    expect(ages()).toBe(15);
+    expect(ages()).toBe(10);
     const entries = () => [1, 2].map((id) => state.seriesOf(id).entries);
     for (const _ of [1, 2]) {
       state.dropSpan(spans[1]!);
@@ -60,12 +58,12 @@ describe('the state of a store', () => {
           [3, 4, 1],
         ],
         [3, 3],
-        5,
+        20,
       ]);
     }
     expect(state.spanChanges).toBe(6);
     for (const span of spans) state.dropSpan(span);
-    expect([places(), entries(), ages()]).toEqual([[[], []], [0, 0], 0]);
+    expect([places(), entries(), ages()]).toEqual([[[], []], [0, 0], undefined]);
   });
 
   it('counts of a span that comes what is not gone of it, and decides anew what waits late', () => {
@@ -73,8 +71,8 @@ describe('the state of a store', () => {
     const { state } = store;
     for (const _ of [1, 2]) store.row([1, 2], 1);
     const span = newSpan({ id: 1, place: 1, run: 1, acceptedMs: 0 }, [
-      { series: 1, count: 4, lastTimeMs: 2 },
-      { series: 2, count: 5, lastTimeMs: 9 },
+      { series: 1, count: 4, lastTimeMs: 2, leadSeconds: 0 },
+      { series: 2, count: 5, lastTimeMs: 9, leadSeconds: 0 },
     ]);
     span.gone[1] = 1;
     span.progress.set(0, [1, 2]);
@@ -104,7 +102,9 @@ describe('the state of a store', () => {
       const live = () => [1, 2].map((id) => state.seriesOf(id).queue.waiting + state.seriesOf(id).queue.arrived);
       expect([live(), flush.isUnderWay]).toEqual([[0, 2], true]);
       // As a compaction brings one.
-      state.addSpan(newSpan({ id: 9, place: 0, run: 1, acceptedMs: 0 }, [{ series: 1, count: 1, lastTimeMs: 0 }]));
+      state.addSpan(
+        newSpan({ id: 9, place: 0, run: 1, acceptedMs: 0 }, [{ series: 1, count: 1, lastTimeMs: 0, leadSeconds: 0 }]),
+      );
       expect(live()).toEqual([0, 2]);
       state.distribute();
       expect([live(), state.seriesOf(1).queue]).toEqual([[0, 2], NO_QUEUE]);
@@ -128,11 +128,11 @@ describe('the state of a store', () => {
     const { state } = store;
     state.times.open(1, 0, []);
     for (const monotonicMs of [10, 20, 30]) store.row([1], 1, monotonicMs);
-    expect(state.oldestAgeMs(100)).toBe(90);
+    expect(state.oldestAcceptedMs()).toBe(10);
     state.rows[0]!.left = 0;
-    expect(state.oldestAgeMs(100)).toBe(80);
+    expect(state.oldestAcceptedMs()).toBe(20);
     for (const row of state.rows) row.left = 0;
-    expect(state.oldestAgeMs(100)).toBe(0);
+    expect(state.oldestAcceptedMs()).toBeUndefined();
     expect([-1, 0, 1, 2, 9].map((seq) => state.rowOf(seq)?.id)).toEqual([undefined, 1, 2, 3, 3]);
   });
 

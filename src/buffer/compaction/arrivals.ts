@@ -12,7 +12,8 @@ export interface Arrival {
 
 /** Values series by series, each in order of acceptance: those of a series stand from `start` to `start + count`. */
 export interface SortedValues {
-  series: { id: number; start: number; count: number }[];
+  /** `firstSeq`: of the first of its values, in the order of acceptance. */
+  series: { id: number; start: number; count: number; firstSeq: number }[];
   /** Of all series. */
   count: number;
   timeMs: Float64Array;
@@ -23,9 +24,13 @@ export interface SortedValues {
 /** Sorts arrivals by series. `order` names every series that is wanted, in the order that is wanted. */
 export function sortArrivals(arrivals: readonly Arrival[], order: readonly number[], seriesRoom: number): SortedValues {
   const counts = new Uint32Array(seriesRoom);
-  for (const { columns } of arrivals) {
+  const firstSeqs = new Float64Array(seriesRoom);
+  for (const { columns, firstSeq } of arrivals) {
     const { series, length } = columns;
-    for (let i = 0; i < length; i++) counts[series[i]!]!++;
+    for (let i = 0; i < length; i++) {
+      const id = series[i]!;
+      if (counts[id]!++ === 0) firstSeqs[id] = firstSeq + i;
+    }
   }
   const total = order.reduce((sum, id) => sum + counts[id]!, 0);
   const next = new Int32Array(seriesRoom).fill(NOT_WANTED);
@@ -40,7 +45,7 @@ export function sortArrivals(arrivals: readonly Arrival[], order: readonly numbe
   for (const id of order) {
     const count = counts[id]!;
     if (count === 0) continue;
-    sorted.series.push({ id, start, count });
+    sorted.series.push({ id, start, count, firstSeq: firstSeqs[id]! });
     next[id] = start;
     start += count;
   }

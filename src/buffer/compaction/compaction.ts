@@ -7,7 +7,7 @@
 import type { SegmentReader } from '../batches/segment-reader.ts';
 import { lastTimeOf, MAX_SEGMENT_VALUES, packSegment, type SegmentValues } from '../format/segment.ts';
 import type { Pending } from '../pending.ts';
-import { LOST, newSpan, openRuns, type Span, segmentId } from '../span.ts';
+import { LOST, leadAt, newSpan, openLeadSeconds, openRuns, type Span, type SpanEntry, segmentId } from '../span.ts';
 import type { AssetState, SeriesState, StoreState } from '../state.ts';
 import type { StepSize } from '../store-facts.ts';
 
@@ -20,11 +20,15 @@ const GOOD_VALUES = 512;
 /** Of what a flush packs in a step: a compaction also reads and deletes what its segments are made of. */
 const COMPACTION_SHARE = 2;
 
-interface CompactedEntry {
-  series: number;
-  count: number;
-  lastTimeMs: number;
+interface CompactedEntry extends SpanEntry {
   packed: Uint8Array;
+}
+
+/** What the spans hold of a series that is not settled, in order. */
+interface Unpacked {
+  parts: SegmentValues[];
+  /** Of the first value. */
+  leadSeconds: number;
 }
 
 export class Compaction {
@@ -33,6 +37,7 @@ export class Compaction {
   readonly #spans: Set<Span>;
   /** Of the first of them. */
   readonly #place: number;
+  readonly #last: Span;
   #changes: number;
   readonly #series: SeriesState[];
   readonly #seriesAStep: number;
@@ -72,6 +77,7 @@ export class Compaction {
     this.#pending = pending;
     this.#spans = new Set(spans);
     this.#place = spans[0]!.place;
+    this.#last = spans.at(-1)!;
     this.#changes = this.#countChanges();
     // Tens of thousands of entries name some thousand series.
     const isIn = new Uint8Array(state.series.length);
@@ -109,7 +115,7 @@ export class Compaction {
   }
 
   #compactAsset(asset: AssetState, ids: ReadonlySet<number>, segments: SegmentReader): void {
-    const bySeries = new Map<number, SegmentValues[]>();
+    const bySeries = new Map<number, Unpacked>();
     for (const { span, from, to } of asset.places) {
       if (!this.#spans.has(span)) continue;
       for (let entry = from; entry < to; entry++) {
@@ -117,16 +123,22 @@ export class Compaction {
         const values = segments.read(span, entry);
         segments.forget(segmentId(span.id, entry));
         if (!values) continue;
-        const list = bySeries.get(span.series[entry]!) ?? [];
-        for (const { from: first, to: end } of openRuns(span, entry)) list.push(sliceValues(values, first, end));
-        bySeries.set(span.series[entry]!, list);
+        const series = span.series[entry]!;
+        const found = bySeries.get(series) ?? { parts: [], leadSeconds: this.#leadSeconds(span, entry) };
+        for (const { from: first, to: end } of openRuns(span, entry)) found.parts.push(sliceValues(values, first, end));
+        bySeries.set(series, found);
       }
     }
-    for (const [series, list] of bySeries) this.#pack(series, list);
+    for (const [series, found] of bySeries) this.#pack(series, found);
   }
 
-  #pack(series: number, list: SegmentValues[]): void {
-    const total = list.reduce((sum, values) => sum + values.count, 0);
+  /** Beside the last of the spans, whose time of acceptance the compacted span has. */
+  #leadSeconds(span: Span, entry: number): number {
+    return Math.ceil((this.#last.acceptedMs - span.acceptedMs) / 1000) + openLeadSeconds(span, entry);
+  }
+
+  #pack(series: number, { parts, leadSeconds }: Unpacked): void {
+    const total = parts.reduce((sum, values) => sum + values.count, 0);
     const all = {
       count: total,
       timeMs: new Float64Array(total),
@@ -134,7 +146,7 @@ export class Compaction {
       flags: new Uint8Array(total),
     };
     let at = 0;
-    for (const values of list) {
+    for (const values of parts) {
       all.timeMs.set(values.timeMs, at);
       all.value.set(values.value, at);
       all.flags.set(values.flags, at);
@@ -147,6 +159,7 @@ export class Compaction {
         series,
         count: to - from,
         lastTimeMs,
+        leadSeconds: leadAt(leadSeconds, from, total),
         packed: packSegment(all, from, to, { series, place: this.#place }),
       });
     }
@@ -154,7 +167,6 @@ export class Compaction {
 
   /** What is packed leaves the old spans, and stands in one of its own in the place of the first. */
   #replace(): void {
-    const last = [...this.#spans].at(-1)!;
     const { assets, ids } = this.#some(this.#packedFrom, this.#next);
     for (const asset of assets) this.#takeOut(asset, ids);
     this.#packedFrom = this.#next;
@@ -162,7 +174,7 @@ export class Compaction {
     this.#entries = [];
     if (entries.length > 0) {
       const state = this.#state;
-      const head = { id: state.nextSpan++, place: this.#place, run: last.run, acceptedMs: last.acceptedMs };
+      const head = { id: state.nextSpan++, place: this.#place, run: this.#last.run, acceptedMs: this.#last.acceptedMs };
       const span = newSpan(head, entries);
       for (const [i, entry] of entries.entries()) this.#pending.segments.set(segmentId(span.id, i), entry.packed);
       this.#pending.newSpans.add(span);

@@ -16,7 +16,7 @@ import {
   type SegmentValues,
 } from '../format/segment.ts';
 import type { Pending } from '../pending.ts';
-import { newSpan, type Span, segmentId } from '../span.ts';
+import { leadAt, newSpan, type Span, type SpanEntry, segmentId } from '../span.ts';
 import type { BatchSlice, RowState, SeriesState, StoreState } from '../state.ts';
 import type { StepSize } from '../store-facts.ts';
 import { type Arrival, type SortedValues, sortArrivals } from './arrivals.ts';
@@ -31,10 +31,7 @@ export function rowsOfOneRun(rows: readonly RowState[], max: number): number {
 
 const WHOLE: StepSize = { values: Number.POSITIVE_INFINITY, segments: Number.POSITIVE_INFINITY };
 
-interface Entry {
-  series: number;
-  count: number;
-  lastTimeMs: number;
+interface Entry extends SpanEntry {
   packed: Uint8Array;
   /** The slice of a batch that is under way in it. */
   slice: BatchSlice | undefined;
@@ -158,13 +155,14 @@ export class Flush {
       const found = sorted.series[flush.sorted.next];
       if (found?.id !== id) continue;
       flush.sorted.next++;
-      const { start, count } = found;
+      const { start, count, firstSeq } = found;
       values += count;
       one.flushedSeq = flush.throughSeq;
       // Their rows go when the flush ends, and are not counted down before.
       state.logValues -= count;
       this.#pending.settled.push({ series: id, firstSeq: first!.firstSeq, lastSeq: flush.throughSeq });
-      addEntry({ series: id, place: state.nextPlace }, sorted, start, start + count, undefined, entries);
+      const head = { series: id, place: state.nextPlace, leadSeconds: this.#leadSeconds(firstSeq) };
+      addEntry(head, sorted, start, start + count, undefined, entries);
     }
   }
 
@@ -220,7 +218,15 @@ export class Flush {
   ): void {
     this.#pending.settled.push(this.#state.leaveRows(state, position, count));
     const values = { count, ...state.queue.copy(position, count) };
-    addEntry({ series: state.series.id, place: this.#state.nextPlace }, values, 0, count, slice, entries);
+    const leadSeconds = this.#leadSeconds(state.queue.seqAt(position));
+    const head = { series: state.series.id, place: this.#state.nextPlace, leadSeconds };
+    addEntry(head, values, 0, count, slice, entries);
+  }
+
+  /** By how much the value was accepted before the last one of the flush under way. */
+  #leadSeconds(seq: number): number {
+    const lastMs = this.#underWay!.last.monotonicMs;
+    return Math.ceil((lastMs - (this.#state.rowOf(seq)?.monotonicMs ?? lastMs)) / 1000);
   }
 }
 
@@ -248,7 +254,7 @@ function slicesInLog(state: StoreState): Map<SeriesState, SliceInLog[]> {
 }
 
 function addEntry(
-  { series, place }: SegmentHead,
+  { series, place, leadSeconds }: SegmentHead & Pick<SpanEntry, 'leadSeconds'>,
   values: SegmentValues,
   from: number,
   to: number,
@@ -260,6 +266,8 @@ function addEntry(
   for (let at = from; at < to; at += max) {
     const end = Math.min(to, at + max);
     const packed = packSegment(values, at, end, { series, place });
-    entries.push({ series, count: end - at, lastTimeMs: lastTimeOf(values, at, end), packed, slice });
+    const lastTimeMs = lastTimeOf(values, at, end);
+    const lead = leadAt(leadSeconds, at - from, to - from);
+    entries.push({ series, count: end - at, lastTimeMs, leadSeconds: lead, packed, slice });
   }
 }

@@ -5,16 +5,13 @@
  */
 import type { Database } from '../../base/database.ts';
 import { lastTimeOf, unpackSegment } from '../format/segment.ts';
-import { MAX_ENTRIES, newSpan, packDirectory, packGone } from '../span.ts';
+import { MAX_ENTRIES, newSpan, packDirectory, packGone, type SpanEntry } from '../span.ts';
 import { type Statements, spanSum } from '../tables.ts';
 import { readable } from './readable.ts';
 
-interface Found {
+interface Found extends SpanEntry {
   entry: number;
-  series: number;
   place: number;
-  count: number;
-  lastTimeMs: number;
 }
 
 interface Neighbour {
@@ -42,7 +39,7 @@ export function remakeDirectories(database: Database, statements: Statements): v
       const values = readable(() => unpackSegment(packed));
       if (!values) continue;
       const { series, place, count } = values;
-      found.push({ entry: segment - first, series, place, count, lastTimeMs: lastTimeOf(values) });
+      found.push({ entry: segment - first, series, place, count, lastTimeMs: lastTimeOf(values), leadSeconds: 0 });
     }
     if (found.length > 0) writeSpan(database, statements, id, found);
   }
@@ -55,9 +52,9 @@ function writeSpan(database: Database, statements: Statements, id: number, found
   );
   const { run, accepted_ms: acceptedMs } = before?.run === behind?.run && before ? before : UNKNOWN;
   // Entries that are gone, or lost, have no segment: they stand here as gone, each beside its neighbour's asset.
-  const entries: { series: number; count: number; lastTimeMs: number }[] = [];
+  const entries: SpanEntry[] = [];
   for (const one of found) {
-    while (entries.length < one.entry) entries.push({ series: one.series, count: 0, lastTimeMs: 0 });
+    while (entries.length < one.entry) entries.push({ series: one.series, count: 0, lastTimeMs: 0, leadSeconds: 0 });
     entries.push(one);
   }
   const span = newSpan({ id, place, run, acceptedMs }, entries);

@@ -9,7 +9,16 @@
 import type { SegmentReader } from '../batches/segment-reader.ts';
 import { lastTimeOf, packSegment, type SegmentValues } from '../format/segment.ts';
 import type { Pending } from '../pending.ts';
-import { newSpan, openRuns, openValues, type Span, segmentId } from '../span.ts';
+import {
+  leadAt,
+  newSpan,
+  openLeadSeconds,
+  openRuns,
+  openValues,
+  type Span,
+  type SpanEntry,
+  segmentId,
+} from '../span.ts';
 import type { StoreState } from '../state.ts';
 import type { StepSize } from '../store-facts.ts';
 
@@ -18,10 +27,7 @@ interface Place {
   entry: number;
 }
 
-interface Remainder {
-  series: number;
-  count: number;
-  lastTimeMs: number;
+interface Remainder extends SpanEntry {
   packed: Uint8Array;
 }
 
@@ -95,7 +101,9 @@ export class Trimming {
       if (values > left) {
         // What follows the cut comes along: what is left of a segment stands behind the spans of its place.
         isCut = true;
-        remainders.push(this.#remainder(openFrom(read.get(place)!, span, entry, left), span.series[entry]!));
+        const kept = openFrom(read.get(place)!, span, entry, left);
+        const leadSeconds = leadAt(openLeadSeconds(span, entry), left, values);
+        remainders.push({ ...this.#remainder(kept, span.series[entry]!), leadSeconds });
       }
       segments.forget(segmentId(span.id, entry));
       this.#state.loseEntry(span, entry);
@@ -125,7 +133,7 @@ export class Trimming {
     return found;
   }
 
-  #remainder(kept: SegmentValues, series: number): Remainder {
+  #remainder(kept: SegmentValues, series: number): Omit<Remainder, 'leadSeconds'> {
     const { place } = this.#spans[0]!;
     const packed = packSegment(kept, 0, kept.count, { series, place });
     return { series, count: kept.count, lastTimeMs: lastTimeOf(kept), packed };
