@@ -3,7 +3,6 @@ import type { SeriesCatalogue } from '../buffer/series.ts';
 import { Instrumentations } from '../config/instrumentations.ts';
 import type { Tag, TagValue } from '../config/tags.ts';
 import { KEY_PATTERN, type UnitReference } from '../contract/values.ts';
-import { LineMemory } from './line-memory.ts';
 import type { Problem } from './problem-list.ts';
 import type { Slot } from './slot.ts';
 
@@ -40,8 +39,6 @@ export class AddressBook {
   /** By asset, then by key as it was written: the few addresses that differ in group and unit. */
   #direct = new Map<number, Map<string, Slot[]>>();
   #remembered = 0;
-  /** Slots by the lines that named them. */
-  lines = new LineMemory();
   /** Series of tags.yaml that are open. */
   readonly #ofTags = new Set<number>();
   #maxSeries: number;
@@ -88,10 +85,8 @@ export class AddressBook {
     this.#ofTags.clear();
     this.#instrumentations = byInstrumentation ? new Instrumentations(tags.values()) : undefined;
     this.#slots = new Map();
-    // Slots name those that came behind them, of whatever kind: none of the old ones may be left.
     this.#direct = new Map();
     this.#hints = new Map();
-    this.lines = new LineMemory();
     for (const [name, tag] of tags) {
       const slots = new Map<string, Slot>();
       for (const [key, { group, unit }] of tag.values) {
@@ -227,8 +222,6 @@ export class AddressBook {
 
 type Address = Pick<Slot, 'asset' | 'key' | 'group' | 'unit' | 'instrumentation'>;
 
-const NOTHING_WRITTEN = new Uint8Array(0);
-
 /** All slots have one shape, their members in one order. */
 function slotOf({ asset, key, group, unit, instrumentation }: Address, ofTag: boolean): Slot {
   return {
@@ -240,8 +233,6 @@ function slotOf({ asset, key, group, unit, instrumentation }: Address, ofTag: bo
     series: 0,
     learned: 0,
     ofTag,
-    written: NOTHING_WRITTEN,
-    next: undefined,
   };
 }
 

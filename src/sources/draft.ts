@@ -3,7 +3,6 @@ import { STAMPED_HERE, ValueColumns } from '../buffer/format/value-columns.ts';
 import type { AddressBook, DirectAddress } from './address-book.ts';
 import { aheadBeyondMs, isTrusted } from './ahead-times.ts';
 import { EARLIEST_MS, LATEST_MS, parseIsoTime } from './iso-time.ts';
-import type { LineMemory } from './line-memory.ts';
 import { ProblemList, RefusedValues, TooManyValues } from './problem-list.ts';
 import type { Slot } from './slot.ts';
 import type { Stamps } from './stamps.ts';
@@ -78,11 +77,6 @@ export class Draft {
     return this.#columns.length;
   }
 
-  /** The slots of what reads line protocol: remembered from request to request. */
-  get lines(): LineMemory {
-    return this.#book.lines;
-  }
-
   /** Whether a number without a unit is a time in milliseconds that the agent takes. */
   takesNumber(timeMs: number): boolean {
     return isTimeTaken(timeMs) && !(this.#isClockTrusted && isSeconds(timeMs));
@@ -147,31 +141,11 @@ export class Draft {
     return timeMs;
   }
 
-  /** The slot of a tag's key, `undefined` without counting a problem. */
-  findSlot(tag: string, key: string): Slot | undefined {
-    return this.#book.find(tag, key);
-  }
-
-  /** The slot of an asset's key, likewise. */
-  findDirectSlot(address: DirectAddress): Slot | undefined {
-    const found = this.#book.findDirect(address);
-    return 'series' in found ? found : undefined;
-  }
-
   /** Removes values again, from place `first` of `taken` on. Their numbers in the request are problems. */
   refuseFrom(first: number, indices: readonly number[], field: string, problem: string): void {
     for (const index of indices) this.problems.add(index, field, problem);
     while ((this.#unopened.at(-1)?.at ?? -1) >= first) this.#unopened.pop();
     this.#columns.length = first;
-  }
-
-  /** Forgets every value: they will be read again in another way. */
-  restart(): void {
-    this.#columns.length = 0;
-    this.#unopened.length = 0;
-    this.problems.clear();
-    this.ahead = 0;
-    this.#index = 0;
   }
 
   /**

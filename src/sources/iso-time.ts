@@ -29,8 +29,8 @@ export function parseIsoTime(text: string): number {
   return parseIsoBytes(scratch, 0, length);
 }
 
-/** The same of the bytes between `from` and `to`: V8 reads these several times faster than the letters of a string. */
-export function parseIsoBytes(text: Uint8Array, from: number, to: number): number {
+/** V8 reads bytes several times faster than the letters of a string. */
+function parseIsoBytes(text: Uint8Array, from: number, to: number): number {
   const length = to - from;
   if (length < 10 || length > MAX_LENGTH) return Number.NaN;
   const year = twoDigits(text, from) * 100 + twoDigits(text, from + 2);

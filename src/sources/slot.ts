@@ -15,8 +15,4 @@ export interface Slot {
   learned: number;
   /** Named by tags.yaml: such series do not count against MAX_SERIES. */
   readonly ofTag: boolean;
-  /** The address as a program last wrote it in JSON, from the brace on: for who reads many values of one writer. */
-  written: Uint8Array;
-  /** The slot that came behind this one last time: who sends the same tags every second sends them in the same order. */
-  next: Slot | undefined;
 }

@@ -31,7 +31,7 @@ describe('the gate', () => {
     for (let n = 0; n < 5; n++) gate.take(point, n);
     gate.take(point, 9, 1_000);
     const draft = intake.draft();
-    for (let n = 0; n < 3; n++) draft.add(draft.findSlot('T', 'v')!, n, Number.NaN, 0);
+    for (let n = 0; n < 3; n++) draft.add(draft.slotOfTag('T', 'v')!, n, Number.NaN, 0);
     await intake.submit(draft, 'http');
     await gate.settled();
     const at = clock.wallMs();

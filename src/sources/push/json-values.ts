@@ -6,9 +6,11 @@ import { UnreadableValues } from '../problem-list.ts';
 import type { Slot } from '../slot.ts';
 import { demandUtf8, hasMark } from './body-text.ts';
 import { type Extent, extentOf, walkValues } from './json-extents.ts';
-import { readPlainBody, readPlainLines } from './plain-json.ts';
 
 const MEMBERS = ['tag', 'key', 'value', 'timestamp', 'status', 'asset', 'unit', 'group'];
+/** Values are parsed in groups of this size: beside the bytes of the body no more of it is in memory as objects. */
+const GROUP_BYTES = 64 * 1024;
+const TOO_LARGE = 'is nested too deeply, or has too many members, for a value';
 const SHAPE = 'Send {"values":[{"tag":"FT-101","key":"flow","value":12.5}]}.';
 const ONE_A_LINE = 'Send one value a line, as {"tag":"FT-101","key":"flow","value":12.5}.';
 const IS_LINES = 'It looks like one value a line: send it with Content-Type: application/x-ndjson.';
@@ -16,21 +18,34 @@ const IS_ONE_BODY = 'It looks like one body of JSON: send it with Content-Type: 
 
 /** `{"values":[…]}`, the body of `POST /v1/values`. Throws `UnreadableValues`. */
 export function readJsonBody(bytes: Buffer, draft: Draft): void {
-  if (readPlainBody(bytes, draft)) return;
-  draft.restart();
   demandUtf8(bytes);
   const wrong = (message: string) => new UnreadableValues(message, isLines(bytes) ? IS_LINES : SHAPE);
-  const add = (extent: Extent) => {
+  /** Neighbours that are parsed together; empty if `from` is `to`. */
+  const group = { from: 0, to: 0 };
+  const addGroup = () => {
+    const { from, to } = group;
+    group.from = to;
+    if (from === to) return;
+    const values = parseJson(`[${bytes.toString('utf8', from, to)}]`);
     // V8's message quotes the text around the fault: it stays out of answers and logs.
-    if (!addExtent(draft, bytes, extent)) throw wrong('the body is not JSON');
+    if (values === undefined) throw wrong('the body is not JSON');
+    for (const value of values as unknown[]) addJsonValue(draft, value);
   };
-  walkValues(bytes, add, wrong);
+  walkValues(
+    bytes,
+    ({ from, to, isSmall }) => {
+      if (!isSmall || to - group.from > GROUP_BYTES) addGroup();
+      if (!isSmall) return draft.refuse('', TOO_LARGE);
+      if (group.from === group.to) group.from = from;
+      group.to = to;
+    },
+    wrong,
+  );
+  addGroup();
 }
 
 /** NDJSON: one value a line, empty lines aside. Throws `UnreadableValues` with the line's number; a partial draft takes the rest. */
 export function readNdjsonBody(bytes: Buffer, draft: Draft): void {
-  if (readPlainLines(bytes, draft)) return;
-  draft.restart();
   demandUtf8(bytes);
   let line = 0;
   // A stack for each of a million faulty lines would be most of the cost.
@@ -73,17 +88,21 @@ function readLine(bytes: Buffer, from: number, to: number, draft: Draft): LineFa
 /** Parses what is no larger than a value can be, and adds it or its problem. Returns false if it is not JSON. */
 function addExtent(draft: Draft, bytes: Buffer, { from, to, isSmall }: Extent): boolean {
   if (!isSmall) {
-    draft.refuse('', 'is nested too deeply, or has too many members, for a value');
+    draft.refuse('', TOO_LARGE);
     return true;
   }
-  let value: unknown;
+  const value = parseJson(bytes.toString('utf8', from, to));
+  if (value !== undefined) addJsonValue(draft, value);
+  return value !== undefined;
+}
+
+/** `undefined` if the text is not JSON. */
+function parseJson(text: string): unknown {
   try {
-    value = JSON.parse(bytes.toString('utf8', from, to));
+    return JSON.parse(text);
   } catch {
-    return false;
+    return undefined;
   }
-  addJsonValue(draft, value);
-  return true;
 }
 
 /** As much as is looked at to tell what a body was meant to be. */

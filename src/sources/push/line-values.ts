@@ -5,7 +5,6 @@ import type { Slot } from '../slot.ts';
 import { textOf } from './body-text.ts';
 import type { KeyTemplate } from './key-template.ts';
 import { headAt, type InfluxHead, type LineReceiver, parseLineProtocol, readHead } from './line-protocol.ts';
-import { readPlainLineProtocol } from './line-scan.ts';
 
 /** How lines are to be understood. */
 export interface LineOptions {
@@ -25,16 +24,22 @@ export interface LineOptions {
  * Throws `UnreadableValues`; a partial draft accepts the readable lines.
  */
 export function readLineProtocol(bytes: Buffer, options: LineOptions, draft: Draft): void {
-  const { msOfUnit, tagFrom, keyFrom } = options;
-  const takes = (timeMs: number) => isLineTime(timeMs, options, draft);
-  if (readPlainLineProtocol(bytes, { msOfUnit, tagFrom, keyFrom, takes }, draft)) return;
-  draft.restart();
   const text = textOf(bytes);
-  parseLineProtocol(text, msOfUnit, new LineValues(text, draft, options), tagFrom);
+  parseLineProtocol(text, options.msOfUnit, new LineValues(text, draft, options), options.tagFrom);
 }
 
 function isLineTime(timeMs: number, { isUnitGuessed }: LineOptions, draft: Draft): boolean {
   return isUnitGuessed ? draft.takesNumber(timeMs) : isTimeTaken(timeMs);
+}
+
+/**
+ * Where in the text the head of the line stands that set a slot last, and by time those that set it earlier. Places, because a head for
+ * each of a quarter of a million lines would take 100 MB. Most requests set a slot at one time only.
+ */
+interface Writer {
+  timeMs: number;
+  from: number;
+  earlier: Map<number, number> | undefined;
 }
 
 class LineValues implements LineReceiver {
@@ -49,11 +54,7 @@ class LineValues implements LineReceiver {
   #from = 0;
   #to = 0;
   #head: InfluxHead | undefined;
-  /**
-   * By slot and time, where in the text the head of the line stands that set it. Places, because a head for each of a quarter of a
-   * million lines would take 100 MB.
-   */
-  readonly #writers = new Map<Slot, Map<number, number>>();
+  readonly #writers = new Map<Slot, Writer>();
 
   constructor(text: string, draft: Draft, options: LineOptions) {
     this.#text = text;
@@ -129,7 +130,9 @@ class LineValues implements LineReceiver {
   /** The problem of a line whose keys have a value of another Influx series at this time. NaN: the time of arrival. */
   #otherSeries(timeMs: number): Omit<Problem, 'index'> | undefined {
     for (const slot of this.#slots) {
-      const from = this.#writers.get(slot)?.get(timeMs);
+      const writer = this.#writers.get(slot);
+      if (writer === undefined) continue;
+      const from = Object.is(writer.timeMs, timeMs) ? writer.from : writer.earlier?.get(timeMs);
       const name = from === undefined ? undefined : this.#difference(from);
       if (name === undefined) continue;
       const instead = `INGEST_KEY_FROM={field}_{${name}} would make it part of the key`;
@@ -137,10 +140,16 @@ class LineValues implements LineReceiver {
       const problem = `an earlier line has the same tag, key and time and differs in the ${what}`;
       return { field: 'key', problem: name === '' ? problem : `${problem}: ${instead}` };
     }
+    const from = this.#from;
     for (const slot of this.#slots) {
-      const times = this.#writers.get(slot);
-      if (times) times.set(timeMs, this.#from);
-      else this.#writers.set(slot, new Map([[timeMs, this.#from]]));
+      const writer = this.#writers.get(slot);
+      if (writer === undefined) this.#writers.set(slot, { timeMs, from, earlier: undefined });
+      else if (!Object.is(writer.timeMs, timeMs)) {
+        writer.earlier ??= new Map();
+        writer.earlier.set(writer.timeMs, writer.from);
+        writer.timeMs = timeMs;
+        writer.from = from;
+      }
     }
     return undefined;
   }
