@@ -289,9 +289,9 @@ export class BufferFlow {
   }
 
   #noteFailure(error: StoreError): void {
-    this.#metrics.commits.inc({ outcome: 'failed' });
     const nowMs = this.#clock.monotonicMs();
     this.#isRefused = error.code.startsWith('buffer.');
+    this.#metrics.commits.inc({ outcome: this.#isRefused ? 'refused' : 'failed' });
     // A full disk is told by the store itself, until there is room again.
     if (this.#isRefused && error.code !== 'buffer.disk-full') this.#lastRefusedMs = nowMs;
     this.#failures++;

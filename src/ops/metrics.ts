@@ -54,7 +54,7 @@ export function createMetrics(figures: () => MetricFigures) {
   for (const outcome of POST_OUTCOMES) posts.inc({ outcome }, 0);
   for (const grant of GRANTS) renewals.inc({ grant }, 0);
   for (const reason of REJECT_REASONS) rejected.inc({ reason }, 0);
-  for (const outcome of ['ok', 'failed']) commits.inc({ outcome }, 0);
+  for (const outcome of ['ok', 'refused', 'failed']) commits.inc({ outcome }, 0);
   for (const reason of ['400', '413', '422']) quarantined.inc({ reason }, 0);
 
   let registry: Promise<Registry> | undefined;
