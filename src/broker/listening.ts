@@ -4,7 +4,7 @@ import type { SubscribeOptions } from './subscriptions.ts';
 export interface Listening {
   subscribe(
     filter: string,
-    handler: (message: { topic: string; payload: Uint8Array }) => Promise<void>,
+    handler: (message: { topic: string; payload: Uint8Array; headers?: ReadonlyMap<string, string> }) => Promise<void>,
     options?: SubscribeOptions,
   ): unknown;
   start(): void;

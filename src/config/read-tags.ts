@@ -4,7 +4,7 @@ import { escapePointer, type YamlFile } from './placed-yaml.ts';
 import type { Place, Problems } from './problem.ts';
 import { printable } from './problem.ts';
 import { checkShape, compileSchema, type SchemaVerdict } from './schema-problems.ts';
-import type { Members, SourceReading } from './source-kinds.ts';
+import type { Members, SourceKinds, SourceReading } from './source-kinds.ts';
 import { kindOf, readSource, reportAt, type TagsContext } from './source-reading.ts';
 import type { Source, Tag, Tags, TagValue } from './tags.ts';
 import { tagsSchema } from './tags-schema.ts';
@@ -70,6 +70,18 @@ export function readTags(file: YamlFile, problems: Problems, context: TagsContex
     const tag = isMapping(raw) ? reader.read(name, raw) : undefined;
     if (tag !== undefined) tags.set(name, tag);
   }
+  for (const source of sources.values()) {
+    if (hasArrivalTimesInGroup(source, context.kinds, tags)) {
+      const reason =
+        `agents of the group "${printable(groupOf(source, context.kinds)!)}" give the same time to two values of one series, ` +
+        'of which the platform keeps one';
+      reportOf(source.name).warning(
+        source.kind,
+        reason,
+        'add time: to the values, or member: 1/2 with another number on each gateway',
+      );
+    }
+  }
   if (rawTags.length === 0 && !verdict.isBroken('/tags')) warnOfNoTags(file.placeOf('/tags'), 'names no tag', problems);
   const place = (part: string, name: string) => file.placeOfName(`/${part}/${escapePointer(name)}`);
   return {
@@ -80,6 +92,18 @@ export function readTags(file: YamlFile, problems: Problems, context: TagsContex
     placeOfTag: (name) => place('tags', name),
     placeOfSource: (name) => place('sources', name),
   };
+}
+
+function groupOf(source: Source, kinds: SourceKinds): string | undefined {
+  return kinds.find(({ kind }) => kind === source.kind)?.groupOf?.(source.spec);
+}
+
+/** Whether agents of a group give values of this source the time of their arrival, each by itself. */
+function hasArrivalTimesInGroup(source: Source, kinds: SourceKinds, tags: ReadonlyMap<string, Tag>): boolean {
+  if (source.member !== undefined || groupOf(source, kinds) === undefined) return false;
+  const hasTime = kinds.find(({ kind }) => kind === source.kind)?.hasTime ?? (() => false);
+  const origins = [...tags.values()].flatMap(({ values }) => [...values.values()].map(({ from }) => from));
+  return origins.some((from) => from?.source === source.name && (source.timeFrom === 'arrival' || !hasTime(from.spec)));
 }
 
 /** Not an error: programs may push by asset number alone. */

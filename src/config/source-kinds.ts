@@ -22,6 +22,10 @@ export interface SourceReading<SourceSpec = unknown, ValueSpec = unknown> {
   readSource(raw: Members, report: MemberReport): SourceSpec | undefined;
   /** The same of a value. `raw` has `{tag}` and its like filled in; `template` has not. */
   readValue(raw: Members, report: MemberReport, template: Members): ValueSpec | undefined;
+  /** The group of agents that share the messages of such a source; `undefined` if it has none. */
+  groupOf?(source: SourceSpec): string | undefined;
+  /** Whether such a value comes with a time that all agents of the group see. */
+  hasTime?(value: ValueSpec): boolean;
   /** What sound sources of this kind mean to one another: two speeds of one serial line are a problem. */
   compareSources?(sources: readonly ComparedSource<SourceSpec>[]): void;
   /** Brokers that `publish` of reactions may name, by what they are published to: levels of a topic, or of a subject. */

@@ -6,7 +6,7 @@ import type { YamlFile } from './placed-yaml.ts';
 import { escapePointer } from './placed-yaml.ts';
 import { type Problems, printable } from './problem.ts';
 import type { MemberReport, Members, SourceKinds, SourceReading } from './source-kinds.ts';
-import type { Source } from './tags.ts';
+import type { GroupMember, Source } from './tags.ts';
 
 /** Where files are named from, and what kinds of sources there are. */
 export interface TagsContext {
@@ -50,8 +50,25 @@ export function readSource(
   const everyMs = readEvery(raw, kind, kind.everyMs ?? 0, report);
   const spec = kind.readSource(raw, report);
   if (!sound || everyMs === undefined || spec === undefined) return undefined;
+  const member = raw.member === undefined ? undefined : readMember(String(raw.member), kind.groupOf?.(spec), report);
+  if (member === 'wrong') return undefined;
   const timeFrom = raw.time_from === 'arrival' ? 'arrival' : 'source';
-  return { kind: kind.kind, name, everyMs, timeFrom, spec };
+  return { kind: kind.kind, name, everyMs, timeFrom, ...(member === undefined ? {} : { member }), spec };
+}
+
+/** `2/3`: the second of three agents. */
+function readMember(text: string, group: string | undefined, report: MemberReport): GroupMember | 'wrong' {
+  const [, number, of] = /^(\d{1,2})\/(\d{1,2})$/.exec(text)?.map(Number) ?? [];
+  if (number === undefined || of === undefined || number < 1 || number > of) {
+    report.problem('member', `member "${printable(text)}" is not a number of a group`, 'write for example 2/3');
+    return 'wrong';
+  }
+  if (group === undefined) {
+    const reason = 'member says which agent of a group this is, and the source has no group';
+    report.problem('member', reason, 'add share: (MQTT) or durable: (NATS), or remove it');
+    return 'wrong';
+  }
+  return { index: number - 1, of };
 }
 
 function reportNoKind(

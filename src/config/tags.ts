@@ -14,7 +14,15 @@ export interface Source<Spec = unknown> {
   everyMs: number;
   /** Whose time counts where a value comes with one. */
   timeFrom: 'arrival' | 'source';
+  /** Which agent of its group this is. */
+  member?: GroupMember;
   spec: Spec;
+}
+
+/** `member: 2/3` is index 1 of 3. */
+export interface GroupMember {
+  index: number;
+  of: number;
 }
 
 export interface Tag {

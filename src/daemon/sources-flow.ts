@@ -248,6 +248,7 @@ export class SourcesFlow {
   }
 
   async #followed(running: Running, source: Source, made: string): Promise<boolean> {
+    if (!running.gate.givesTimesOf(source)) return false;
     const context = this.#contextOf(source, running.gate);
     if (!(await running.source.follow?.(context))) return false;
     running.made = made;
@@ -278,13 +279,14 @@ export class SourcesFlow {
     this.#replaced.delete(name);
   }
 
-  #gateOf({ name, kind, timeFrom }: Source): Gate {
+  #gateOf({ name, kind, timeFrom, member }: Source): Gate {
     const { buffer, clock, log, countIngested } = this.#options;
     const { committer: sink, stamps } = buffer;
     const countAhead = (source: string, values: number) => this.#sayAhead(source, values);
     const readings = this.#keptReadings;
     const inOrder = this.#kindOf(kind).inOrder === true;
-    return new Gate({ source: name, timeFrom, sink, stamps, clock, log, countIngested, countAhead, readings, inOrder });
+    const times = { timeFrom, member, stamps, clock };
+    return new Gate({ source: name, ...times, sink, log, countIngested, countAhead, readings, inOrder });
   }
 
   #contextOf(source: Source, gate: Gate): SourceContext<never, never> {

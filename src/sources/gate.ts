@@ -16,6 +16,7 @@ import { codeOf, messageOf, SourceStopped, TagferryError } from '../base/errors.
 import type { Logger } from '../base/logger.ts';
 import type { Note } from '../buffer/client/notes.ts';
 import { type Columns, STAMPED_HERE, STATUS_FLAGS, STATUS_MASK, ValueColumns } from '../buffer/format/value-columns.ts';
+import type { GroupMember, Source } from '../config/tags.ts';
 import { aheadBeyondMs } from './ahead-times.ts';
 import { Arrivals } from './arrivals.ts';
 import type { LastReadings } from './last-readings.ts';
@@ -32,6 +33,8 @@ export interface GateOptions {
   source: string;
   /** `arrival`: times that come with a value do not count. */
   timeFrom: 'arrival' | 'source';
+  /** Which agent of its group this is. */
+  member?: GroupMember | undefined;
   sink: ValueSink;
   stamps: Stamps;
   clock: Clock;
@@ -91,6 +94,12 @@ export class Gate {
   constructor(options: GateOptions) {
     this.#options = options;
     this.#trouble = new TroubleLog(options.log, options.clock);
+  }
+
+  /** Whether it gives times as the source is configured. */
+  givesTimesOf({ timeFrom, member }: Pick<Source, 'timeFrom' | 'member'>): boolean {
+    const { timeFrom: from, member: own } = this.#options;
+    return from === timeFrom && own?.index === member?.index && own?.of === member?.of;
   }
 
   /** So many wait for the disk that nothing more should be read. */
@@ -187,7 +196,7 @@ export class Gate {
   }
 
   #add(point: Point, value: number, timeMs: number | undefined, status: number): boolean {
-    const { stamps, timeFrom } = this.#options;
+    const { stamps, timeFrom, member } = this.#options;
     const isBad = (status & STATUS_MASK) === STATUS_FLAGS.bad;
     const { series, shaping } = point;
     let state = this.#states.get(series);
@@ -202,7 +211,7 @@ export class Gate {
       return false;
     }
     const isOwn = timeMs !== undefined && timeFrom === 'source';
-    const stampMs = isOwn ? timeMs : stamps.next(series, wallMs);
+    const stampMs = isOwn ? timeMs : stamps.next(series, wallMs, member);
     if (isOwn && timeMs > aheadBeyondMs(wallMs)) batch.ahead++;
     batch.columns.add(series, stampMs, value, isOwn ? status : status | STAMPED_HERE);
     const sent = { value, isBad, atMs: nowMs };

@@ -118,7 +118,7 @@ export interface RunningSource {
   /** What is there of what was named, beside what it does; `waitMs`: how long to wait for what comes by itself. */
   scan?(what: readonly string[], waitMs: number, signal: AbortSignal): AsyncIterable<ScanStep>;
   /**
-   * Other points or another way of the same source after a reload, without a gap. `false`, or left out: the source is stopped and
+   * Other points or another way of the same source after a reload, without a gap; whose time counts is the same. `false`, or left out: the source is stopped and
    * opened anew.
    */
   follow?(context: SourceContext<never, never>): Promise<boolean>;

@@ -14,7 +14,9 @@
  * it, for every series, because keeping the last stamp of each would cost a write a series and commit.
  */
 import type { Clock } from '../base/clock.ts';
+import type { GroupMember } from '../config/tags.ts';
 import { isTrusted } from './ahead-times.ts';
+import { ownTime } from './group-times.ts';
 
 const MAX_STEP_BACK_MS = 24 * 3_600_000;
 /** Of series ahead of the clock, so many are remembered beyond the process. */
@@ -82,19 +84,17 @@ export class Stamps {
     for (const one of series) if (one < this.#last.length) this.#floor = Math.max(this.#floor, this.#last[one]!);
   }
 
-  /** The time of arrival of a value of a series; `wallMs` is now. */
-  next(series: number, wallMs: number): number {
+  /** The time of arrival of a value of a series; `wallMs` is now. A member of a group gets its own milliseconds. */
+  next(series: number, wallMs: number, member?: GroupMember): number {
     const nowMs = Math.max(0, Math.round(wallMs));
     const floor = this.#floor - nowMs > MAX_STEP_BACK_MS ? 0 : this.#floor;
     const last = Math.max(floor, series < this.#last.length ? this.#last[series]! : 0);
-    if (last < nowMs || last - nowMs > MAX_STEP_BACK_MS) {
-      this.#set(series, nowMs);
-      if (nowMs > this.#latest || this.#latest - nowMs > MAX_STEP_BACK_MS) this.#latest = nowMs;
-      return nowMs;
-    }
-    this.#set(series, last + 1);
-    this.#ahead.add(series);
-    return last + 1;
+    const isBehind = last < nowMs || last - nowMs > MAX_STEP_BACK_MS;
+    const stampMs = ownTime(isBehind ? nowMs : last + 1, member);
+    this.#set(series, stampMs);
+    if (stampMs > nowMs) this.#ahead.add(series);
+    else if (nowMs > this.#latest || this.#latest - nowMs > MAX_STEP_BACK_MS) this.#latest = nowMs;
+    return stampMs;
   }
 
   #set(series: number, stampMs: number): void {

@@ -564,6 +564,26 @@ describe('tags.yaml', () => {
       '4: topic "site/#/flow" has a # that is not its end, write for example site/#',
     ],
     [
+      'a member without a group',
+      'sources: { broker: { mqtt: "mqtt://h", member: 1/2 } }\ntags: { T: { asset: 1, values: { v: { from: broker, topic: t } } } }\n',
+      '1: "1/2": member says which agent of a group this is, and the source has no group, add share: (MQTT) or durable: (NATS), or remove it',
+    ],
+    [
+      'a member that is none',
+      'sources: { broker: { mqtt: "mqtt://h", share: gw, member: 3/2 } }\ntags: { T: { asset: 1, values: { v: { from: broker, topic: t } } } }\n',
+      '1: member "3/2" is not a number of a group, write for example 2/3',
+    ],
+    [
+      'a group whose values have no time',
+      'sources: { broker: { mqtt: "mqtt://h", share: gw } }\ntags: { T: { asset: 1, values: { v: { from: broker, topic: t } } } }\n',
+      '1: warning: "mqtt://h": agents of the group "gw" give the same time to two values of one series, of which the platform keeps one, add time: to the values, or member: 1/2 with another number on each gateway',
+    ],
+    [
+      'a stream whose times do not count',
+      'sources: { broker: { nats: "nats://h", durable: gw, time_from: arrival } }\ntags: { T: { asset: 1, values: { v: { from: broker, subject: t } } } }\n',
+      '1: warning: "nats://h": agents of the group "gw" give the same time to two values of one series, of which the platform keeps one, add time: to the values, or member: 1/2 with another number on each gateway',
+    ],
+    [
       'a shared subscription',
       value('{ from: broker, topic: $share/gw/site/+ }'),
       '4: topic "$share/gw/site/+" begins with a shared subscription, write share: with the group at the source, and topic: site/+',

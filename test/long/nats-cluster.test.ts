@@ -48,4 +48,19 @@ describe('values of a stream of NATS', () => {
     // Not by what is counted: a node that becomes the leader may not know of the last deliveries, and gives them as new.
     await plant.expectBounded(pair);
   }, 300_000);
+
+  it('without a time of their own are all there, though two agents take them from a cluster of three', async () => {
+    plant = await NatsPlant.start({ nodes: 3 });
+    const tags = [1, 2].map((number) =>
+      plant!.tagsOf(`stream: PLANT, durable: gateways, member: ${number}/2`, { time: '' }),
+    );
+    const [one, other] = [await plant.agentOf(tags[0]!), await plant.agentOf(tags[1]!)];
+    await one.until(async () => {
+      await plant!.publish(20);
+      return (await taken(one)) > 0 && (await taken(other)) > 0;
+    }, 'both take their part');
+    await plant.burst(2_000);
+    await plant.untilTaken(one, 'gateways');
+    await plant.untilArrived(one);
+  }, 300_000);
 });

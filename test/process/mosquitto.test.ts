@@ -58,7 +58,7 @@ async function wayToBroker(): Promise<{ way: WatchedWay; port: number }> {
 
 async function connectPlant(port = broker.port, login = ''): Promise<void> {
   // What it did not get rid of it never sends again: each number is published once.
-  plant = connect(`mqtt://${login}127.0.0.1:${port}`, { reconnectPeriod: 0 });
+  plant = connect(`mqtt://${login}127.0.0.1:${port}`, { reconnectPeriod: 0, protocolVersion: 5 });
   plant.on('error', () => {});
   gone = new Promise((_, reject) => plant.once('close', () => reject(new Error('the broker is gone'))));
   gone.catch(() => {});
@@ -248,6 +248,40 @@ describe('with Mosquitto', () => {
     expect([...one.way.confirmed.keys()].filter((text) => other.way.confirmed.has(text)).length).toBeLessThanOrEqual(
       inFlight,
     );
+  });
+
+  it.each([
+    ['times of their own milliseconds', ['member: 1/2', 'member: 2/2'], '', undefined],
+    ['the time of a user property', ['qos: 1', 'qos: 1'], ', time_property: sent', 'sent'],
+  ])('agents of a group give no series the same time twice: values without a time get %s', async (...how) => {
+    const [, members, value, property] = how;
+    await broker.start();
+    await connectPlant();
+    const [one, other] = members.map((member) =>
+      agentOf(tagsOf(broker.port, [0, 1], `share: gateways, ${member}`, value)),
+    ) as [AgentProcess, AgentProcess];
+    for (const agent of [one, other]) {
+      await agent.start();
+      await agent.until(() => agent.logged('broker.connected').length > 0, 'the broker is connected');
+    }
+    const taken = async (agent: AgentProcess) => await agent.metric('tagferry_values_ingested_total');
+    let sentMs = START_MS;
+    const burst = () =>
+      Promise.all(
+        Array.from({ length: 100 }, () => {
+          const topic = published.count % 2;
+          const properties = property === undefined ? {} : { userProperties: { [property]: String(++sentMs) } };
+          return plant.publishAsync(`site/t${topic}`, published.next(topic), { qos: 1, properties });
+        }),
+      );
+    await one.until(async () => {
+      await burst();
+      return (await taken(one)) > 0 && (await taken(other)) > 0;
+    }, 'both take their part');
+    const first = published.count;
+    for (let n = 0; n < 10; n++) await burst();
+    await expectAll(one, first);
+    expect(sandbox.values.counts()).toMatchObject({ replaced: 0, duplicates: 0 });
   });
 
   it('what comes to a group goes to the others alone, when the session of a killed member has ended', async () => {

@@ -83,6 +83,20 @@ export class NatsPlant {
     return work;
   }
 
+  /** Numbers of two subjects, many in each millisecond. */
+  async burst(count: number): Promise<void> {
+    this.#connection ??= await this.servers.connection();
+    const stream = jetstream(this.#connection, { timeout: 30_000 });
+    const publishOne = () => {
+      const topic = this.published.count % 2;
+      const number = this.published.next(topic);
+      return stream.publish(`site.t${topic}`, `{"v":${number}}`, { msgID: number });
+    };
+    for (let left = count; left > 0; left -= 100) {
+      await Promise.all(Array.from({ length: Math.min(100, left) }, publishOne));
+    }
+  }
+
   async #publish(count: number): Promise<void> {
     this.#connection ??= await this.servers.connection();
     const stream = jetstream(this.#connection, { timeout: 2_000 });

@@ -13,7 +13,9 @@ describe('values of a stream of NATS', () => {
   it('outlive kill -9 and restarts of the agent, each once, in a consumer that it makes itself', async () => {
     plant = await NatsPlant.start();
     // Stamped on arrival: one that is stored twice is seen twice.
-    const agent = await plant.agentOf(plant.tagsOf('durable: gateways, ack_wait: 1s', { time: '' }));
+    const agent = await plant.agentOf(
+      plant.tagsOf('durable: gateways, ack_wait: 1s, time_from: arrival', { time: '' }),
+    );
     for (const signal of ['SIGKILL', 'SIGTERM', 'SIGKILL'] as const) {
       const before = await taken(agent);
       const publishing = plant.publish(200);

@@ -70,9 +70,7 @@ export class ExecSource implements RunningSource {
   async follow(context: SourceContext<never, never>): Promise<boolean> {
     const next = context as SourceContext as SourceContext<ExecSpec, ExecValue>;
     const { source } = this.#context;
-    if (JSON.stringify([source.spec, source.timeFrom]) !== JSON.stringify([next.source.spec, next.source.timeFrom])) {
-      return false;
-    }
+    if (JSON.stringify(source.spec) !== JSON.stringify(next.source.spec)) return false;
     this.#context = next;
     this.#points = bySeries(next.points);
     return true;

@@ -53,6 +53,13 @@ export const MQTT: SourceKind<BrokerSpec, MqttValue> = {
       description: 'MQTT: agents of one group share the messages between them.',
       examples: ['gateways'],
     },
+    member: {
+      type: 'string',
+      pattern: '^\\d{1,2}/\\d{1,2}$',
+      title: 'a number of a group, like 2/3',
+      description: 'Which agent of the group this is: values without a time get no time that another agent gives.',
+      examples: ['2/3'],
+    },
     session_expiry: {
       ...DURATION_SCHEMA,
       description: 'MQTT 5: how long the broker keeps messages for this gateway; 7d unless told.',
@@ -74,6 +81,14 @@ export const MQTT: SourceKind<BrokerSpec, MqttValue> = {
       examples: ['/temp'],
     },
     time: { ...POINTER, description: 'MQTT: where the time of the value stands in a JSON message.', examples: ['/t'] },
+    time_property: {
+      type: 'string',
+      minLength: 1,
+      maxLength: 128,
+      title: 'the name of a user property',
+      description: 'MQTT 5: the user property that carries the time of the value, in place of `time`.',
+      examples: ['timestamp'],
+    },
     time_unit: {
       enum: ['s', 'ms', 'us', 'ns'],
       description: 'Unit of a time that is a number. Default: ms; a number that looks like seconds is then rejected.',
@@ -87,6 +102,8 @@ export const MQTT: SourceKind<BrokerSpec, MqttValue> = {
   needs: { member: 'topic', example: 'topic: site/ft101' },
   readSource: (raw, report) => readBroker('mqtt', raw, report),
   readValue,
+  groupOf: ({ share }) => share,
+  hasTime: ({ time, timeProperty }) => time !== undefined || timeProperty !== undefined,
   placeOf: placeOfBroker,
   addressOf: (_, { topic, at = '' }) => `${topic}${at === '' ? '' : ` ${at}`}`,
   async open(context) {
@@ -179,8 +196,13 @@ function readValue(raw: Members, report: MemberReport, template: Members): MqttV
     report.problem('topic', `topic "${printable(topic)}" ${reason}`, instead);
     return undefined;
   }
+  if (raw.time_property !== undefined && raw.time !== undefined) {
+    report.problem('time_property', 'time_property and time name two times', 'keep one of them');
+    return undefined;
+  }
   const pointers = readPointers(raw, report);
-  return pointers && { topic, template: String(template.topic), ...pointers };
+  const property = raw.time_property === undefined ? {} : { timeProperty: String(raw.time_property).toLowerCase() };
+  return pointers && { topic, template: String(template.topic), ...pointers, ...property };
 }
 
 /** Where a message says what: `undefined` where that has a problem, which is reported. */
@@ -188,7 +210,7 @@ export function readPointers(
   raw: Members,
   report: MemberReport,
 ): Pick<MqttValue, 'at' | 'time' | 'timeUnit' | 'status'> | undefined {
-  if (raw.time_unit !== undefined && raw.time === undefined) {
+  if (raw.time_unit !== undefined && raw.time === undefined && raw.time_property === undefined) {
     report.problem('time_unit', 'time_unit counts a time that is not there', 'add time: with a JSON pointer');
     return undefined;
   }

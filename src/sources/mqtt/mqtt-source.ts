@@ -61,7 +61,7 @@ export class MqttSource implements RunningSource {
   /** Other values of the same broker: what both want is left alone. */
   async follow(context: Context): Promise<boolean> {
     const { source, brokers } = context;
-    if (brokers.get(source.name) !== this.#broker || source.timeFrom !== this.#context.source.timeFrom) return false;
+    if (brokers.get(source.name) !== this.#broker) return false;
     this.#context = context;
     this.#router = new TopicRouter(context.points);
     this.#refused.clear();
@@ -151,7 +151,7 @@ export class MqttSource implements RunningSource {
     }
     const hash = message.hash ?? hashOf(message);
     if (retained && this.#kept.isKnown(topic, hash)) return DONE;
-    const isTaken = this.#read(topic, payload, points);
+    const isTaken = this.#read(message, points);
     const last = this.#kept.took(topic, hash, retained, isTaken);
     if (isTaken) {
       gate.note(...this.#forgotten());
@@ -162,9 +162,10 @@ export class MqttSource implements RunningSource {
   }
 
   /** Gives whether any value goes to the disk. */
-  #read(topic: string, payload: Uint8Array, points: readonly Point<MqttValue>[]): boolean {
+  #read(message: Message, points: readonly Point<MqttValue>[]): boolean {
     const { gate, clock } = this.#context;
-    const { isTaken, problem } = readMessage(gate, payload, clock.wallMs(), points);
+    const { topic } = message;
+    const { isTaken, problem } = readMessage(gate, message, clock.wallMs(), points);
     if (problem !== undefined) this.#sayUnreadable(topic, problem);
     else this.#trouble.over('mqtt.unreadable', { topic }, 'messages of a topic can be read again', topic);
     return isTaken;

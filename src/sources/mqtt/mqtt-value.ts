@@ -8,6 +8,8 @@ export interface MqttValue {
   /** JSON pointers (RFC 6901); no `at`: the whole message is the number. */
   at?: string;
   time?: string;
+  /** A user property of MQTT 5, in lower case. */
+  timeProperty?: string;
   timeUnit?: TimeUnit;
   status?: string;
 }

@@ -19,19 +19,25 @@ export interface PayloadReading {
 export class Payload {
   readonly #text: string;
   readonly #arrivalMs: number;
+  readonly #headers: ReadonlyMap<string, string> | undefined;
   #json: { value: unknown } | undefined;
 
-  /** `arrivalMs`: the wall clock now. A gateway whose clock is not set accepts times near 1970 too. */
-  constructor(bytes: Uint8Array, arrivalMs: number) {
+  /** `arrivalMs`: the wall clock now. A gateway whose clock is not set accepts times near 1970 too. `headers`: user properties. */
+  constructor(bytes: Uint8Array, arrivalMs: number, headers?: ReadonlyMap<string, string>) {
+    this.#headers = headers;
     this.#arrivalMs = arrivalMs;
     this.#text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8');
   }
 
   /** Throws a `TagferryError` that quotes no more than the beginning of the value. */
-  read({ at, time, timeUnit, status }: MqttValue): PayloadReading {
+  read({ at, time, timeProperty, timeUnit, status }: MqttValue): PayloadReading {
     const value = numberOf(at === undefined ? this.#text : pointedAt(this.#parsed(), at), at);
     const reading: PayloadReading = { value };
     if (time !== undefined) reading.timeMs = timeOf(pointedAt(this.#parsed(), time), time, timeUnit, this.#arrivalMs);
+    if (timeProperty !== undefined) {
+      const found = this.#headers?.get(timeProperty);
+      reading.timeMs = timeOf(found, `the user property ${timeProperty}`, timeUnit, this.#arrivalMs);
+    }
     const quality = status === undefined ? undefined : qualityOf(pointedAt(this.#parsed(), status));
     if (quality !== undefined) reading.quality = quality;
     return reading;

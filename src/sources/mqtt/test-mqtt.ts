@@ -29,8 +29,8 @@ export async function listenOnce<Value extends MqttValue>(
   const tested = new Map<Point<MqttValue>, TestedValue>();
   const unread = new Map<Point<MqttValue>, Unread>();
   for (const filter of planFilters(points)) {
-    broker.subscribe(filter, async ({ topic, payload }) => {
-      const read = new Payload(payload, clock.wallMs());
+    broker.subscribe(filter, async ({ topic, payload, headers }) => {
+      const read = new Payload(payload, clock.wallMs(), headers);
       for (const point of router.pointsOf(topic)) {
         if (tested.has(point)) continue;
         const one = readOne(read, point);

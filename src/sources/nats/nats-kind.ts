@@ -10,7 +10,7 @@ import type { SourceKind } from '../source-kind.ts';
 import type { NatsValue } from './nats-value.ts';
 
 /** Members that mean for NATS what they mean for MQTT. */
-const LOGIN = chosen(MQTT.sourceMembers, ['username', 'password_file', 'ca', 'cert', 'key']);
+const SHARED = chosen(MQTT.sourceMembers, ['member', 'username', 'password_file', 'ca', 'cert', 'key']);
 const POINTERS = chosen(MQTT.valueMembers, ['at', 'time', 'time_unit', 'status']);
 const SCHEMES = ['nats:', 'tls:'];
 const PORT = 4222;
@@ -61,7 +61,7 @@ export const NATS: SourceKind<NatsSpec, NatsValue> = {
       description: 'NATS: a .creds file, as nsc writes it.',
       examples: ['gateway.creds'],
     },
-    ...LOGIN,
+    ...SHARED,
   },
   valueMembers: {
     subject: {
@@ -77,6 +77,9 @@ export const NATS: SourceKind<NatsSpec, NatsValue> = {
   needs: { member: 'subject', example: 'subject: plant.ft101' },
   readSource,
   readValue,
+  groupOf: ({ durable }) => durable,
+  // That of the stream.
+  hasTime: () => true,
   placeOf: ({ servers: [first] }) => placeOf(first!),
   addressOf: (_, { subject, at: pointer = '' }) => `${subject}${pointer === '' ? '' : ` ${pointer}`}`,
   async open(context) {

@@ -4,6 +4,8 @@ import type { NatsPull, StreamMessage } from '../../broker/nats/nats-pull.ts';
 import type { NatsSpec } from '../../broker/nats/nats-spec.ts';
 import { asSubject, asTopic, subjectCovers } from '../../broker/nats/subject.ts';
 import { hashOf, UnconfirmedMessages } from '../../broker/unconfirmed.ts';
+import { isTrusted } from '../ahead-times.ts';
+import { StreamTimes } from '../group-times.ts';
 import { KeptNotes } from '../mqtt/kept-session.ts';
 import { MAX_PAYLOAD_BYTES, readMessage } from '../mqtt/message-reading.ts';
 import type { MqttValue } from '../mqtt/mqtt-value.ts';
@@ -17,6 +19,7 @@ import { scanNats } from './scan-nats.ts';
 type Context = SourceContext<NatsSpec, NatsValue>;
 
 const MS_OF_DAY = 86_400_000;
+const NS_OF_MS = 1_000_000n;
 /** Messages on disk of which the server has not said that it knows: more than may be under way. */
 const MAX_REMEMBERED = 10_000;
 /** Messages of which it has said so that are known all the same: more than it can have given anew before. */
@@ -43,6 +46,7 @@ export class NatsSource implements RunningSource {
   #isStopped = false;
   #errors = 0;
   readonly #redelivered = { known: 0, taken: 0 };
+  readonly #times = new StreamTimes();
 
   /** `notes`: what an earlier process left. Throws where there is no such broker. */
   constructor(context: Context, notes: ReadonlyMap<string, string>) {
@@ -76,7 +80,7 @@ export class NatsSource implements RunningSource {
   /** Other values of the same consumer. */
   async follow(context: Context): Promise<boolean> {
     const { source, brokers } = context;
-    if (brokers.nats(source.name) !== this.#broker || source.timeFrom !== this.#context.source.timeFrom) return false;
+    if (brokers.nats(source.name) !== this.#broker) return false;
     this.#context = context;
     this.#router = new TopicRouter(context.points);
     this.#subjects = subjectsOf(context.points);
@@ -132,14 +136,19 @@ export class NatsSource implements RunningSource {
   }
 
   #store(message: StreamMessage, points: readonly Point<MqttValue>[], hash: string): Promise<void> {
-    const { gate, clock } = this.#context;
-    const { subject, payload, seq, redelivered } = message;
+    const { gate, clock, source } = this.#context;
+    const { subject, payload, seq, storedNs, redelivered } = message;
     gate.demandRoom();
     if (payload.length > MAX_PAYLOAD_BYTES) {
       this.#sayUnreadable(subject, 'it is larger than 1 MiB');
       return Promise.resolve();
     }
-    const { isTaken, problem } = readMessage(gate, payload, clock.wallMs(), points);
+    const storedMs = Number(storedNs / NS_OF_MS);
+    // A server whose clock is not set tells no time.
+    const timeOf = isTrusted(storedMs)
+      ? (series: number) => this.#times.of(series, seq, storedMs, source.member)
+      : undefined;
+    const { isTaken, problem } = readMessage(gate, { payload }, clock.wallMs(), points, timeOf);
     if (problem !== undefined) this.#sayUnreadable(subject, problem);
     else this.#trouble.over('mqtt.unreadable', { topic: subject }, 'messages of a topic can be read again', subject);
     if (redelivered && isTaken) this.#redelivered.taken++;

@@ -128,8 +128,7 @@ export class OpcuaSource implements RunningSource {
     const next = context as SourceContext as Context;
     const task = taskOf(next, new Map());
     const what = ({ endpoint, items }: ReaderTask) => JSON.stringify([endpoint, items]);
-    const { timeFrom } = this.#context.source;
-    if (what(task) !== what(this.#task) || timeFrom !== next.source.timeFrom || task.items.length === 0) return false;
+    if (what(task) !== what(this.#task) || task.items.length === 0) return false;
     this.#context = next;
     return true;
   }
