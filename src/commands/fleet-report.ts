@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { bytesText, countText, durationText } from '../base/amounts.ts';
+import { bytesText, counted, countText, durationText } from '../base/amounts.ts';
 import { codeOf, messageOf, TagferryError, UsageError } from '../base/errors.ts';
 import { jsonText, plain } from '../base/foreign-text.ts';
 import { readRegularFile } from '../base/regular-file.ts';
@@ -51,14 +51,25 @@ async function readToken(file: string): Promise<string> {
 
 function asTable(lines: readonly GatewayLine[]): string {
   const paint = painter(process.stdout, process.env);
-  const head = ['gateway', 'state', 'version', 'waiting', 'on disk', 'oldest', 'last delivered', 'trouble'];
+  const head = [
+    'gateway',
+    'state',
+    'version',
+    'configuration',
+    'waiting',
+    'on disk',
+    'oldest',
+    'last delivered',
+    'trouble',
+  ];
   const rows = lines.map((line) => {
-    if (line.unread !== null) return [line.gateway, 'unread', '', '', '', '', '', plain(line.unread)];
+    if (line.unread !== null) return [line.gateway, 'unread', '', '', '', '', '', '', plain(line.unread)];
     const ago = (seconds: number | null) => (seconds === null ? 'never' : `${durationText(seconds)} ago`);
     return [
       line.gateway,
       line.state,
       line.version,
+      plain([line.config_version, line.config_files].filter(Boolean).join(' ')),
       countText(line.waiting),
       bytesText(line.bytes),
       line.waiting === 0 ? '' : durationText(line.oldest_seconds),
@@ -68,7 +79,8 @@ function asTable(lines: readonly GatewayLine[]): string {
   });
   const bad = lines.filter(({ unread, failures }) => unread !== null || failures.length > 0).length;
   const versions = new Set(lines.flatMap(({ version }) => (version === '' ? [] : [version])));
+  const files = new Set(lines.flatMap(({ config_files: digest }) => (digest === '' ? [] : [digest])));
   const sum = lines.reduce((all, { waiting }) => all + waiting, 0);
-  const words = `${countText(lines.length)} gateways, ${bad} with trouble, ${countText(sum)} values wait, ${versions.size === 1 ? 'one version' : `${versions.size} versions`}`;
+  const words = `${countText(lines.length)} gateways, ${bad} with trouble, ${countText(sum)} values wait, ${versions.size === 1 ? 'one version' : `${versions.size} versions`}, ${counted(files.size, 'configuration')}`;
   return `${table([head, ...rows])}\n\n${bad > 0 ? paint(words, 'yellow') : words}`;
 }

@@ -63,7 +63,7 @@ async function runDaemon(directory: string, strict: boolean, storeThread: StoreT
   const { logConsole } = await import('../base/console-lines.ts');
   const { RecentLines } = await import('../base/recent-lines.ts');
   const { Daemon } = await import('../daemon/daemon.ts');
-  const { readConfigurationAside } = await import('../daemon/configuration-reading.ts');
+  const { readConfigurationAside, readIdentityAside } = await import('../daemon/configuration-reading.ts');
   const recentLines = new RecentLines();
   const log = createLogger({ level: settings.logLevel, format: settings.logFormat, recent: recentLines });
   logConsole(log);
@@ -78,6 +78,7 @@ async function runDaemon(directory: string, strict: boolean, storeThread: StoreT
     configuration,
     ...(refusal ? { refusal } : {}),
     readConfiguration: () => readConfigurationAside(files, systemClock),
+    readIdentity: () => readIdentityAside(files, systemClock),
     keepConfiguration: async ({ texts, settings: { stateDir } }) => {
       if (texts) await keepLastGood(texts, stateDir, process.env);
     },

@@ -1,7 +1,7 @@
 import { bytesText, counted, countText, durationText, timeText } from '../base/amounts.ts';
 import { plain } from '../base/foreign-text.ts';
 import { cut, type Paint, wrapped } from '../base/table.ts';
-import { pendingRestart, RESTART } from '../config/configuration-report.ts';
+import { identityText, pendingRestart, RESTART } from '../config/configuration-report.ts';
 import type { StatusReport } from '../ops/status-report.ts';
 import { choiceText, seriesText } from './series-text.ts';
 import { sourceLines } from './source-words.ts';
@@ -17,6 +17,7 @@ type Session = ShownStatus['session'];
 const MAX_HOLDS = 5;
 const MAX_NODES = 3;
 const MAX_PROBLEMS = 3;
+const MAX_FILES = 5;
 const LABEL_WIDTH = 10;
 
 /** What is done with a line that is too long: a screen has so many rows, a pipe has as many as it needs. */
@@ -84,7 +85,13 @@ function troubleTexts(error: Session['last_error']): string[] {
 
 /** The files that are not in force, and what waits for a restart. */
 function putConfiguration({ configuration }: ShownStatus, put: Put): void {
-  const { refused } = configuration;
+  const { changed_files: changed, refused } = configuration;
+  put('config', plain(identityText(configuration)));
+  if (changed.length > 0) {
+    const more = changed.length > MAX_FILES ? ` and ${changed.length - MAX_FILES} more` : '';
+    put('', `changed and not loaded: ${plain(changed.slice(0, MAX_FILES).join(', '))}${more}`, true, true);
+    if (!refused) put('', 'tagferry check, then tagferry reload', true, true);
+  }
   if (refused) {
     put('files', `refused since ${timeText(refused.since)}, running on those of before`, true);
     for (const problem of refused.problems.slice(0, MAX_PROBLEMS)) put('', plain(problem), true, true);

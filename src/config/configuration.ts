@@ -2,6 +2,7 @@ import { existsSync, statSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { ConfigurationError, codeOf } from '../base/errors.ts';
+import type { ConfigurationIdentity } from './configuration-digest.ts';
 import { warnIfWritableByAll } from './configuration-file.ts';
 import { directoryPath } from './drop-in-files.ts';
 import { type ComingFiles, keptEnvFile, linesWithoutSecrets, readEnvFiles } from './env-files.ts';
@@ -20,7 +21,7 @@ import type { Settings } from './settings.ts';
 import type { SourceKinds } from './source-kinds.ts';
 import type { Tags } from './tags.ts';
 import { checkTopics } from './webhook-topics.ts';
-import { type FileText, readYamlPart } from './yaml-part.ts';
+import { type FileText, readYamlPart, type YamlPart } from './yaml-part.ts';
 
 export interface ConfigurationOptions {
   /** The configuration folder as the user named it: problems name files so. */
@@ -57,12 +58,13 @@ export interface ConfigurationTexts {
 }
 
 /** A configuration with what it was read from, where it was read from files. */
-export type ReadConfiguration = Configuration & { texts?: ConfigurationTexts };
+export type ReadConfiguration = Configuration & { texts?: ConfigurationTexts; identity?: ConfigurationIdentity };
 
 export interface LoadedConfiguration extends Configuration {
   /** Whole lines, ready to print. */
   warnings: readonly string[];
   texts: ConfigurationTexts;
+  identity: ConfigurationIdentity;
 }
 
 /** agent.env, tags.yaml, reactions.yaml, each with its drop-ins. */
@@ -80,6 +82,7 @@ export interface CheckedConfiguration {
   /** Absent where there is no configuration folder. */
   stateDir?: string;
   texts: ConfigurationTexts;
+  identity: ConfigurationIdentity;
 }
 
 /** `--config DIR`, else `$TAGFERRY_CONFIG`, else `/etc/tagferry` if it exists, else `./config`. */
@@ -101,11 +104,11 @@ export function loadConfiguration(options: ConfigurationOptions): LoadedConfigur
 }
 
 /** What was checked, where nothing in it is an error; throws `ConfigurationError`. */
-export function loaded({ problems, configuration, texts }: CheckedConfiguration): LoadedConfiguration {
+export function loaded({ problems, configuration, texts, identity }: CheckedConfiguration): LoadedConfiguration {
   if (configuration === undefined) {
     throw new ConfigurationError(problems.filter((problem) => problem.severity === 'error').map(problemLine));
   }
-  return { ...configuration, warnings: problems.map(problemLine), texts };
+  return { ...configuration, warnings: problems.map(problemLine), texts, identity };
 }
 
 /** The same without throwing: every problem and warning in its parts. */
@@ -124,7 +127,8 @@ export function checkConfiguration(options: ConfigurationOptions): CheckedConfig
   const isThere = isNew || part('settings', () => checkFolder(directory, problems));
   if (!isThere) {
     const texts = { settings: {}, tags: [] };
-    return { problems: problems.list, configuration: undefined, refused, hasNoPlatform: true, texts };
+    const identity = { files: [], filled: [] };
+    return { problems: problems.list, configuration: undefined, refused, hasNoPlatform: true, texts, identity };
   }
   const file = part('settings', readSettingLines);
   const origins = part('settings', () => gatherSettings(directory, file, environment, problems));
@@ -133,9 +137,11 @@ export function checkConfiguration(options: ConfigurationOptions): CheckedConfig
     checkSettings(read, origins, problems);
     return read;
   });
-  const { tags, texts } = part('tags', () => loadTags(options, settings, values, problems));
-  const reactions = part('reactions', () =>
-    instead?.reactions === 'none' ? [] : loadReactions(options, tags, settings, values, problems),
+  const { tags, texts, read: readTagFiles } = part('tags', () => loadTags(options, settings, values, problems));
+  const { reactions, read: readReactionFiles } = part('reactions', () =>
+    instead?.reactions === 'none'
+      ? { reactions: [], read: undefined }
+      : loadReactions(options, tags, settings, values, problems),
   );
   part('settings', () => checkTopics(settings, origins, tags, problems));
   warnOfIdleSources(tags, reactions, problems, settings);
@@ -148,6 +154,10 @@ export function checkConfiguration(options: ConfigurationOptions): CheckedConfig
     hasNoPlatform: hasNoPlatform(origins),
     stateDir: settings.stateDir,
     texts: { settings: linesWithoutSecrets(file), tags: texts },
+    identity: {
+      files: [...(file.files ?? []), ...readTagFiles.identities, ...(readReactionFiles?.identities ?? [])],
+      filled: [readTagFiles.digest, readReactionFiles?.digest ?? ''],
+    },
   };
 
   function readSettingLines() {
@@ -226,17 +236,15 @@ function loadTags(
   settings: ReadSettings | undefined,
   values: PlaceholderValues,
   problems: Problems,
-): { tags: ReadTags; texts: readonly FileText[] } {
-  const { file, missing, unknown, texts } = readYamlPart('tags', directory, values, problems, {
-    kept: instead?.tags,
-    coming,
-  });
+): { tags: ReadTags; texts: readonly FileText[]; read: YamlPart } {
+  const read = readYamlPart('tags', directory, values, problems, { kept: instead?.tags, coming });
+  const { file, missing, unknown, texts } = read;
   if (file === undefined) {
-    if (!missing) return { tags: { ...NO_TAGS, unknown: true }, texts };
+    if (!missing) return { tags: { ...NO_TAGS, unknown: true }, texts, read };
     const other = existsSync(join(directory, 'tags.yml')) ? ' (tags.yml is there: rename it)' : '';
     const place = { file: directoryPath(directory, 'tags.yaml'), line: 1, column: 1 };
     warnOfNoTags(place, `does not exist${other}`, problems);
-    return { tags: NO_TAGS, texts };
+    return { tags: NO_TAGS, texts, read };
   }
   const byInstrumentation = settings === undefined || namesInstrumentation(settings.valuesPath ?? '');
   const tags = readTags(file, problems, { kinds, directory, byInstrumentation });
@@ -252,7 +260,7 @@ function loadTags(
       );
     }
   }
-  return { tags: unknown ? { ...tags, unknown: true } : tags, texts };
+  return { tags: unknown ? { ...tags, unknown: true } : tags, texts, read };
 }
 
 function loadReactions(
@@ -261,9 +269,9 @@ function loadReactions(
   settings: ReadSettings,
   values: PlaceholderValues,
   problems: Problems,
-): Reaction[] {
-  const { file } = readYamlPart('reactions', directory, values, problems, { coming });
-  return file === undefined ? [] : readReactions(file, tags, settings, problems);
+): { reactions: Reaction[]; read: YamlPart } {
+  const read = readYamlPart('reactions', directory, values, problems, { coming });
+  return { reactions: read.file === undefined ? [] : readReactions(read.file, tags, settings, problems), read };
 }
 
 function warnOfIdleSources(

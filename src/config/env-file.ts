@@ -1,4 +1,5 @@
 import { insteadOf, nearestName } from '../base/nearest.ts';
+import type { FileIdentity } from './configuration-digest.ts';
 import type { Place, Problems } from './problem.ts';
 import { KEY_NAMES, type KeyName, settingKey } from './setting-keys.ts';
 
@@ -17,6 +18,8 @@ export interface EnvFile {
   lines: ReadonlyMap<string, EnvLine>;
   /** Where to write a key that is missing: its commented line, else the end of the file. */
   placeFor(key: string): Place;
+  /** The files that it was read from. */
+  files?: readonly FileIdentity[];
   /** There is no file. */
   missing?: true;
   /** The file is there but cannot be read: what is missing from it is not known. */

@@ -1,4 +1,5 @@
 import { relative } from 'node:path';
+import { envFileIdentity, type FileIdentity, unreadFileIdentity } from './configuration-digest.ts';
 import {
   readConfigurationFile,
   reportUnread,
@@ -26,10 +27,13 @@ export function readEnvFiles(
   problems: Problems,
   coming: ComingFiles = new Map(),
 ): EnvFile {
-  const files = withDropIns(directory, 'agent.env', 'agent.env.d', problems, coming.keys());
-  const [main, ...dropIns] = files.map((file) => {
+  const named = withDropIns(directory, 'agent.env', 'agent.env.d', problems, coming.keys());
+  const identities: FileIdentity[] = [];
+  const [main, ...dropIns] = named.map((file) => {
     const text = coming.get(relative(directory, file.path));
-    return text === undefined ? readEnvFile(file, problems) : parseEnvFile(text, file.name, AGENT_ENV_KEYS, problems);
+    return text === undefined
+      ? readEnvFile(file, relative(directory, file.path), identities, problems)
+      : parseEnvFile(text, file.name, AGENT_ENV_KEYS, problems);
   }) as [EnvFile, ...EnvFile[]];
   const lines = new Map(main.lines);
   let unreadable = main.unreadable === true;
@@ -41,6 +45,7 @@ export function readEnvFiles(
   return {
     lines,
     placeFor: (key) => lines.get(key)?.place ?? main.placeFor(key),
+    files: identities,
     ...(main.missing && dropIns.length === 0 ? { missing: true as const } : {}),
     ...(unreadable ? { unreadable: true as const } : {}),
   };
@@ -80,15 +85,22 @@ function filled(key: string, line: EnvLine, values: PlaceholderValues, problems:
   return { ...line, value: '', broken: true };
 }
 
-function readEnvFile({ path, name }: NamedFile, problems: Problems): EnvFile {
+function readEnvFile(
+  { path, name }: NamedFile,
+  relativeName: string,
+  identities: FileIdentity[],
+  problems: Problems,
+): EnvFile {
   const found = readConfigurationFile(path, MAX_ENV_BYTES);
   const nothing = () => parseEnvFile('', name, AGENT_ENV_KEYS, new Problems());
   if ('missing' in found) return { ...nothing(), missing: true };
   if ('reason' in found) {
     reportUnread(name, found, problems);
+    identities.push(unreadFileIdentity(relativeName));
     return { ...nothing(), unreadable: true };
   }
   const file = parseEnvFile(found.text, name, AGENT_ENV_KEYS, problems);
+  identities.push(envFileIdentity(relativeName, found.text, file.lines));
   const firstSecret = KEY_NAMES.find((key) => settingKey(key).secret && (file.lines.get(key)?.value ?? '') !== '');
   if (firstSecret !== undefined) warnIfReadableByOthers(problems, file.lines.get(firstSecret)!.place, found.stats);
   warnIfWritableByAll(problems, name, found.stats);

@@ -8,82 +8,14 @@ import { REDACTED } from '../base/redactor.ts';
 import { readRegularFileSync } from '../base/regular-file.ts';
 import { envText, parseEnvFile } from './env-file.ts';
 import { Problems } from './problem.ts';
-import { AGENT_ENV_KEYS, KEY_NAMES, settingKey } from './setting-keys.ts';
+import { AGENT_ENV_KEYS } from './setting-keys.ts';
+import { maskedAddress, REACTIONS, type Shown, shownSetting, TAGS } from './shown-members.ts';
 
 /** Text without secrets, and the values that were masked in it, so that their copies elsewhere can be found. */
 export interface MaskedText {
   text: string;
   masked: string[];
 }
-
-/** What is shown of a node: a text or number with every item of a list, an address without credentials, path and query, or some parts. */
-type Shown = 'all' | 'address' | Parts;
-
-/** Parts of a mapping or list. Without any, only the name of the node is shown. */
-interface Parts {
-  isScalarShown?: true;
-  members?: Readonly<Record<string, Shown>>;
-  each?: Shown;
-  items?: Shown;
-}
-
-const membersShown = (names: string): Record<string, Shown> =>
-  Object.fromEntries(names.split(/\s+/).map((name) => [name, 'all']));
-
-const SOURCE: Shown = {
-  members: {
-    ...membersShown(
-      `ack_wait baud byte_order ca cert client_id connections creds csv decimal durable encoding every form format group header host keep
-      key mode ordered parity password_file pattern period primary_host qos rebirth security separator session_expiry settle
-      share simulate skip_lines stop_bits stream tail time_column time_format time_from timeout trust unit user_cert user_key username
-      version zone`,
-    ),
-    modbus: 'address',
-    mqtt: 'address',
-    nats: 'address',
-    sparkplug: 'address',
-    opcua: 'address',
-    exec: {},
-  },
-};
-const VALUES: Shown = {
-  each: {
-    members: {
-      ...membersShown(
-        `at bit byte_order column deadband every from group high index low max_silence metric node offset on_change on_failure queue
-      reading register scale shape status subject time time_from time_unit topic trigger type`,
-      ),
-      unit: { isScalarShown: true, members: membersShown('code') },
-    },
-  },
-};
-const TAGS: Shown = {
-  members: {
-    sources: { each: SOURCE },
-    like: { each: VALUES },
-    tags: { each: { members: { asset: 'all', instrumentation: 'all', like: 'all', values: VALUES } } },
-  },
-};
-const ACTION: Shown = {
-  members: {
-    run: {},
-    body: {},
-    post: 'address',
-    publish: { members: { ...membersShown('to topic retain'), body: {} } },
-    headers: { each: {} },
-    ...membersShown('log timeout working_folder'),
-  },
-};
-const CONDITION: Shown = { isScalarShown: true, items: 'all', members: membersShown('above below') };
-const REACTIONS: Shown = {
-  members: {
-    reactions: {
-      items: {
-        members: { ...membersShown('name on cooldown max_age'), if: { each: CONDITION }, do: { items: ACTION } },
-      },
-    },
-  },
-};
 
 export const maskedTags = (text: string): MaskedText => maskedYaml(text, TAGS);
 export const maskedReactions = (text: string): MaskedText => maskedYaml(text, REACTIONS);
@@ -138,22 +70,6 @@ function structure(between: string): string {
   return between.replaceAll(/#[^\n]*/g, '').replaceAll(/[^\s:?,{}[\]-]+/g, '');
 }
 
-/** `mqtt://user:password@host:1883/path?query` as `mqtt://***@host:1883/***`; each of several with commas. */
-function maskedAddress(text: string, isPathShown = false): string {
-  if (/^rtu:\/[\w/.:-]+$/.test(text)) return text;
-  return text
-    .split(',')
-    .map((one) => {
-      const parts = /^(\s*[a-z][a-z0-9+.-]*:\/\/)([^/?#]*@)?([^/?#@]+)(\/?[^?#@]*)([^@]*)$/is.exec(one);
-      // An @ behind the first slash: an unescaped password may be on both sides of it.
-      if (!parts) return REDACTED;
-      const [, scheme, user, host, path = '', query] = parts;
-      const shownPath = isPathShown || path.length < 2 ? path : `/${REDACTED}`;
-      return `${scheme}${user ? `${REDACTED}@` : ''}${host}${shownPath}${query ? `?${REDACTED}` : ''}`;
-    })
-    .join(',');
-}
-
 /** The value, and of an address also its credentials and its path with query. */
 function partsOf(value: string): string[] {
   const parts = /:\/\/(.*@)?[^/?#]*(.*)$/s.exec(value);
@@ -176,19 +92,13 @@ export function maskedEnv(text: string): MaskedText {
     }
     const { key, value } = line;
     // Without its comment.
-    const shown = !isPublic(key) ? REDACTED : value.includes('://') ? maskedAddress(value, true) : value;
+    const shown = shownSetting(key, value);
     if (value === '' || shown === value) return `${key}=${envText(value)}`;
     masked.push(...partsOf(value));
     // Commented out: a gateway that is restored from these lines reports the setting as missing.
     return `#${key}=${shown} (masked)`;
   });
   return { text: lines.join('\n'), masked };
-}
-
-function isPublic(key: string): boolean {
-  const setting = KEY_NAMES.find((name) => name === key);
-  // `KEY_FILE` is a path.
-  return setting === undefined || settingKey(setting).secret !== true;
 }
 
 function shippedLines(): ReadonlySet<string> {

@@ -23,7 +23,7 @@ export const SETTING_CHAPTERS: readonly SettingChapter[] = [
     entries: LISTENERS,
   },
   { title: 'Webhook', entries: WEBHOOK },
-  { title: 'Log', entries: LOG },
+  { title: 'Log and configuration', entries: LOG },
 ];
 
 /** The reasons of the defaults stand in docs/architecture.md. */

@@ -1,4 +1,5 @@
 import { relative } from 'node:path';
+import { type FileIdentity, unreadFileIdentity, yamlDigest, yamlFileIdentity } from './configuration-digest.ts';
 import { type NamedFile, withDropIns } from './drop-in-files.ts';
 import type { ComingFiles } from './env-files.ts';
 import { fillYaml } from './filled-yaml.ts';
@@ -38,6 +39,9 @@ export interface YamlPart {
   /** A file is there and cannot be understood: names that seem unknown may be in it. */
   unknown: boolean;
   texts: readonly FileText[];
+  identities: readonly FileIdentity[];
+  /** Digest of the part with placeholders filled in. */
+  digest: string;
 }
 
 /** Reads a part from its files, or from `kept` texts in their place; `coming` files replace single files. Never throws, reports problems. */
@@ -51,6 +55,7 @@ export function readYamlPart(
   const { file, folder, sections } = PARTS[part];
   const files: YamlFile[] = [];
   const texts: FileText[] = [];
+  const identities: FileIdentity[] = [];
   let unknown = false;
   const take = (read: { file: YamlFile; text: string }) => {
     texts.push({ name: read.file.name, text: read.text });
@@ -61,14 +66,23 @@ export function readYamlPart(
     withDropIns(directory, file, folder, problems, coming?.keys()).map((one) => comingText(directory, one, coming));
   for (const source of sources) {
     const read = 'text' in source ? fromText(source, problems) : readYamlFile(source, problems);
-    if (read === undefined) unknown = true;
-    else if (read !== 'missing') take(read);
+    const name = 'path' in source ? relative(directory, source.path) : source.name;
+    if (read === undefined) {
+      unknown = true;
+      identities.push(unreadFileIdentity(name));
+    } else if (read !== 'missing') {
+      take(read);
+      identities.push(yamlFileIdentity(part, name, read.text, read.file.data));
+    }
   }
+  const merged = files.length === 0 ? undefined : mergeYaml(files, sections, problems);
   return {
-    file: files.length === 0 ? undefined : mergeYaml(files, sections, problems),
+    file: merged,
     missing: files.length === 0 && !unknown,
     unknown,
     texts,
+    identities,
+    digest: yamlDigest(part, merged?.data),
   };
 }
 

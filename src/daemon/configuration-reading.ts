@@ -8,19 +8,25 @@ import type { Clock } from '../base/clock.ts';
 import { ConfigurationError, codeOf, messageOf } from '../base/errors.ts';
 import { memoryLimitBytes } from '../base/memory-limit.ts';
 import type { LoadedConfiguration } from '../config/configuration.ts';
+import type { ConfigurationIdentity } from '../config/configuration-digest.ts';
 
 export interface FilesToRead {
   directory: string;
   environment: NodeJS.ProcessEnv;
+  /** Read for their identity, valid or not. */
+  identityOnly?: true;
 }
 
 export type ReadAnswer =
   | { configuration: LoadedConfiguration }
+  | { identity: ConfigurationIdentity }
   | { problems: readonly string[] }
   /** A fault of ours. */
   | { failure: string };
 
 const MAX_MS = 60_000;
+/** `status` waits for it. */
+const MAX_IDENTITY_MS = 5_000;
 const MAX_REPORTED = 100;
 /** Ten thousand tags take some 40 MB. */
 const MEMORY_SHARE = 1 / 4;
@@ -36,7 +42,18 @@ export async function readConfigurationAside(
   const answer = await readInThread({ directory, environment: { ...environment } }, clock, maxMs);
   if ('configuration' in answer) return answer.configuration;
   if ('problems' in answer) throw new ConfigurationError(firstOf(answer.problems));
-  throw new Error(answer.failure);
+  throw new Error('failure' in answer ? answer.failure : 'no configuration was read');
+}
+
+/** What identifies the files on disk, valid or not. Rejects if they cannot be read within the bounds. */
+export async function readIdentityAside(
+  { directory, environment }: FilesToRead,
+  clock: Clock,
+): Promise<ConfigurationIdentity> {
+  const files = { directory, environment: { ...environment }, identityOnly: true as const };
+  const answer = await readInThread(files, clock, MAX_IDENTITY_MS);
+  if ('identity' in answer) return answer.identity;
+  throw new Error('the configuration files could not be read');
 }
 
 /** They go into one line of the log. */

@@ -2,13 +2,14 @@ import type { Clock } from '../base/clock.ts';
 import { ConfigurationError, messageOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import type { ReadConfiguration } from '../config/configuration.ts';
+import { type ConfigurationIdentity, inForceDigest } from '../config/configuration-digest.ts';
 import type { ConfigurationReport } from '../config/configuration-report.ts';
 import type { Refusal } from '../config/last-good.ts';
 import type { KeyName } from '../config/setting-keys.ts';
+import type { Settings } from '../config/settings.ts';
+import { ConfigurationDisk } from './configuration-disk.ts';
 import { CredentialWatch } from './credential-watch.ts';
 import { type ReloadingParts, reloadConfiguration } from './reloading.ts';
-
-const NO_PROBLEMS: readonly string[] = [];
 
 export interface FilesOptions {
   clock: Clock;
@@ -18,6 +19,8 @@ export interface FilesOptions {
   refusal?: Refusal;
   /** Keeps what was read for a start with files that are refused. */
   keepConfiguration?(configuration: ReadConfiguration): Promise<void>;
+  /** Reads the files for their identity alone, valid or not. */
+  readIdentity?(): Promise<ConfigurationIdentity>;
   /** The configuration folder: beside it are the files of the unit's credentials. */
   directory?: string;
 }
@@ -29,14 +32,24 @@ export interface FilesOptions {
 export class ConfigurationState {
   readonly #options: FilesOptions;
   readonly #credentials: CredentialWatch;
+  readonly #disk: ConfigurationDisk | undefined;
+  #identity: ConfigurationIdentity | undefined;
+  #sinceMs: number;
   #refused: { sinceMs: number; problems: readonly string[]; parts?: readonly string[] } | undefined;
   #restartNeeded: readonly KeyName[] = [];
   #turn: Promise<unknown> = Promise.resolve();
 
-  constructor(options: FilesOptions) {
-    const { clock, refusal } = options;
+  constructor(options: FilesOptions, configuration: ReadConfiguration) {
+    const { clock, directory, readIdentity, refusal } = options;
     this.#options = options;
     this.#credentials = new CredentialWatch(options.directory, options.environment);
+    this.#identity = configuration.identity;
+    this.#sinceMs = clock.wallMs();
+    if (directory !== undefined && readIdentity) {
+      // After a start with rejected files, no file on disk counts as loaded.
+      const loaded = refusal ? [] : (configuration.identity?.files ?? []);
+      this.#disk = new ConfigurationDisk(directory, loaded, () => readIdentity().then(({ files }) => files));
+    }
     if (refusal) this.#refused = { sinceMs: clock.wallMs(), problems: refusal.problems, parts: refusal.parts };
   }
 
@@ -62,6 +75,9 @@ export class ConfigurationState {
       const { configuration, needRestart } = await reloadConfiguration({ ...parts, log });
       this.#refused = undefined;
       this.#restartNeeded = needRestart;
+      this.#identity = configuration.identity;
+      this.#sinceMs = clock.wallMs();
+      this.#disk?.loaded(configuration.identity?.files ?? []);
       this.#credentials.reloaded();
       await this.#keep(configuration);
     } catch (error) {
@@ -83,6 +99,11 @@ export class ConfigurationState {
     });
   }
 
+  /** Looks for files that changed and are not loaded. */
+  async look(): Promise<void> {
+    await this.#disk?.look();
+  }
+
   /** What the service manager shows behind its line. */
   get statusWords(): string {
     return this.#refused ? ', files refused' : '';
@@ -95,18 +116,29 @@ export class ConfigurationState {
 
   /** For `/healthz`: what a restart does not mend. */
   get notes(): string[] {
-    const { refused } = this.report();
+    const refused = this.#refusedReport();
     if (refused === null) return [];
     return [
       `files refused since ${refused.since}, running on those of before: ${refused.problems[0] ?? 'see the log'}`,
     ];
   }
 
-  report(): ConfigurationReport {
-    const refused = this.#refused;
-    const { sinceMs, ...rest } = refused ?? { sinceMs: 0, problems: NO_PROBLEMS };
+  #refusedReport(): ConfigurationReport['refused'] {
+    if (!this.#refused) return null;
+    const { sinceMs, ...rest } = this.#refused;
+    return { since: new Date(sinceMs).toISOString(), ...rest };
+  }
+
+  /** `settings`: in force, which a reload may leave different from the files. */
+  report(settings: Settings): ConfigurationReport {
     return {
-      refused: refused ? { since: new Date(sinceMs).toISOString(), ...rest } : null,
+      version: settings.configVersion ?? null,
+      digest: this.#identity ? inForceDigest(settings, this.#identity) : null,
+      files_digest: this.#disk?.filesDigest ?? null,
+      disk_digest: this.#disk?.digest ?? null,
+      since: new Date(this.#sinceMs).toISOString(),
+      changed_files: this.#disk?.changed ?? [],
+      refused: this.#refusedReport(),
       restart_needed: this.#restartNeeded,
       changed_credentials: this.#credentials.changed(),
     };

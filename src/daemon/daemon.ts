@@ -77,7 +77,7 @@ export class Daemon {
     this.#startedMs = clock.monotonicMs();
     this.#startedWallMs = clock.wallMs();
     this.#metrics = createMetrics(() => this.#agent.figures());
-    this.#files = new ConfigurationState(options);
+    this.#files = new ConfigurationState(options, configuration);
     this.#closed = this.#makeBuffer(options.storeThread);
     this.#stores = this.#closed;
     this.#platform = new PlatformFlow({
@@ -174,6 +174,7 @@ export class Daemon {
     // With it the program is whole: what comes can be served though no file may be opened any more.
     if (configuration.settings.opsListen) await this.#metrics.registry();
     if (this.#stopped) return;
+    void this.#files.look();
     agent.isReady = true;
     log.info({ event: 'agent.ready', version, state: agent.state(), pid: process.pid }, 'tagferry is ready');
     await this.#service.ready(agent.statusLine());
@@ -261,6 +262,7 @@ export class Daemon {
   #keepStatus(agent: RunningAgent): void {
     this.#cancelStatus = this.#options.clock.after(STATUS_EVERY_MS, () => {
       agent.sampleRates();
+      void this.#files.look();
       void this.#service.status(agent.statusLine());
       this.#keepStatus(agent);
     });

@@ -183,8 +183,11 @@ export class RunningAgent {
       tags: () => this.#configuration.tags.tags,
       tryPosting: () => this.#uplink.tryNowOnRequest(),
       withdrawn: (series) => this.#uplink.withdrawn(series),
-      status: () => this.#quota.refresh().then(() => this.status()),
-      reload: () => this.#options.reload().then(() => this.#options.files.report()),
+      status: async () => {
+        await Promise.all([this.#quota.refresh(), this.#options.files.look()]);
+        return this.status();
+      },
+      reload: () => this.#options.reload().then(() => this.#options.files.report(this.#configuration.settings)),
       diagnose: () => this.#diagnose(),
       leave: () => onDecommissioned(),
       recentLines,
@@ -279,7 +282,7 @@ export class RunningAgent {
       platformUrl: settings.platformUrl,
       maxBytes: settings.bufferMaxBytes,
       webhookUrl: settings.webhookUrl,
-      configuration: files.report(),
+      configuration: files.report(settings),
       buffer,
       session: platform.session,
       budget: platform.budget,
@@ -298,6 +301,7 @@ export class RunningAgent {
       version,
       startedWallMs,
       settings: this.#configuration.settings,
+      configuration: files.report(this.#configuration.settings),
       filesRefusedSinceSeconds: files.refusedSinceSeconds,
       buffer,
       session: platform.session,

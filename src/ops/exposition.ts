@@ -134,6 +134,26 @@ export function createRegistry(counts: readonly Count[], figures: () => MetricFi
     'Since when the files of the configuration are refused and those of before are in force; 0 while they are in force.',
     (now) => now.filesRefusedSinceSeconds,
   );
+  info(
+    'tagferry_configuration_info',
+    'Digest of the configuration in force and of the files it was read from, and CONFIG_VERSION, as labels; always 1.',
+    ['digest', 'files', 'version'],
+    ({ configuration }) => ({
+      digest: configuration.digest ?? '',
+      files: configuration.files_digest ?? '',
+      version: configuration.version ?? '',
+    }),
+  );
+  gauge(
+    'tagferry_configuration_in_force_since_seconds',
+    'When the configuration in force was loaded, since 1970.',
+    ({ configuration }) => Date.parse(configuration.since) / 1000,
+  );
+  gauge(
+    'tagferry_configuration_changed_files',
+    'Configuration files that were added, removed or edited and are not loaded.',
+    ({ configuration }) => configuration.changed_files.length,
+  );
   gauge(
     'tagferry_buffer_values',
     'Values in the buffer that are not delivered, without quarantine.',

@@ -1,3 +1,4 @@
+import type { ConfigurationReport } from '../config/configuration-report.ts';
 import type { Settings } from '../config/settings.ts';
 import type { RequestBudget } from '../platform/request-budget.ts';
 import type { Session } from '../platform/session/session.ts';
@@ -17,6 +18,7 @@ export interface MetricFigures {
   startedSeconds: number;
   /** Wall clock; 0 while the files are in force. */
   filesRefusedSinceSeconds: number;
+  configuration: ConfigurationReport;
   bufferValues: number;
   bufferBytes: number;
   /** 0 is no bound. */
@@ -60,6 +62,7 @@ export interface FiguresParts {
   settings: Settings;
   /** Wall clock; 0 where the files are in force. */
   filesRefusedSinceSeconds: number;
+  configuration: ConfigurationReport;
   buffer: ShownBuffer;
   session: Session;
   budget: RequestBudget;
@@ -79,6 +82,7 @@ export function metricFigures(parts: FiguresParts): MetricFigures {
     version: parts.version,
     startedSeconds: parts.startedWallMs / 1000,
     filesRefusedSinceSeconds: parts.filesRefusedSinceSeconds,
+    configuration: parts.configuration,
     bufferValues: buffer.bufferedValues,
     bufferBytes: disk.bytes,
     bufferMaxBytes: settings.bufferMaxBytes,

@@ -26,7 +26,7 @@ const SHOWN = [
     'source.csv',
     'source.durable',
   ],
-  ...['source.every', 'source.group', 'source.host', 'source.keep', 'source.key'],
+  ...['source.every', 'source.group', 'source.host', 'source.keep', 'source.key', 'source.member'],
   ...['source.password_file', 'source.pattern', 'source.period', 'source.primary_host', 'source.session_expiry'],
   ...['source.settle', 'source.share', 'source.simulate', 'source.stream', 'source.time_column', 'source.time_format'],
   ...['source.timeout', 'source.trust', 'source.user_cert', 'source.user_key', 'source.username', 'source.zone'],

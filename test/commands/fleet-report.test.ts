@@ -63,7 +63,7 @@ describe('tagferry fleet-report', () => {
     const { status, out } = await report(folder, address, '--token-file', token);
     expect(status).toBe(0);
     const lines = out.split('\n');
-    expect(lines[0]).toMatch(/^gateway +state +version +waiting/);
+    expect(lines[0]).toMatch(/^gateway +state +version +configuration +waiting/);
     expect(lines[1]).toMatch(/^behind .* 5,?000 .*2 h.*behind$/);
     expect(lines[2]).toMatch(/^signed-out +signed out .*no token: oauth.invalid_grant$/);
     expect(
@@ -72,8 +72,26 @@ describe('tagferry fleet-report', () => {
         .map((line) => line.split(' ')[0]!)
         .sort(),
     ).toEqual([address.slice(7), 'good'].sort());
-    expect(out).toContain('4 gateways, 2 with trouble, 5,000 values wait, 2 versions');
+    expect(out).toContain('4 gateways, 2 with trouble, 5,000 values wait, 2 versions, 1 configuration');
     expect(out).not.toContain(TOKEN);
+  });
+
+  it('shows which gateways run other files, and which files are changed and not loaded', async () => {
+    writeStatus('good.json');
+    writeStatus('other.json', { configuration: { ...CALM_STATUS.configuration, files_digest: '111111111111' } });
+    const changed_files = ['tags.d/line.yaml'];
+    writeStatus('edited.json', { configuration: { ...CALM_STATUS.configuration, changed_files } });
+    const { out } = await report(folder);
+    expect(out).toMatch(/^edited .*rollout-7 fedcba987654 .*changed and not loaded: tags\.d\/line\.yaml$/m);
+    expect(out).toMatch(/^other .*rollout-7 111111111111 /m);
+    expect(out).toContain('2 configurations');
+    const { gateways } = JSON.parse((await report(folder, '--json')).out);
+    expect(gateways[0]).toMatchObject({
+      gateway: 'edited',
+      config_version: 'rollout-7',
+      config_files: 'fedcba987654',
+      config_digest: '0123456789ab',
+    });
   });
 
   it('lists gateways whose configuration was rejected or whose agent does not run', async () => {

@@ -81,6 +81,7 @@ describe('settings', () => {
       stateDir: '/srv/state',
       logLevel: 'info',
       logFormat: 'auto',
+      configVersion: undefined,
     });
   });
 

@@ -8,7 +8,17 @@ export const CALM_STATUS: StatusReport = {
   started_at: '2026-11-20T00:00:00.000Z',
   uptime_seconds: 97_000,
   platform: 'https://api.example.com',
-  configuration: { refused: null, restart_needed: [], changed_credentials: [] },
+  configuration: {
+    version: 'rollout-7',
+    digest: '0123456789ab',
+    files_digest: 'fedcba987654',
+    disk_digest: 'fedcba987654',
+    since: '2026-11-20T00:00:00.000Z',
+    changed_files: [],
+    refused: null,
+    restart_needed: [],
+    changed_credentials: [],
+  },
   session: {
     state: 'valid',
     usable: true,

@@ -3,7 +3,9 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { createMetrics } from '../../src/ops/metrics.ts';
 import type { QuotaReport } from '../../src/ops/quota.ts';
+import { CALM_STATUS } from '../doubles/calm-status.ts';
 
+const { configuration: CONFIGURATION } = CALM_STATUS;
 const ROOT = join(import.meta.dirname, '../..');
 const PAGE = readFileSync(join(ROOT, 'docs/metrics.md'), 'utf8');
 const RULES = readFileSync(join(ROOT, 'config/monitoring/tagferry.rules.yml'), 'utf8');
@@ -35,7 +37,7 @@ describe('docs/metrics.md', () => {
     const registry = await createMetrics(
       () =>
         new Proxy(
-          { session: {}, version: '1', sources: [], silentTargets: [] },
+          { session: {}, configuration: CONFIGURATION, version: '1', sources: [], silentTargets: [] },
           { get: (known, name) => Reflect.get(known, name) ?? 0 },
         ) as never,
     ).registry();
@@ -54,7 +56,7 @@ describe('/metrics', () => {
     const registry = await createMetrics(
       () =>
         new Proxy(
-          { session: {}, version: '1', sources: [], silentTargets: [] },
+          { session: {}, configuration: CONFIGURATION, version: '1', sources: [], silentTargets: [] },
           { get: (known, name) => (name === 'quota' ? quota : (Reflect.get(known, name) ?? 0)) },
         ) as never,
     ).registry();

@@ -1,6 +1,6 @@
 import { counted, timeText } from '../../base/amounts.ts';
 import { plain } from '../../base/foreign-text.ts';
-import { pendingRestart, RESTART } from '../../config/configuration-report.ts';
+import { identityText, pendingRestart, RESTART } from '../../config/configuration-report.ts';
 import { problemLine } from '../../config/problem.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
 import { type CheckLine, type Consultation, failure, ok, warning } from './finding.ts';
@@ -31,18 +31,33 @@ export function checkConfigurationFiles(consultation: Consultation): CheckLine[]
       : 'only the service knows a secret';
     lines.unshift(ok('configuration', `${directory} is valid: ${what}`));
   }
-  return daemon ? [...lines, ...inForceLines(daemon)] : lines;
+  return daemon ? [...inForceLines(daemon, errors.length, configuration), ...lines] : lines;
 }
 
 /** Differences between the files and what the running agent uses. */
-function inForceLines({ configuration }: StatusReport): CheckLine[] {
+function inForceLines(
+  { configuration, tags }: StatusReport,
+  errors: number,
+  files: Consultation['configuration'],
+): CheckLine[] {
   const check = 'configuration.in_force';
-  const lines: CheckLine[] = [];
-  const { refused } = configuration;
+  const lines = [ok(check, `in force: ${plain(identityText(configuration))}, ${counted(tags, 'tag')}`)];
+  const { changed_files: changed, refused } = configuration;
+  if (changed.length > 0) {
+    const effect =
+      errors > 0
+        ? 'a reload would reject the files'
+        : files
+          ? `a reload would apply them: ${counted(files.tags.tags.size, 'tag')} instead of ${tags}`
+          : 'a reload would apply them';
+    const names = plain(changed.slice(0, MAX_SHOWN).join(', '));
+    const next = 'Run `tagferry check`, then `sudo systemctl reload tagferry`.';
+    lines.push(warning(check, `changed and not loaded: ${names}; ${effect}`, next));
+  }
   if (refused) {
-    const since = `the agent rejected the files at ${timeText(refused.since)} and keeps the previous configuration`;
+    const rejected = `the agent rejected the files at ${timeText(refused.since)} and keeps the previous configuration`;
     const why = plain(refused.problems[0] ?? '');
-    lines.push(failure(check, `${since}: ${why}`, 'Correct the lines, then run `tagferry reload`.'));
+    lines.push(failure(check, `${rejected}: ${why}`, 'Correct the lines, then run `tagferry reload`.'));
   }
   const pending = pendingRestart(configuration);
   if (pending === '') return lines;

@@ -3,7 +3,7 @@ import { painter, widthOf, wrapped } from '../../base/table.ts';
 import type { CheckLine } from './finding.ts';
 
 const COLOUR = { ok: 'green', warning: 'yellow', failure: 'red' } as const;
-const NAME_WIDTH = 18;
+const NAME_WIDTH = 24;
 
 /** A line of the doctor's for a terminal or a pipe. */
 export function lineText({ state, check, message, next }: CheckLine): string {

@@ -11,6 +11,12 @@ export interface GatewayLine {
   unread: string | null;
   state: string;
   version: string;
+  /** CONFIG_VERSION. */
+  config_version: string;
+  /** Of the files that the configuration in force was read from. */
+  config_files: string;
+  /** Of the configuration in force. */
+  config_digest: string;
   /** Values that wait, and of them the oldest. */
   waiting: number;
   bytes: number;
@@ -25,17 +31,31 @@ const MAX_WORDS = 200;
 
 export function lineOf(read: ReadGateway): GatewayLine {
   const { gateway } = read;
-  const nothing = { state: '', version: '', waiting: 0, bytes: 0, oldest_seconds: 0, last_delivered_seconds_ago: null };
+  const nothing = {
+    state: '',
+    version: '',
+    config_version: '',
+    config_files: '',
+    config_digest: '',
+    waiting: 0,
+    bytes: 0,
+    oldest_seconds: 0,
+    last_delivered_seconds_ago: null,
+  };
   if ('unread' in read) return { gateway, unread: read.unread, ...nothing, failures: [] };
   const status = membersOf<StatusReport>(read.status);
   if (typeof status.state !== 'string')
     return { gateway, unread: 'it is no status of tagferry', ...nothing, failures: [] };
   const buffer = membersOf<StatusReport['buffer']>(status.buffer);
+  const configuration = membersOf<StatusReport['configuration']>(status.configuration);
   const line = {
     gateway,
     unread: null,
     state: wordsOf(status.state),
     version: wordsOf(status.version),
+    config_version: wordsOf(configuration.version),
+    config_files: wordsOf(configuration.files_digest),
+    config_digest: wordsOf(configuration.digest),
     waiting: numberOf(buffer.values),
     bytes: numberOf(buffer.bytes),
     oldest_seconds: numberOf(buffer.oldest_age_seconds),
@@ -53,10 +73,11 @@ export function worstFirst(one: GatewayLine, other: GatewayLine): number {
 function failuresOf(status: Members<StatusReport>, oldestSeconds: number): string[] {
   const session = membersOf<StatusReport['session']>(status.session);
   const lastError = membersOf<NonNullable<StatusReport['session']['last_error']>>(session.last_error);
-  const { refused } = membersOf<StatusReport['configuration']>(status.configuration);
+  const { refused, changed_files } = membersOf<StatusReport['configuration']>(status.configuration);
   const { problems, quarantined } = membersOf<StatusReport['buffer']>(status.buffer);
   const sources = listOf(status.sources).map((source) => membersOf<StatusReport['sources'][number]>(source));
   const silent = sources.filter((source) => source.silent === true).map(({ name }) => wordsOf(name));
+  const changed = listOf(changed_files).map(wordsOf);
   const held = listOf(status.holds).length;
   // Without a running agent `status --json` contains the error instead of the report.
   const { message } = membersOf<{ message: string }>(status);
@@ -65,6 +86,7 @@ function failuresOf(status: Members<StatusReport>, oldestSeconds: number): strin
     ...(session.usable === false ? [`no token: ${wordsOf(lastError.code) || 'not signed in'}`] : []),
     ...listOf(problems).map(wordsOf),
     ...(typeof refused === 'object' && refused !== null ? ['configuration rejected'] : []),
+    ...(changed.length > 0 ? [`changed and not loaded: ${changed.join(', ').slice(0, MAX_WORDS)}`] : []),
     ...(oldestSeconds > BEHIND_SECONDS ? ['behind'] : []),
     ...(silent.length > 0 ? [`silent: ${silent.join(', ')}`] : []),
     ...(held > 0 ? [`${held} held`] : []),

@@ -35,6 +35,11 @@ function configurationFailures({ configuration }: StatusReport): Failure[] {
     const title = `The files are refused; those of before are in force`;
     found.push({ id: 'files', title, words: refused.problems.join('; '), command: 'tagferry check' });
   }
+  const { changed_files: files } = configuration;
+  if (files.length > 0) {
+    const title = 'Files changed and not loaded';
+    found.push({ id: 'changed files', title, words: files.join(', '), command: 'tagferry reload' });
+  }
   const changed = [...keys, ...credentials.map((name) => `the credential ${name}`)];
   if (changed.length > 0) {
     const title = 'Changed, and not in force until a restart';

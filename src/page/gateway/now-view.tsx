@@ -1,4 +1,5 @@
 import { bytesText, counted, countText, durationText } from '../../base/amounts.ts';
+import { identityText } from '../../config/configuration-report.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
 import { Copyable } from '../parts/copyable.tsx';
 import { Shape } from '../parts/shape.tsx';
@@ -189,6 +190,7 @@ function GatewayCard({ model, now }: { model: Model; now: StatusReport }) {
       <Fact name="started">{model.time(Date.parse(now.started_at))}</Fact>
       <Fact name="platform">{now.platform}</Fact>
       <Fact name="webhook">{now.listener.webhook_url ?? 'none'}</Fact>
+      <Fact name="configuration">{identityText(now.configuration)}</Fact>
     </Card>
   );
 }
