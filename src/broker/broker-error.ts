@@ -1,4 +1,4 @@
-import { TagferryError } from '../base/errors.ts';
+import { codeOf, TagferryError } from '../base/errors.ts';
 
 /** Reasons by which a broker says that it does not speak the version: MQTT 5, and 3.1.1's. */
 const WRONG_VERSION = new Set([0x84, 0x01]);
@@ -57,6 +57,38 @@ export function brokerHungUp(isUnanswered: boolean): BrokerError {
     retryable: true,
     ...(isUnanswered ? { hint: 'If the broker does not support MQTT 5, set version: 3 at the source.' } : {}),
   });
+}
+
+const CLOCK = "Check this machine's clock (`date`); if it is right, renew the certificate of the broker.";
+const OWN = 'Renew the files of cert and key at the source.';
+const AUTHORITY = 'Name the PEM file of the authority of the broker in ca at the source.';
+/** Faults of certificates, by the codes of Node and OpenSSL. */
+const CERTIFICATE_FAULTS: Readonly<Record<string, readonly [what: string, hint: string]>> = {
+  CERT_HAS_EXPIRED: ['the certificate of the broker has expired', CLOCK],
+  CERT_NOT_YET_VALID: ['the certificate of the broker is not valid yet', CLOCK],
+  ERR_SSL_SSLV3_ALERT_CERTIFICATE_EXPIRED: ['the broker refuses the certificate of this gateway: it has expired', OWN],
+  ERR_SSL_SSLV3_ALERT_BAD_CERTIFICATE: ['the broker refuses the certificate of this gateway', OWN],
+  ERR_SSL_SSLV3_ALERT_CERTIFICATE_UNKNOWN: ['the broker refuses the certificate of this gateway', OWN],
+  ERR_SSL_TLSV1_ALERT_UNKNOWN_CA: ['the broker does not trust the certificate of this gateway', OWN],
+  ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED: [
+    'the broker wants a certificate of this gateway',
+    'Add cert and key at the source.',
+  ],
+  ERR_TLS_CERT_ALTNAME_INVALID: [
+    'the certificate of the broker is for another name',
+    'Write the name of the certificate in the address.',
+  ],
+  DEPTH_ZERO_SELF_SIGNED_CERT: ['the certificate of the broker is signed by itself', AUTHORITY],
+  SELF_SIGNED_CERT_IN_CHAIN: ['the authority of the broker is not trusted here', AUTHORITY],
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: ['the authority of the broker is not trusted here', AUTHORITY],
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: ['the authority of the broker is not trusted here', AUTHORITY],
+};
+
+/** A fault of a certificate in words, with what to do; any other error as it is. */
+export function certificateWords(error: unknown): unknown {
+  const fault = CERTIFICATE_FAULTS[codeOf(error) ?? ''];
+  if (fault === undefined) return error;
+  return new BrokerError(fault[0], { code: 'broker.certificate', retryable: true, hint: fault[1], cause: error });
 }
 
 /** A broker of MQTT ended the connection. */

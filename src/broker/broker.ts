@@ -1,3 +1,4 @@
+import { earlierMs, tellingIdentity } from '../base/certificates.ts';
 import type { Clock } from '../base/clock.ts';
 import { codeOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
@@ -220,7 +221,11 @@ export class Broker {
     const { name, spec, clientId, platformCaFile, clock } = this.#options;
     this.#presence = spec.presence === undefined ? undefined : new Presence(spec.presence, clock.wallMs());
     const credentials = await readCredentials(name, spec, platformCaFile, this.#redactor);
-    this.#certificateEndsMs = credentials.endsMs;
+    const { endsMs } = credentials;
+    this.#certificateEndsMs = endsMs;
+    credentials.checkServerIdentity = tellingIdentity((serverEndsMs) => {
+      this.#certificateEndsMs = earlierMs(endsMs, serverEndsMs);
+    });
     const options = {
       address: this.#address,
       credentials,

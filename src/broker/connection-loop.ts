@@ -10,7 +10,7 @@ import type { Logger } from '../base/logger.ts';
 import type { Redactor } from '../base/redactor.ts';
 import { Repeats } from '../base/repeats.ts';
 import { type Backoff, fullJitterMs } from '../base/retry.ts';
-import { BrokerError, brokerAway } from './broker-error.ts';
+import { BrokerError, brokerAway, certificateWords } from './broker-error.ts';
 
 export interface ConnectionLoopOptions<Connection> {
   /** Of the broker. */
@@ -138,11 +138,12 @@ export class ConnectionLoop<Connection> {
     }
   }
 
-  #tellAway(error: unknown): void {
+  #tellAway(reason: unknown): void {
+    const error = certificateWords(reason);
     const { name, clock, logger, redactor } = this.#options;
     const text = messageOf(redactor.redact(error instanceof Error ? error.message || error.name : String(error)));
     const code = codeOf(error);
-    this.#problem = code ?? text;
+    this.#problem = code === undefined || code === 'broker.certificate' ? text : code;
     this.failures++;
     const count = this.#repeats.note('away', clock.monotonicMs());
     const hint = error instanceof BrokerError ? error.hint : undefined;

@@ -1,5 +1,5 @@
-import { X509Certificate } from 'node:crypto';
-import { rootCertificates } from 'node:tls';
+import { type checkServerIdentity, rootCertificates } from 'node:tls';
+import { earlierMs, pemEndsMs } from '../base/certificates.ts';
 import { codeOf } from '../base/errors.ts';
 import type { Redactor } from '../base/redactor.ts';
 import { readRegularFile } from '../base/regular-file.ts';
@@ -31,6 +31,7 @@ export interface Credentials {
   creds?: string;
   /** When the first of our certificates ends, by the wall clock. */
   endsMs?: number;
+  checkServerIdentity?: typeof checkServerIdentity;
 }
 
 /**
@@ -59,7 +60,7 @@ export async function readCredentials(
   redactor.configure(sentSecrets(spec, credentials));
   const shared = own === undefined ? await read(platformCaFile) : undefined;
   const ca = own ?? (shared === undefined ? undefined : [...rootCertificates, shared]);
-  const endsMs = endOf([own, shared, cert]);
+  const endsMs = [own, shared, cert].map((pem) => (pem === undefined ? undefined : pemEndsMs(pem))).reduce(earlierMs);
   return {
     ...(spec.username === undefined ? {} : { username: spec.username }),
     ...credentials,
@@ -93,17 +94,4 @@ async function readText(name: string, file: string): Promise<string> {
       cause: error,
     });
   }
-}
-
-/** The earliest end of the first certificate of each text. */
-function endOf(texts: readonly (string | undefined)[]): number | undefined {
-  const ends = texts.flatMap((text) => {
-    try {
-      return text === undefined ? [] : [Date.parse(new X509Certificate(text).validTo)];
-    } catch {
-      return [];
-    }
-  });
-  const known = ends.filter((end) => Number.isFinite(end));
-  return known.length === 0 ? undefined : Math.min(...known);
 }

@@ -13,9 +13,10 @@ export async function openTransport(
 ): Promise<Duplex> {
   signal.throwIfAborted();
   const { host, port, protocol } = address;
-  const { ca, cert, key } = credentials;
+  const { ca, cert, key, checkServerIdentity } = credentials;
   const servername = isIP(host) === 0 ? { servername: host } : {};
-  const tls = { ...servername, ...(ca && { ca }), ...(cert && { cert }), ...(key && { key }) };
+  const own = { ...(ca && { ca }), ...(cert && { cert }), ...(key && { key }) };
+  const tls = { ...servername, ...own, ...(checkServerIdentity && { checkServerIdentity }) };
   const isPlain = protocol === 'mqtt' || protocol === 'ws';
   const connect = () => {
     const stream = isPlain ? connectTcp({ host, port }) : connectTls({ host, port, ...tls });

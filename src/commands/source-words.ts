@@ -1,5 +1,8 @@
 /** Sources for a person: the words of `sources ls`, `sources test` and `status`. */
+
 import { counted, countText, durationText } from '../base/amounts.ts';
+import { endsSoon, expiryText } from '../base/certificates.ts';
+import { systemClock } from '../base/clock.ts';
 import { plain, visible } from '../base/foreign-text.ts';
 import { type Paint, table } from '../base/table.ts';
 import type { ScannedValue } from '../sources/source-kind.ts';
@@ -68,7 +71,7 @@ export function sourcesTable(sources: readonly SourceReport[], width: number, pa
 }
 
 function notesOf(source: SourceReport): string[] {
-  const { name, problem, hint, window, certificate_days_left: days } = source;
+  const { name, problem, hint, window, certificate_expires: expires } = source;
   const notes: string[] = [];
   if (problem !== null) notes.push(`${plain(name)}: ${plain(problem)}`);
   if (problem !== null && hint !== null) notes.push(`  ${plain(hint)}`);
@@ -76,7 +79,9 @@ function notesOf(source: SourceReport): string[] {
   if (window && window.size !== null && window.used >= window.size) {
     notes.push(`${plain(name)}: its window (${counted(window.size, 'message')}) is full, it waits for the disk`);
   }
-  if (days !== null && days < 30) notes.push(`${plain(name)}: a certificate ends in ${counted(days, 'day')}`);
+  const endsMs = expires === null ? Number.POSITIVE_INFINITY : Date.parse(expires);
+  if (endsSoon(endsMs, systemClock.wallMs()))
+    notes.push(`${plain(name)}: a certificate ${expiryText(endsMs, systemClock.wallMs())}`);
   return notes;
 }
 

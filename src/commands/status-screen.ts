@@ -1,4 +1,6 @@
 import { bytesText, counted, countText, durationText, timeText } from '../base/amounts.ts';
+import { certificateNotes } from '../base/certificates.ts';
+import { systemClock } from '../base/clock.ts';
 import { plain } from '../base/foreign-text.ts';
 import { cut, type Paint, wrapped } from '../base/table.ts';
 import { identityText, pendingRestart, RESTART } from '../config/configuration-report.ts';
@@ -57,6 +59,7 @@ export function statusScreen(status: ShownStatus, width: number, paint: Paint, o
   putPosts(status, put);
   putRequests(status, put);
   putListener(status, put);
+  putCertificates(status, put);
   putHolds(status, put);
   putEvents(status, put);
   return lines.join('\n');
@@ -111,6 +114,15 @@ function refusalAdvice(code: string): string {
     return 'check VALUES_PATH, the numbers in tags.yaml, and what the technical user may see: tagferry doctor';
   }
   return 'mend in tags.yaml what it names, then tagferry reload';
+}
+
+/** Those that end soon or have ended. */
+function putCertificates({ certificates }: ShownStatus, put: Put): void {
+  const notes = certificateNotes(
+    certificates.map(({ use, expires }) => ({ use: plain(use), endsMs: Date.parse(expires) })),
+    systemClock.wallMs(),
+  );
+  for (const [at, note] of notes.entries()) put(at === 0 ? 'certs' : '', note, true, true);
 }
 
 function putAway({ state, uplink: { away } }: ShownStatus, put: Put): void {

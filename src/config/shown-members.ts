@@ -40,7 +40,7 @@ const VALUES: Shown = {
     members: {
       ...membersShown(
         `at bit byte_order column deadband every from group high index low max_silence metric node offset on_change on_failure queue
-      reading register scale shape status subject time time_from time_unit topic trigger type`,
+      reading register scale shape status subject time time_from time_property time_unit topic trigger type`,
       ),
       unit: { isScalarShown: true, members: membersShown('code') },
     },

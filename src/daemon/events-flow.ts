@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { AccessFollower } from '../access/follower.ts';
 import { Holds } from '../access/holds.ts';
 import { type OwnUser, ownAccessOnly } from '../access/own-access.ts';
+import type { Certificates } from '../base/certificates.ts';
 import type { Clock } from '../base/clock.ts';
 import { reactionBudgetBytes, webhookBudgetBytes } from '../base/inbound/memory-budget.ts';
 import type { Logger } from '../base/logger.ts';
@@ -51,6 +52,8 @@ import { RelayFlow } from './relay-flow.ts';
 
 export interface EventsFlowOptions {
   settings: Settings;
+  /** Where the certificate of the listener is noted. */
+  certificates: Certificates;
   tags: Tags;
   reactions: readonly Reaction[];
   buffer: BufferFlow;
@@ -211,7 +214,7 @@ export class EventsFlow {
           path: pathOf(settings.webhookUrl),
           acceptSha1: settings.webhookAcceptSha1,
           keepsSignatures: settings.webhookTo !== undefined,
-          tls: certificateFiles(settings, 'webhook'),
+          tls: certificateFiles(settings, 'webhook', options.certificates),
           limits: { bytesUnderWay: webhookBudgetBytes(memoryLimitBytes()) },
         },
         {

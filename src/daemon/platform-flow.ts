@@ -1,5 +1,6 @@
 /** The way to the platform: sockets, session, request budget, client. */
 
+import { Certificates } from '../base/certificates.ts';
 import type { Clock } from '../base/clock.ts';
 import { ConfigurationError, codeOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
@@ -42,6 +43,8 @@ export class PlatformFlow {
   readonly budget: RequestBudget;
   readonly client: PlatformClient;
   readonly boundary: HttpBoundary;
+  /** All that the agent uses: the flows report theirs here too. */
+  readonly certificates = new Certificates();
   /** Knows every secret in force. */
   readonly redactor = new Redactor();
 
@@ -63,6 +66,7 @@ export class PlatformFlow {
       caPem: settings.platformCa === undefined ? undefined : readAuthority(settings.platformCa),
       httpsProxy: settings.httpsProxy,
       noProxy: settings.noProxy,
+      onCertificate: (endsMs) => this.certificates.note('platform', endsMs),
     });
     const { redactor } = this;
     const userAgent = `tagferry/${options.version}`;

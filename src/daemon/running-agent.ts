@@ -5,6 +5,7 @@
  * Start: events, uplink, then the listeners: values, operations, control. Stop: in reverse, the flows first.
  */
 import { AcceptedObjects } from '../access/accepted-objects.ts';
+import { certificateNotes } from '../base/certificates.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Logger } from '../base/logger.ts';
 import type { RecentLines } from '../base/recent-lines.ts';
@@ -22,7 +23,7 @@ import { statusLine } from '../ops/status-line.ts';
 import { overallState, statusReport } from '../ops/status-report.ts';
 import { silentTargetNotes } from '../reactions/targets.ts';
 import { SOURCE_KINDS } from '../sources/kinds.ts';
-import { sourceNotes } from '../sources/source-report.ts';
+import { certificatesInUse, sourceNotes } from '../sources/source-report.ts';
 import { fillValuesPath, PostAddresses } from '../uplink/post-address.ts';
 import type { Uplink } from '../uplink/uplink.ts';
 import { disabledNotes } from '../webhook/enablement.ts';
@@ -107,6 +108,7 @@ export class RunningAgent {
       log,
       metrics,
       redactor: platform.redactor,
+      certificates: platform.certificates,
       now: () => eventTime(clock, client.platformClock, this.isReady),
     });
     this.#addresses = new PostAddresses(buffer.catalogue, settings.valuesPath, tags.tags.values());
@@ -131,6 +133,7 @@ export class RunningAgent {
       tags,
       kinds: SOURCE_KINDS,
       buffer,
+      certificates: platform.certificates,
       countIngested: (source, values) => {
         this.#ingestedValues += values;
         metrics.ingested.inc({ source }, values);
@@ -169,7 +172,7 @@ export class RunningAgent {
           return { contentType: registry.contentType, text: await registry.metrics() };
         },
       };
-      const tls = certificateFiles(settings, 'ops');
+      const tls = certificateFiles(settings, 'ops', platform.certificates);
       this.#ops = new OpsServer(sources, { address: settings.opsListen, tls, access: settings, clock, log });
       await this.#ops.start();
       log.info({ event: 'ops.listening', address: this.#ops.address }, 'listening for operators');
@@ -291,6 +294,7 @@ export class RunningAgent {
       rates: this.#rates.at(clock.monotonicMs(), this.#counters()),
       quota: this.#quota.known,
       sources: this.#sources.reports(),
+      certificates: this.#certificates(),
       addresses: () => ({ ingest: this.#sources.listening, ops: this.#ops?.address, control: this.#control?.path }),
     });
   }
@@ -310,6 +314,7 @@ export class RunningAgent {
       events: this.#events,
       quota: this.#quota.known,
       sources: this.#sources.reports(),
+      certificates: this.#certificates(),
     });
   }
 
@@ -358,13 +363,18 @@ export class RunningAgent {
     return fillValuesPath(settings.valuesPath, asset, ofAsset.find((tag) => tag.instrumentation)?.instrumentation);
   }
 
+  #certificates() {
+    return certificatesInUse(this.#options.platform.certificates, this.#sources.reports());
+  }
+
   #health() {
-    const { buffer, files, platform } = this.#options;
+    const { buffer, clock, files, platform } = this.#options;
     const { problems } = buffer;
     const { failureWatch, registration, silentTargets } = this.#events;
     const notes = [
       ...files.notes,
       ...sourceNotes(this.#sources.reports()),
+      ...certificateNotes(this.#certificates(), clock.wallMs()),
       ...silentTargetNotes(silentTargets),
       ...disabledNotes(registration.disabledBy, registration.current()?.webhook),
       ...(registration.disabledBy === undefined ? failureWatch.notes : []),

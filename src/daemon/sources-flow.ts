@@ -1,5 +1,6 @@
 /** Where values come in: the push listener and what tags.yaml reads by itself. Starts, follows a reload, stops. */
 
+import type { Certificates } from '../base/certificates.ts';
 import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf, UsageError } from '../base/errors.ts';
 import type { InboundServer } from '../base/inbound/inbound-server.ts';
@@ -35,6 +36,8 @@ import { refusingListener } from './refusing-listener.ts';
 
 export interface SourcesFlowOptions {
   settings: Settings;
+  /** Where the certificate of the listener is noted. */
+  certificates: Certificates;
   tags: Tags;
   kinds: readonly SourceKind[];
   buffer: Pick<BufferFlow, 'catalogue' | 'stamps' | 'committer' | 'values' | 'isKept'>;
@@ -196,7 +199,7 @@ export class SourcesFlow {
     if (settings.ingestListen) {
       this.#push = new HttpPush({
         listen: settings.ingestListen,
-        tls: certificateFiles(settings, 'ingest'),
+        tls: certificateFiles(settings, 'ingest', this.#options.certificates),
         rules: pushRules(settings),
         intake: this.intake,
         clock,

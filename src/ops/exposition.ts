@@ -69,12 +69,6 @@ const SOURCE_METRICS: readonly [name: string, Metric: typeof Gauge | typeof Coun
     'Messages that somebody had been given before and the source took: at most so many may be twice at the platform.',
     (source) => source.redelivered?.taken ?? null,
   ],
-  [
-    'tagferry_source_certificate_days',
-    Gauge,
-    'Until the first certificate of the source ends; left out where it has none.',
-    (source) => source.certificate_days_left,
-  ],
 ];
 
 /** Counters are copied and gauges read when somebody asks, so that nothing is counted twice and nothing is stale. */
@@ -286,6 +280,17 @@ export function createRegistry(counts: readonly Count[], figures: () => MetricFi
       },
     });
   }
+
+  new Gauge({
+    name: 'tagferry_certificate_expiry_timestamp_seconds',
+    help: 'When a certificate in use expires; `use` is a listener, the platform or a source.',
+    labelNames: ['use'],
+    registers,
+    collect() {
+      this.reset();
+      for (const { use, endsMs } of now().certificates) this.set({ use }, endsMs / 1000);
+    },
+  });
 
   new Gauge({
     name: 'tagferry_reaction_target_silent_seconds',

@@ -1,3 +1,4 @@
+import type { CertificateInUse } from '../base/certificates.ts';
 import type { ConfigurationReport } from '../config/configuration-report.ts';
 import type { Settings } from '../config/settings.ts';
 import type { RequestBudget } from '../platform/request-budget.ts';
@@ -48,6 +49,7 @@ export interface MetricFigures {
   quota: QuotaReport | undefined;
   /** Of tags.yaml. */
   sources: readonly SourceReport[];
+  certificates: readonly CertificateInUse[];
   /** `undefined` where no webhook is to be registered. */
   isWebhookRegistered: boolean | undefined;
   isWebhookDisabled: boolean;
@@ -70,6 +72,7 @@ export interface FiguresParts {
   events: ShownEvents;
   quota: QuotaReport | undefined;
   sources: readonly SourceReport[];
+  certificates: readonly CertificateInUse[];
 }
 
 /** What a scrape of `/metrics` reads beside the counters. */
@@ -105,6 +108,7 @@ export function metricFigures(parts: FiguresParts): MetricFigures {
     requestsProjected: requests.dayProjected,
     quota: parts.quota,
     sources: parts.sources,
+    certificates: parts.certificates,
     isWebhookRegistered: settings.webhookUrl ? events.registration.current() !== undefined : undefined,
     webhookDaysLeft: events.failingWebhook?.daysLeft,
     isWebhookDisabled: events.registration.disabledBy !== undefined,

@@ -1,4 +1,5 @@
 /** What `tagferry status` and `/status` show: the daemon's whole state in one JSON object, nothing secret in it. */
+import type { CertificateInUse } from '../base/certificates.ts';
 import type { Clock } from '../base/clock.ts';
 import type { ConfigurationReport } from '../config/configuration-report.ts';
 import type { Tags } from '../config/tags.ts';
@@ -34,6 +35,7 @@ export interface StatusParts {
   quota: QuotaReport | undefined;
   addresses: () => Record<string, string | undefined>;
   sources: readonly SourceReport[];
+  certificates: readonly CertificateInUse[];
 }
 
 const LAST_EVENTS = 5;
@@ -134,6 +136,7 @@ export async function statusReport(parts: StatusParts) {
       reactions,
       silent_seconds: silentSeconds,
     })),
+    certificates: parts.certificates.map(({ use, endsMs }) => ({ use, expires: new Date(endsMs).toISOString() })),
     events: await lastEvents(buffer),
     tags: parts.tags().tags.size,
     state_dir: parts.stateDir,

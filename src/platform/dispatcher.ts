@@ -2,6 +2,7 @@ import { X509Certificate } from 'node:crypto';
 import { createRequire } from 'node:module';
 import { createSecureContext, rootCertificates } from 'node:tls';
 import type { Dispatcher } from 'undici';
+import { tellingIdentity } from '../base/certificates.ts';
 import { ConfigurationError } from '../base/errors.ts';
 import { poolLookup } from '../base/name-lookup.ts';
 import { goesDirect, type NoProxyEntry, parseNoProxy } from './no-proxy.ts';
@@ -17,6 +18,8 @@ export interface DispatcherOptions {
   /** Hosts that are reached without the proxy. */
   noProxy?: string | undefined;
   connectTimeoutMs?: number;
+  /** Told when the certificate of the platform ends, at each new connection. */
+  onCertificate?: (endsMs: number | undefined) => void;
 }
 
 /** What of an undici dispatcher the boundary uses: tests pass in their own. */
@@ -72,15 +75,18 @@ export function createDispatcher(options: DispatcherOptions): Sockets {
     // Names of devices are resolved elsewhere: none of them keeps the platform's waiting.
     lookup: poolLookup,
   };
+  const { onCertificate } = options;
+  const telling =
+    onCertificate === undefined ? connect : { ...connect, checkServerIdentity: tellingIdentity(onCertificate) };
   const Agent = loadAgent();
-  const direct = new Agent({ ...pool, connect });
+  const direct = new Agent({ ...pool, connect: telling });
   if (!options.httpsProxy) return direct;
   // The proxy's tunnel is built with parts that only the whole of undici puts together.
   const { ProxyAgent } = load('undici') as Undici;
   const proxied = new ProxyAgent({
     ...pool,
     uri: options.httpsProxy,
-    requestTls: connect,
+    requestTls: telling,
     proxyTls: connect,
     // A tunnel for http too: a proxy that rewrites requests has no business with a bearer token.
     proxyTunnel: true,

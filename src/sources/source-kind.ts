@@ -142,6 +142,6 @@ export interface SourceState {
   redelivered?: { known: number; taken: number };
   /** Polls that were not made when they were due. */
   pollsLate: number;
-  /** Until the first of its certificates ends. */
-  certificateDaysLeft?: number;
+  /** When the first of its certificates ends, its own or the server's, by the wall clock. */
+  certificateEndsMs?: number;
 }

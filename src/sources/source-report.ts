@@ -1,5 +1,6 @@
 /** What `status`, `sources ls`, metrics and health say of the sources of tags.yaml. Pure. */
 import { countText } from '../base/amounts.ts';
+import type { CertificateInUse, Certificates } from '../base/certificates.ts';
 import type { MissingValue, SourceFacts } from './source-facts.ts';
 
 export interface SourceReport {
@@ -28,7 +29,8 @@ export interface SourceReport {
   window: { used: number; size: number | null } | null;
   /** Messages that came again: known and not stored, or stored though somebody had been given them before. */
   redelivered: { known: number; taken: number } | null;
-  certificate_days_left: number | null;
+  /** When the first of its certificates ends, its own or the server's: ISO 8601. */
+  certificate_expires: string | null;
 }
 
 export interface MissingReport {
@@ -72,7 +74,7 @@ function sourceReport(facts: SourceFacts, nowMs: number): SourceReport {
     polls_late: facts.pollsLate,
     window: facts.window ? { used: facts.window.used, size: facts.window.size ?? null } : null,
     redelivered: facts.redelivered ?? null,
-    certificate_days_left: facts.certificateDaysLeft ?? null,
+    certificate_expires: facts.certificateEndsMs === undefined ? null : new Date(facts.certificateEndsMs).toISOString(),
   };
 }
 
@@ -89,6 +91,14 @@ function isSilent(facts: SourceFacts, silentMs: number, nowMs: number): boolean 
   // A broker that is there for `publish` alone has to be there.
   if (connected === false && nowMs - sinceMs > MINUTE_MS) return true;
   return values > 0 && silentMs > (lastTakenMs === undefined ? FIRST_WORD_MS : NEXT_WORD_MS);
+}
+
+/** Those of sources beside the others, the earliest first. */
+export function certificatesInUse(others: Certificates, reports: readonly SourceReport[]): CertificateInUse[] {
+  const ofSources = reports.flatMap(({ name, certificate_expires: expires }) =>
+    expires === null ? [] : [{ use: `source ${name}`, endsMs: Date.parse(expires) }],
+  );
+  return [...others.list(), ...ofSources].sort((a, b) => a.endsMs - b.endsMs);
 }
 
 /** One sentence for each source that is silent or lacks values: what `/healthz` notes. */

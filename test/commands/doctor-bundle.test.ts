@@ -32,7 +32,15 @@ const SHOWN = [
   ...['source.timeout', 'source.trust', 'source.user_cert', 'source.user_key', 'source.username', 'source.zone'],
   ...['value.at', 'value.column', 'value.deadband', 'value.every', 'value.from', 'value.group', 'value.max_silence'],
   ...['value.metric', 'value.node', 'value.on_change', 'value.reading', 'value.register'],
-  ...['value.status', 'value.subject', 'value.time', 'value.topic', 'value.unit.code', 'tag.like'],
+  ...[
+    'value.status',
+    'value.subject',
+    'value.time',
+    'value.time_property',
+    'value.topic',
+    'value.unit.code',
+    'tag.like',
+  ],
   ...['reaction.name', 'reaction.on', 'reaction.if', 'reaction.cooldown', 'reaction.max_age', 'action.timeout'],
   ...['action.working_folder', 'action.publish.to', 'action.publish.topic'],
 ];

@@ -23,7 +23,7 @@ const SOURCE: ShownStatus['sources'][number] = {
   polls_late: 0,
   window: null,
   redelivered: null,
-  certificate_days_left: null,
+  certificate_expires: null,
 };
 
 const BAD_DAY: ShownStatus = {
@@ -43,6 +43,7 @@ const BAD_DAY: ShownStatus = {
     restart_needed: [],
     changed_credentials: [],
   },
+  certificates: [],
   platform: 'https://a-platform-with-a-rather-long-name.example.com/and/a/path/below/it/all',
   session: {
     state: 'waiting',

@@ -84,6 +84,7 @@ export const CALM_STATUS: StatusReport = {
     secret_known: true,
   },
   sources: [],
+  certificates: [],
   access_user: null,
   holds: [],
   lost_nodes: [],

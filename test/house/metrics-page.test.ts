@@ -37,7 +37,7 @@ describe('docs/metrics.md', () => {
     const registry = await createMetrics(
       () =>
         new Proxy(
-          { session: {}, configuration: CONFIGURATION, version: '1', sources: [], silentTargets: [] },
+          { session: {}, configuration: CONFIGURATION, version: '1', sources: [], certificates: [], silentTargets: [] },
           { get: (known, name) => Reflect.get(known, name) ?? 0 },
         ) as never,
     ).registry();
@@ -56,7 +56,7 @@ describe('/metrics', () => {
     const registry = await createMetrics(
       () =>
         new Proxy(
-          { session: {}, configuration: CONFIGURATION, version: '1', sources: [], silentTargets: [] },
+          { session: {}, configuration: CONFIGURATION, version: '1', sources: [], certificates: [], silentTargets: [] },
           { get: (known, name) => (name === 'quota' ? quota : (Reflect.get(known, name) ?? 0)) },
         ) as never,
     ).registry();

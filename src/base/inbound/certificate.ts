@@ -9,6 +9,8 @@ export interface CertificateFiles {
   certFile: string;
   keyFile: string;
   settings: string;
+  /** Told of each pair that comes into force: when its certificate ends. */
+  inForce?: (endsMs: number | undefined) => void;
 }
 
 export interface CertificatePair {

@@ -8,6 +8,7 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Server as TlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
+import { pemEndsMs } from '../certificates.ts';
 import type { Clock } from '../clock.ts';
 import { codeOf, messageOf } from '../errors.ts';
 import { isReplaceable, type ListenAddress, listen, listeningAt } from '../listen.ts';
@@ -15,7 +16,7 @@ import type { Logger } from '../logger.ts';
 import { createServer } from '../node-http.ts';
 import { Repeats } from '../repeats.ts';
 import { answerEarly } from './body.ts';
-import { type CertificateFiles, readCertificate, watchCertificate } from './certificate.ts';
+import { type CertificateFiles, type CertificatePair, readCertificate, watchCertificate } from './certificate.ts';
 import { ConnectionTable, closeAfter } from './connection-table.ts';
 import { boundsFor } from './connections.ts';
 import { type HostRule, hostRefusal } from './host-rule.ts';
@@ -199,11 +200,15 @@ export class InboundServer {
     };
     if (!tls) return createServer(options);
     const pair = await readCertificate(tls);
+    tls.inForce?.(pemEndsMs(pair.cert));
     // Node lets a handshake take two minutes: so few connections that say nothing would fill the house.
     const secure = { minVersion: 'TLSv1.2', handshakeTimeout: headerMs } as const;
     const server: TlsServer = process.getBuiltinModule('node:https').createServer({ ...options, ...pair, ...secure });
     const { signal } = this.#stopping;
-    const apply = (next: object) => server.setSecureContext({ ...next, minVersion: 'TLSv1.2' });
+    const apply = (next: CertificatePair) => {
+      server.setSecureContext({ ...next, minVersion: 'TLSv1.2' });
+      tls.inForce?.(pemEndsMs(next.cert));
+    };
     void watchCertificate(tls, pair, apply, { listener, clock, log, signal });
     return server;
   }

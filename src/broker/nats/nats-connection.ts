@@ -1,5 +1,6 @@
 /** One connection to a NATS server, by NATS's own client, which is loaded only here. It never reconnects: that is the loop's. */
 import type { NatsConnection } from '@nats-io/transport-node';
+import { earlierMs, peerEndsMs } from '../../base/certificates.ts';
 import type { Redactor } from '../../base/redactor.ts';
 import { BrokerError } from '../broker-error.ts';
 import { readCredentials } from '../credentials.ts';
@@ -36,7 +37,13 @@ export async function openNats(
   const password = credentials.password ?? (login?.password ? decodeURIComponent(login.password) : undefined);
   const isSecure = urls.some(({ protocol }) => protocol === 'tls:') || spec.caFile !== undefined || cert !== undefined;
   // As the client's own `connect` does it, which has no place for another transport.
-  setTransportFactory({ factory: () => new BoundedTransport(), dnsResolveFn: nodeResolveHost });
+  const transports: InstanceType<typeof BoundedTransport>[] = [];
+  const factory = () => {
+    const transport = new BoundedTransport();
+    transports.push(transport);
+    return transport;
+  };
+  setTransportFactory({ factory, dnsResolveFn: nodeResolveHost });
   const connection = await NatsConnectionImpl.connect({
     servers: urls.map(({ hostname, port }) => `${hostname}:${port || '4222'}`),
     name: clientName,
@@ -60,7 +67,8 @@ export async function openNats(
   }).catch((error: unknown) => {
     throw translated(error);
   });
-  return { connection, certificateEndsMs: credentials.endsMs };
+  const server = transports.at(-1)?.socket;
+  return { connection, certificateEndsMs: earlierMs(credentials.endsMs, server && peerEndsMs(server)) };
 }
 
 /** What a person can do something about gets a code of ours; the client's words do not hold what was given. */

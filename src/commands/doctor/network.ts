@@ -1,6 +1,7 @@
 import { lookup } from 'node:dns/promises';
 import { connect as connectTcp } from 'node:net';
 import { connect as connectTls, rootCertificates } from 'node:tls';
+import { endsSoon } from '../../base/certificates.ts';
 import { codeOf, messageOf, TagferryError } from '../../base/errors.ts';
 import { Redactor } from '../../base/redactor.ts';
 import { readRegularFileSync } from '../../base/regular-file.ts';
@@ -11,8 +12,6 @@ import { transportError } from '../../platform/transport-errors.ts';
 import { type CheckLine, type Consultation, failure, ok, warning } from './finding.ts';
 
 const PATIENCE_MS = 10_000;
-const SOON_DAYS = 14;
-const DAY_MS = 86_400_000;
 
 /** DNS, TCP, TLS and HTTP of the platform, each from this machine; through the proxy where one is configured. */
 export async function checkNetwork(consultation: Consultation): Promise<CheckLine[]> {
@@ -120,8 +119,11 @@ function checkTls(
       const by = issuer?.O ?? issuer?.CN ?? 'an unnamed authority';
       const text = `${protocol} with a certificate of ${by} until ${end}`;
       const endMs = Date.parse(end);
-      const soon = Number.isFinite(endMs) && endMs - clock.wallMs() < SOON_DAYS * DAY_MS;
-      resolve(soon ? warning(check, text, 'It ends soon: the platform has to renew it.') : ok(check, text));
+      resolve(
+        endsSoon(endMs, clock.wallMs())
+          ? warning(check, text, 'It ends soon: the platform has to renew it.')
+          : ok(check, text),
+      );
     });
   });
 }

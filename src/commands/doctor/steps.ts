@@ -2,6 +2,7 @@ import { messageOf } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { isServiceFolder } from '../service-folder.ts';
 import { isServiceView, runInServiceView, wantsServiceView } from '../service-view.ts';
+import { checkCertificates } from './certificates.ts';
 import { checkConfigurationFiles } from './configuration.ts';
 import { checkDevices } from './devices.ts';
 import { type Check, type CheckLine, type Consultation, failure, warning } from './finding.ts';
@@ -20,6 +21,7 @@ const CHECKS: readonly [name: string, check: Check][] = [
   ['clock', checkClock],
   ['service', checkService],
   ['listener', checkListeners],
+  ['certificates', checkCertificates],
   ['network', checkNetwork],
   ['platform', checkPlatform],
   ['devices', checkDevices],

@@ -14,7 +14,6 @@ import { planFilters, TopicRouter } from './topic-plan.ts';
 
 type Context = SourceContext<BrokerSpec, MqttValue>;
 
-const MS_OF_DAY = 86_400_000;
 const DONE = Promise.resolve();
 
 /**
@@ -94,7 +93,6 @@ export class MqttSource implements RunningSource {
       retaken,
       certificateEndsMs,
     } = this.#broker.state();
-    const leftMs = certificateEndsMs === undefined ? undefined : certificateEndsMs - this.#context.clock.wallMs();
     return {
       connected,
       sinceMs,
@@ -103,7 +101,7 @@ export class MqttSource implements RunningSource {
       window,
       redelivered: { known: redelivered, taken: retaken },
       pollsLate: 0,
-      ...(leftMs === undefined ? {} : { certificateDaysLeft: Math.floor(leftMs / MS_OF_DAY) }),
+      ...(certificateEndsMs === undefined ? {} : { certificateEndsMs }),
     };
   }
 

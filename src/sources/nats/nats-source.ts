@@ -18,7 +18,6 @@ import { scanNats } from './scan-nats.ts';
 
 type Context = SourceContext<NatsSpec, NatsValue>;
 
-const MS_OF_DAY = 86_400_000;
 const NS_OF_MS = 1_000_000n;
 /** Messages on disk of which the server has not said that it knows: more than may be under way. */
 const MAX_REMEMBERED = 10_000;
@@ -98,7 +97,6 @@ export class NatsSource implements RunningSource {
 
   state(): SourceState {
     const { connected, sinceMs, problem, failures, discarded, window, certificateEndsMs } = this.#broker.state();
-    const leftMs = certificateEndsMs === undefined ? undefined : certificateEndsMs - this.#context.clock.wallMs();
     return {
       connected,
       sinceMs,
@@ -107,7 +105,7 @@ export class NatsSource implements RunningSource {
       window,
       redelivered: { ...this.#redelivered },
       pollsLate: 0,
-      ...(leftMs === undefined ? {} : { certificateDaysLeft: Math.floor(leftMs / MS_OF_DAY) }),
+      ...(certificateEndsMs === undefined ? {} : { certificateEndsMs }),
     };
   }
 

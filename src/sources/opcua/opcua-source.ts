@@ -32,7 +32,6 @@ import { READER_MISSING, readerProgram } from './reader-program.ts';
 type Context = SourceContext<OpcuaSpec, OpcuaValue>;
 
 const QUALITIES: readonly Quality[] = ['good', 'uncertain', 'bad'];
-const MS_OF_DAY = 86_400_000;
 /** A reader that has sent no line for so many seconds is restarted: six heartbeats. */
 const MAX_SILENT_S = 30;
 /** How long a server that nobody wants any more may take to be told so. */
@@ -134,7 +133,7 @@ export class OpcuaSource implements RunningSource {
   }
 
   state(): SourceState {
-    const { clock, points } = this.#context;
+    const { points } = this.#context;
     const endsMs = this.#certificateEndsMs;
     const names = this.#refused.slice(0, MAX_NAMED).map(([item, why]) => `${points[item]?.name} (${why})`);
     const refused = names.length === 0 ? undefined : `the server does not give ${names.join(', ')}`;
@@ -147,7 +146,7 @@ export class OpcuaSource implements RunningSource {
       ...(this.#hint === undefined ? {} : { hint: this.#hint }),
       errors: this.#errors,
       pollsLate: 0,
-      ...(endsMs === undefined ? {} : { certificateDaysLeft: Math.floor((endsMs - clock.wallMs()) / MS_OF_DAY) }),
+      ...(endsMs === undefined ? {} : { certificateEndsMs: endsMs }),
     };
   }
 

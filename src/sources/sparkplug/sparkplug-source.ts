@@ -29,7 +29,6 @@ const REBIRTH_MS = 60_000;
 const HELD_REBIRTH_MS = 5_000;
 /** How often it is looked whether the connection is a new one. */
 const LOOK_MS = 500;
-const MS_OF_DAY = 86_400_000;
 const DONE = Promise.resolve();
 
 interface Reported {
@@ -111,7 +110,6 @@ export class SparkplugSource implements RunningSource {
   state(): SourceState {
     const { connected, sinceMs, problem, failures, dropped, discarded, window, certificateEndsMs } =
       this.#broker.state();
-    const leftMs = certificateEndsMs === undefined ? undefined : certificateEndsMs - this.#context.clock.wallMs();
     const stale = [...this.#nodes.values()].filter(({ node }) => node.isStale).map(({ name }) => name);
     const waits =
       stale.length > 0 ? `the birth certificate of ${stale.slice(0, 3).join(', ')} is waited for` : undefined;
@@ -123,7 +121,7 @@ export class SparkplugSource implements RunningSource {
       errors: this.#errors + failures + dropped + discarded,
       window,
       pollsLate: 0,
-      ...(leftMs === undefined ? {} : { certificateDaysLeft: Math.floor(leftMs / MS_OF_DAY) }),
+      ...(certificateEndsMs === undefined ? {} : { certificateEndsMs }),
     };
   }
 
