@@ -94,11 +94,14 @@ export function certificateWords(error: unknown): unknown {
 /** A broker of MQTT ended the connection. */
 export function connectionEnded(reason: number): BrokerError {
   if (reason === SESSION_TAKEN_OVER) {
-    return new BrokerError('another client came to the broker by the name of this one, and took its session over', {
-      code: 'broker.name_taken',
-      retryable: true,
-      hint: 'Give each agent a client_id of its own; machines made of one image need an /etc/machine-id each.',
-    });
+    return new BrokerError(
+      'another client connected to the broker with the client id of this one and took over its session',
+      {
+        code: 'broker.name_taken',
+        retryable: true,
+        hint: 'Run `tagferry identity new` on the machine that was copied, or change client_id of the source there.',
+      },
+    );
   }
   return new BrokerError(`the broker ended the connection (reason ${reason})`, {
     code: 'broker.ended',

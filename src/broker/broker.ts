@@ -12,6 +12,7 @@ import { ConnectionLoop } from './connection-loop.ts';
 import { readCredentials } from './credentials.ts';
 import { type DiscardedMessage, Discards } from './discards.ts';
 import { Incoming } from './incoming.ts';
+import { NameContest } from './name-contest.ts';
 import { Presence } from './presence.ts';
 import {
   differenceOf,
@@ -45,6 +46,8 @@ export interface BrokerOptions {
   logger: Logger;
   /** PLATFORM_CA, for a broker whose source names no authority of its own. */
   platformCaFile?: string | undefined;
+  /** Another client uses the client id of this one. */
+  nameTaken?(broker: string): void;
 }
 
 export interface BrokerState {
@@ -89,6 +92,7 @@ export class Broker {
   readonly #subscriptions = new Subscriptions();
   readonly #incoming: Incoming;
   readonly #discards: Discards;
+  readonly #contest: NameContest;
   readonly #loop: ConnectionLoop<Connection>;
   readonly #redactor = new Redactor();
   readonly #repeats = new Repeats();
@@ -113,11 +117,19 @@ export class Broker {
       clock: options.clock,
       logger: options.logger,
       redactor: this.#redactor,
-      connect: (signal) => this.#connect(signal),
+      connect: async (signal) => {
+        try {
+          return await this.#connect(signal);
+        } catch (error) {
+          this.#contest.failed();
+          throw error;
+        }
+      },
       hold: (connection) => this.#hold(connection),
       details: ({ version }) => ({ version }),
     });
     this.#discards = new Discards(options);
+    this.#contest = new NameContest(options.clock);
     this.#incoming = new Incoming({ ...options, subscriptions: this.#subscriptions, signal: this.#loop.signal });
   }
 
@@ -255,8 +267,12 @@ export class Broker {
       this.#granted = new Map();
     }
     void this.#settle().then(() => this.#tellPresence(connection, true));
+    const sinceMs = this.#options.clock.monotonicMs();
     const reason = await connection.closed;
     this.#incoming.ended();
+    const { sessionPresent, wasAnswerPending } = connection;
+    if (this.#contest.ended({ reason, sinceMs, sessionPresent, wasAnswerPending }))
+      this.#options.nameTaken?.(this.name);
     return reason;
   }
 

@@ -69,7 +69,7 @@ export class Brokers {
 
   /** A client beside that of a broker, for who looks; it is started and left by who asked for it. */
   beside(name: string, spec: BrokerSpec): Broker {
-    const { clientId: _, ...rest } = this.#shared;
+    const { clientId: _, nameTaken: __, ...rest } = this.#shared;
     return brokerBeside({ ...rest, name, spec, logger: silentLogger() });
   }
 

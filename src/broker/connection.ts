@@ -17,7 +17,6 @@ import { type DiscardedPublish, PacketFraming } from './packet-framing.ts';
 import { confirmationsOf, type Expected, type Receipt, Receipts } from './receipts.ts';
 import { openTransport } from './transport.ts';
 
-/** A message as it came. */
 export interface Message {
   topic: string;
   payload: Uint8Array;
@@ -47,7 +46,6 @@ export interface ConnectionOptions {
   discarded(message: DiscardedMessage): void;
 }
 
-/** Who is told of what comes. */
 export interface Receiver {
   /** The broker took the client in; messages that it kept follow. */
   greeted(sessionPresent: boolean): void;
@@ -105,6 +103,7 @@ export class Connection {
   readonly closed = this.#ended.promise;
   /** The broker remembered this client: its subscriptions stand, and what it sent before comes again. */
   sessionPresent = false;
+  wasAnswerPending = false;
 
   private constructor(stream: Duplex, parser: Parser, encode: (packet: Packet) => Buffer, options: ConnectionOptions) {
     this.#stream = stream;
@@ -389,6 +388,7 @@ export class Connection {
     this.#isClosed = true;
     this.#cancelKeepalive();
     const reason = this.#error ?? brokerHungUp(this.#options.version === 5 && !this.#isGreeted);
+    this.wasAnswerPending = this.#exchanges.isAnswerPending;
     this.#exchanges.end(reason);
     this.#ended.resolve(reason);
   }

@@ -75,6 +75,11 @@ export class Exchanges {
     }
   }
 
+  /** The broker has not responded to every request. */
+  get isAnswerPending(): boolean {
+    return this.#pending.size > 0;
+  }
+
   /** Ignores a response that belongs to no request. */
   answered(packet: Packet): void {
     const pending = packet.messageId === undefined ? undefined : this.#pending.get(packet.messageId);

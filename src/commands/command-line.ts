@@ -87,6 +87,11 @@ export const VERBS: readonly Verb[] = [
     load: () => import('./restore.ts'),
   },
   {
+    name: 'identity',
+    summary: 'an identity of its own for a machine that was copied',
+    load: () => import('./identity.ts'),
+  },
+  {
     name: 'fleet-report',
     summary: 'many gateways in one table: what waits, who is behind, whose token fails',
     load: () => import('./fleet-report.ts'),

@@ -2,6 +2,7 @@ import { bytesText, counted, countText, durationText, timeText } from '../base/a
 import { certificateNotes } from '../base/certificates.ts';
 import { systemClock } from '../base/clock.ts';
 import { plain } from '../base/foreign-text.ts';
+import { conflictWords } from '../base/identity-conflicts.ts';
 import { cut, type Paint, wrapped } from '../base/table.ts';
 import { identityText, pendingRestart, RESTART } from '../config/configuration-report.ts';
 import type { StatusReport } from '../ops/status-report.ts';
@@ -59,6 +60,7 @@ export function statusScreen(status: ShownStatus, width: number, paint: Paint, o
   putPosts(status, put);
   putRequests(status, put);
   putListener(status, put);
+  putConflicts(status, put);
   putCertificates(status, put);
   putHolds(status, put);
   putEvents(status, put);
@@ -123,6 +125,15 @@ function putCertificates({ certificates }: ShownStatus, put: Put): void {
     systemClock.wallMs(),
   );
   for (const [at, note] of notes.entries()) put(at === 0 ? 'certs' : '', note, true, true);
+}
+
+/** Signs of another agent with this identity. */
+function putConflicts({ identity_conflicts: conflicts }: ShownStatus, put: Put): void {
+  for (const [at, { kind, source }] of conflicts.entries()) {
+    const { what, hint } = conflictWords(kind, source === null ? null : plain(source));
+    put(at === 0 ? 'identity' : '', what, true, true);
+    put('', hint, true, true);
+  }
 }
 
 function putAway({ state, uplink: { away } }: ShownStatus, put: Put): void {

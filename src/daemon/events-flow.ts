@@ -6,6 +6,7 @@ import { Holds } from '../access/holds.ts';
 import { type OwnUser, ownAccessOnly } from '../access/own-access.ts';
 import type { Certificates } from '../base/certificates.ts';
 import type { Clock } from '../base/clock.ts';
+import type { IdentityConflicts } from '../base/identity-conflicts.ts';
 import { reactionBudgetBytes, webhookBudgetBytes } from '../base/inbound/memory-budget.ts';
 import type { Logger } from '../base/logger.ts';
 import { memoryLimitBytes } from '../base/memory-limit.ts';
@@ -35,10 +36,11 @@ import { Deliveries } from '../webhook/deliveries.ts';
 import { parsed } from '../webhook/event-feed.ts';
 import { type FailingWebhook, FailureWatch } from '../webhook/failure-watch.ts';
 import { type Filters, filtersFor, narrowedTypes } from '../webhook/filters.ts';
+import { ForeignSecret } from '../webhook/foreign-secret.ts';
 import type { Inbox } from '../webhook/inbox.ts';
 import { pathOf, WebhookListener } from '../webhook/listener.ts';
 import { WebhookRegistration } from '../webhook/registration.ts';
-import { RegistrationFile } from '../webhook/registration-file.ts';
+import { RegistrationFile, WEBHOOK_FILE } from '../webhook/registration-file.ts';
 import {
   type SelfTestLine,
   type SelfTestTarget,
@@ -54,6 +56,8 @@ export interface EventsFlowOptions {
   settings: Settings;
   /** Where the certificate of the listener is noted. */
   certificates: Certificates;
+  /** Where signs of another agent with this identity are reported. */
+  identityConflicts: IdentityConflicts;
   tags: Tags;
   reactions: readonly Reaction[];
   buffer: BufferFlow;
@@ -117,7 +121,7 @@ export class EventsFlow {
   #saidDamaged = 0;
 
   constructor(options: EventsFlowOptions) {
-    const { settings, tags, reactions, buffer, client, clock, log, metrics, redactor } = options;
+    const { settings, tags, reactions, buffer, client, clock, identityConflicts, log, metrics, redactor } = options;
     this.#options = options;
     this.#inbox = buffer.inbox;
     this.#instance = gatewayName(settings.stateDir, 'reactions');
@@ -139,6 +143,7 @@ export class EventsFlow {
       logger: log,
       platformCaFile: settings.platformCa,
       clientId: (name) => gatewayName(settings.stateDir, name),
+      nameTaken: (source) => identityConflicts.report('broker', source),
     });
     this.registration = new WebhookRegistration(
       {
@@ -151,7 +156,7 @@ export class EventsFlow {
       },
       {
         platform: client,
-        file: new RegistrationFile(join(settings.stateDir, 'webhook.json')),
+        file: new RegistrationFile(join(settings.stateDir, WEBHOOK_FILE)),
         clock,
         log,
         redactor,
@@ -172,8 +177,15 @@ export class EventsFlow {
         log,
         received,
         inserted,
+        listed: (identities) => foreignSecret.listed(identities),
       },
     );
+    const foreignSecret = new ForeignSecret({
+      clock,
+      readSoon: () => this.catchUp.readSoon(),
+      found: () => identityConflicts.report('webhook'),
+      over: () => identityConflicts.end('webhook'),
+    });
     const registered = () => this.registration.current();
     this.deliveries = new Deliveries({ platform: client, registered, clock });
     this.failureWatch = new FailureWatch({ platform: client, registered, clock, log });
@@ -225,6 +237,7 @@ export class EventsFlow {
           received,
           rejected: (reason) => metrics.eventsRejected.inc({ reason }),
           inserted,
+          foreignSecret,
           isSelfTest: (mark) => mark === this.#selfTestMark,
         },
       );

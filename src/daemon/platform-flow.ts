@@ -3,6 +3,7 @@
 import { Certificates } from '../base/certificates.ts';
 import type { Clock } from '../base/clock.ts';
 import { ConfigurationError, codeOf } from '../base/errors.ts';
+import { IdentityConflicts } from '../base/identity-conflicts.ts';
 import type { Logger } from '../base/logger.ts';
 import { Redactor } from '../base/redactor.ts';
 import { readRegularFileSync } from '../base/regular-file.ts';
@@ -45,6 +46,8 @@ export class PlatformFlow {
   readonly boundary: HttpBoundary;
   /** All that the agent uses: the flows report theirs here too. */
   readonly certificates = new Certificates();
+  /** Signs of another agent with this identity: the flows report theirs here too. */
+  readonly identityConflicts: IdentityConflicts;
   /** Knows every secret in force. */
   readonly redactor = new Redactor();
 
@@ -55,6 +58,7 @@ export class PlatformFlow {
   /** Throws `ConfigurationError` where PLATFORM_CA cannot be read. */
   constructor(options: PlatformFlowOptions) {
     const { settings, clock, log, environment } = options;
+    this.identityConflicts = new IdentityConflicts(clock, log);
     this.#commands = {
       clientSecret: secretCommand('CLIENT_SECRET', environment),
       password: secretCommand('TECHNICAL_PASSWORD', environment),
@@ -88,6 +92,7 @@ export class PlatformFlow {
       log,
       redactor,
       onRenewal: (grant) => options.onRenewal(grant),
+      onRevokedElsewhere: () => this.identityConflicts.report('token'),
     });
     this.budget = new RequestBudget(clock, {
       requestsPerMinute: settings.requestsPerMinute,

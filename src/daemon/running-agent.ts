@@ -7,6 +7,7 @@
 import { AcceptedObjects } from '../access/accepted-objects.ts';
 import { certificateNotes } from '../base/certificates.ts';
 import type { Clock } from '../base/clock.ts';
+import { conflictNotes } from '../base/identity-conflicts.ts';
 import type { Logger } from '../base/logger.ts';
 import type { RecentLines } from '../base/recent-lines.ts';
 import type { Configuration } from '../config/configuration.ts';
@@ -109,6 +110,7 @@ export class RunningAgent {
       metrics,
       redactor: platform.redactor,
       certificates: platform.certificates,
+      identityConflicts: platform.identityConflicts,
       now: () => eventTime(clock, client.platformClock, this.isReady),
     });
     this.#addresses = new PostAddresses(buffer.catalogue, settings.valuesPath, tags.tags.values());
@@ -295,6 +297,7 @@ export class RunningAgent {
       quota: this.#quota.known,
       sources: this.#sources.reports(),
       certificates: this.#certificates(),
+      identityConflicts: platform.identityConflicts.list(),
       addresses: () => ({ ingest: this.#sources.listening, ops: this.#ops?.address, control: this.#control?.path }),
     });
   }
@@ -315,6 +318,7 @@ export class RunningAgent {
       quota: this.#quota.known,
       sources: this.#sources.reports(),
       certificates: this.#certificates(),
+      identityConflicts: platform.identityConflicts.list(),
     });
   }
 
@@ -374,6 +378,7 @@ export class RunningAgent {
     const notes = [
       ...files.notes,
       ...sourceNotes(this.#sources.reports()),
+      ...conflictNotes(platform.identityConflicts.list()),
       ...certificateNotes(this.#certificates(), clock.wallMs()),
       ...silentTargetNotes(silentTargets),
       ...disabledNotes(registration.disabledBy, registration.current()?.webhook),

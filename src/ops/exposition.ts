@@ -2,6 +2,7 @@
  * What `/metrics` answers, by prom-client. The daemon loads it last, where operators are served: it is a tenth of what a start loads.
  */
 import { Counter, Gauge, Registry } from 'prom-client';
+import { CONFLICT_KINDS } from '../base/identity-conflicts.ts';
 import type { SourceReport } from '../sources/source-report.ts';
 import type { Count } from './count.ts';
 import type { MetricFigures } from './figures.ts';
@@ -289,6 +290,17 @@ export function createRegistry(counts: readonly Count[], figures: () => MetricFi
     collect() {
       this.reset();
       for (const { use, endsMs } of now().certificates) this.set({ use }, endsMs / 1000);
+    },
+  });
+
+  new Gauge({
+    name: 'tagferry_identity_conflict',
+    help: 'Whether another agent seems to have the identity of this gateway; `kind` is the sign: broker, token or webhook.',
+    labelNames: ['kind'],
+    registers,
+    collect() {
+      const present = new Set(now().identityConflicts.map(({ kind }) => kind));
+      for (const kind of CONFLICT_KINDS) this.set({ kind }, present.has(kind) ? 1 : 0);
     },
   });
 

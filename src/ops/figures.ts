@@ -1,4 +1,5 @@
 import type { CertificateInUse } from '../base/certificates.ts';
+import type { IdentityConflict } from '../base/identity-conflicts.ts';
 import type { ConfigurationReport } from '../config/configuration-report.ts';
 import type { Settings } from '../config/settings.ts';
 import type { RequestBudget } from '../platform/request-budget.ts';
@@ -50,6 +51,7 @@ export interface MetricFigures {
   /** Of tags.yaml. */
   sources: readonly SourceReport[];
   certificates: readonly CertificateInUse[];
+  identityConflicts: readonly IdentityConflict[];
   /** `undefined` where no webhook is to be registered. */
   isWebhookRegistered: boolean | undefined;
   isWebhookDisabled: boolean;
@@ -73,6 +75,7 @@ export interface FiguresParts {
   quota: QuotaReport | undefined;
   sources: readonly SourceReport[];
   certificates: readonly CertificateInUse[];
+  identityConflicts: readonly IdentityConflict[];
 }
 
 /** What a scrape of `/metrics` reads beside the counters. */
@@ -109,6 +112,7 @@ export function metricFigures(parts: FiguresParts): MetricFigures {
     quota: parts.quota,
     sources: parts.sources,
     certificates: parts.certificates,
+    identityConflicts: parts.identityConflicts,
     isWebhookRegistered: settings.webhookUrl ? events.registration.current() !== undefined : undefined,
     webhookDaysLeft: events.failingWebhook?.daysLeft,
     isWebhookDisabled: events.registration.disabledBy !== undefined,

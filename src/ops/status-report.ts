@@ -1,6 +1,7 @@
 /** What `tagferry status` and `/status` show: the daemon's whole state in one JSON object, nothing secret in it. */
 import type { CertificateInUse } from '../base/certificates.ts';
 import type { Clock } from '../base/clock.ts';
+import type { IdentityConflict } from '../base/identity-conflicts.ts';
 import type { ConfigurationReport } from '../config/configuration-report.ts';
 import type { Tags } from '../config/tags.ts';
 import type { RequestBudget } from '../platform/request-budget.ts';
@@ -36,6 +37,7 @@ export interface StatusParts {
   addresses: () => Record<string, string | undefined>;
   sources: readonly SourceReport[];
   certificates: readonly CertificateInUse[];
+  identityConflicts: readonly IdentityConflict[];
 }
 
 const LAST_EVENTS = 5;
@@ -137,6 +139,13 @@ export async function statusReport(parts: StatusParts) {
       silent_seconds: silentSeconds,
     })),
     certificates: parts.certificates.map(({ use, endsMs }) => ({ use, expires: new Date(endsMs).toISOString() })),
+    // Signs of another agent with this identity.
+    identity_conflicts: parts.identityConflicts.map(({ kind, subject, sinceMs, count }) => ({
+      kind,
+      source: subject ?? null,
+      since: new Date(sinceMs).toISOString(),
+      count,
+    })),
     events: await lastEvents(buffer),
     tags: parts.tags().tags.size,
     state_dir: parts.stateDir,

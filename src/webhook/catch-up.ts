@@ -39,6 +39,8 @@ export interface CatchUpParts {
   /** As for the listener. */
   received?: (eventType: string) => void;
   inserted?: () => void;
+  /** The list contains events with these identities. */
+  listed?: (identities: readonly Uint8Array[]) => void;
 }
 
 export interface CatchUpOptions {
@@ -169,6 +171,7 @@ export class CatchUp {
         beganMs ??= page.platformMs;
         newestMs = newest(newestMs, page.events);
         report.listed += page.listed;
+        this.#parts.listed?.(page.events.map(({ identity }) => identity));
         report.taken += await this.#take(page.events);
         const { asked, rejected } = await this.#askAgain(registered, page.bare, signal);
         report.asked += asked;

@@ -10,6 +10,7 @@ import type { ListenAddress } from '../base/listen.ts';
 import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 import { SIGNATURE_SHA1_HEADER, SIGNATURE_SHA256_HEADER } from '../contract/webhooks.ts';
+import type { ForeignSecret } from './foreign-secret.ts';
 import { GroupCommit, type InsertMany } from './group-commit.ts';
 import { LISTENER_LIMITS, type ListenerLimits, TokenBucket } from './listener-limits.ts';
 import { arrivalLine, readEvent } from './received-event.ts';
@@ -61,6 +62,8 @@ export interface ListenerParts {
   rejected?: (reason: RejectReason) => void;
   /** Something new is in the inbox: the runner may look. */
   inserted?: () => void;
+  /** Learns of good and of wrong signatures. */
+  foreignSecret?: Pick<ForeignSecret, 'accepted' | 'rejected'>;
   /** Whether a request is one of our own self-test: nobody else can know its mark. Its refusal is what the test wants to see. */
   isSelfTest?: (mark: string) => boolean;
 }
@@ -145,8 +148,10 @@ export class WebhookListener {
       const nowMs = this.#parts.clock.monotonicMs();
       if (!verdict.ok) {
         if (!this.#strangers.take(nowMs)) return this.#refuse(request, response, 429, 'rate');
+        if (verdict.reason === 'wrong' && !this.#isSelfTest(request)) this.#parts.foreignSecret?.rejected(body);
         return this.#refuse(request, response, 401, `signature_${verdict.reason}`);
       }
+      this.#parts.foreignSecret?.accepted();
       if (!this.#bucket.take(nowMs)) return this.#refuse(request, response, 429, 'rate');
       if (verdict.algorithm === 'sha1') this.#saySha1();
       insert = this.#insert(body, signatures);

@@ -5,6 +5,8 @@ import { removeDurably, writeDurably } from '../base/durable-file.ts';
 import { codeOf } from '../base/errors.ts';
 import type { Filters } from './filters.ts';
 
+export const WEBHOOK_FILE = 'webhook.json';
+
 /** What has to be known of our webhook across restarts. `secret` and `previous` never leave this file and the memory. */
 export interface RegistrationRecord {
   webhook: number;

@@ -66,7 +66,7 @@ describe('the log about a broker', () => {
     expect(away()).toMatchObject({
       code: 'broker.name_taken',
       error: expect.stringContaining('another client'),
-      hint: expect.stringContaining('/etc/machine-id'),
+      hint: expect.stringContaining('tagferry identity new'),
       count: 1,
     });
   });

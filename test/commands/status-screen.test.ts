@@ -44,6 +44,7 @@ const BAD_DAY: ShownStatus = {
     changed_credentials: [],
   },
   certificates: [],
+  identity_conflicts: [],
   platform: 'https://a-platform-with-a-rather-long-name.example.com/and/a/path/below/it/all',
   session: {
     state: 'waiting',

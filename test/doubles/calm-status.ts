@@ -85,6 +85,7 @@ export const CALM_STATUS: StatusReport = {
   },
   sources: [],
   certificates: [],
+  identity_conflicts: [],
   access_user: null,
   holds: [],
   lost_nodes: [],

@@ -28,6 +28,16 @@ async function exposed(): Promise<{ name: string; row: string; labels: string[] 
   });
 }
 
+const FIGURES = {
+  session: {},
+  configuration: CONFIGURATION,
+  version: '1',
+  sources: [],
+  certificates: [],
+  identityConflicts: [],
+  silentTargets: [],
+};
+
 describe('docs/metrics.md', () => {
   it('lists every metric with its type and labels, and none that is not there', async () => {
     expect(documented().sort()).toEqual((await exposed()).map(({ row }) => row).sort());
@@ -35,11 +45,7 @@ describe('docs/metrics.md', () => {
 
   it('names the values of labels that are known beforehand', async () => {
     const registry = await createMetrics(
-      () =>
-        new Proxy(
-          { session: {}, configuration: CONFIGURATION, version: '1', sources: [], certificates: [], silentTargets: [] },
-          { get: (known, name) => Reflect.get(known, name) ?? 0 },
-        ) as never,
+      () => new Proxy(FIGURES, { get: (known, name) => Reflect.get(known, name) ?? 0 }) as never,
     ).registry();
     const text = await registry.metrics();
     const values = [...text.matchAll(/(?:reason|outcome|grant)="([^"]+)"/g)].map((match) => match[1]!);
@@ -55,10 +61,9 @@ describe('/metrics', () => {
     let quota: QuotaReport | undefined;
     const registry = await createMetrics(
       () =>
-        new Proxy(
-          { session: {}, configuration: CONFIGURATION, version: '1', sources: [], certificates: [], silentTargets: [] },
-          { get: (known, name) => (name === 'quota' ? quota : (Reflect.get(known, name) ?? 0)) },
-        ) as never,
+        new Proxy(FIGURES, {
+          get: (known, name) => (name === 'quota' ? quota : (Reflect.get(known, name) ?? 0)),
+        }) as never,
     ).registry();
     const samples = async () =>
       (await registry.metrics()).split('\n').filter((line) => line.startsWith('tagferry_quota'));

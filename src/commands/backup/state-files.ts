@@ -8,10 +8,10 @@ import { codeOf } from '../../base/errors.ts';
 import { gatewayIdentity, IDENTITY_FILE } from '../../store/gateway-identity.ts';
 import { bufferPath } from '../../store/store-messages.ts';
 import type { DatabaseSnapshot } from '../../store/store-snapshot.ts';
+import { WEBHOOK_FILE } from '../../webhook/registration-file.ts';
 import type { ArchiveFile } from './archive-writer.ts';
 
 const DATABASES = ['buffer.db', 'inbox.db'] as const;
-const WEBHOOK = 'webhook.json';
 /** A copy of the configuration as it is, in backups with secrets only; may be missing. */
 const LAST_GOOD = 'last-good.json';
 /** May be missing. */
@@ -20,7 +20,7 @@ const DECOMMISSIONED = 'decommissioned.json';
 /** All that a restore puts into a state folder. */
 export const STATE_FILES: readonly string[] = [
   ...DATABASES.flatMap((name) => [name, `${name}-wal`]),
-  WEBHOOK,
+  WEBHOOK_FILE,
   IDENTITY_FILE,
   LAST_GOOD,
   DECOMMISSIONED,
@@ -41,7 +41,7 @@ export function databaseFiles(snapshots: readonly DatabaseSnapshot[]): ArchiveFi
 
 export async function smallFiles(stateDir: string, withSecrets: boolean): Promise<ArchiveFile[]> {
   const texts: [name: string, text: string | undefined][] = [
-    [WEBHOOK, await webhookText(stateDir, withSecrets)],
+    [WEBHOOK_FILE, await webhookText(stateDir, withSecrets)],
     [IDENTITY_FILE, `${JSON.stringify(gatewayIdentity(stateDir))}\n`],
     [LAST_GOOD, withSecrets ? textOf(join(stateDir, LAST_GOOD)) : undefined],
     [DECOMMISSIONED, textOf(join(stateDir, DECOMMISSIONED))],
@@ -55,7 +55,7 @@ export async function smallFiles(stateDir: string, withSecrets: boolean): Promis
 
 /** Without its secret the start asks the platform for another: nothing is registered twice. */
 async function webhookText(stateDir: string, withSecrets: boolean): Promise<string | undefined> {
-  const path = join(stateDir, WEBHOOK);
+  const path = join(stateDir, WEBHOOK_FILE);
   if (withSecrets) return textOf(path);
   const text = textOf(path);
   if (text === undefined) return undefined;

@@ -11,7 +11,7 @@ import type { Settings } from '../../config/settings.ts';
 import { SessionFile } from '../../platform/session/session-file.ts';
 import { markDecommissioned } from '../../store/decommission-mark.ts';
 import { WebhookRegistration } from '../../webhook/registration.ts';
-import { RegistrationFile } from '../../webhook/registration-file.ts';
+import { RegistrationFile, WEBHOOK_FILE } from '../../webhook/registration-file.ts';
 import { openBufferConnection } from '../buffer-connection.ts';
 import type { DaemonPlace } from '../control-client.ts';
 import { logIn } from '../doctor/own-login.ts';
@@ -102,7 +102,7 @@ async function deleteWebhook(
 ): Promise<{ webhook?: number; webhook_problem?: string }> {
   const directory = configurationDirectory(config, process.env);
   const settings = await settingsOf(directory);
-  const file = new RegistrationFile(join(stateDir, 'webhook.json'));
+  const file = new RegistrationFile(join(stateDir, WEBHOOK_FILE));
   const webhook = (await file.read()).record?.webhook;
   if (webhook === undefined || !settings.webhookUrl) return {};
   if (settings.webhookSecret) return { webhook_problem: 'it was registered by hand (WEBHOOK_SECRET): delete it there' };

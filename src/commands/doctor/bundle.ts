@@ -10,6 +10,8 @@ import { withDropIns } from '../../config/drop-in-files.ts';
 import { maskedEnv, maskedReactions, maskedTags } from '../../config/masked-configuration.ts';
 import { Problems } from '../../config/problem.ts';
 import { secretsIn } from '../../config/setting-keys.ts';
+import { SESSION_FILE } from '../../platform/session/session-file.ts';
+import { WEBHOOK_FILE } from '../../webhook/registration-file.ts';
 import { outputOf } from '../program-output.ts';
 import { UNIT } from '../service-unit.ts';
 import type { CheckLine, Consultation } from './finding.ts';
@@ -152,7 +154,7 @@ function tokensIn(stateDir: string): string[] {
       else collect(member);
     }
   };
-  for (const name of ['session.json', 'webhook.json']) {
+  for (const name of [SESSION_FILE, WEBHOOK_FILE]) {
     try {
       collect(JSON.parse(readRegularFileSync(join(stateDir, name)).bytes.toString()));
     } catch {

@@ -6,6 +6,7 @@ import { checkCertificates } from './certificates.ts';
 import { checkConfigurationFiles } from './configuration.ts';
 import { checkDevices } from './devices.ts';
 import { type Check, type CheckLine, type Consultation, failure, warning } from './finding.ts';
+import { checkIdentity } from './identity.ts';
 import { checkListeners, withOwnPorts } from './listeners.ts';
 import { checkClock } from './machine-clock.ts';
 import { checkNetwork } from './network.ts';
@@ -22,6 +23,7 @@ const CHECKS: readonly [name: string, check: Check][] = [
   ['service', checkService],
   ['listener', checkListeners],
   ['certificates', checkCertificates],
+  ['identity', checkIdentity],
   ['network', checkNetwork],
   ['platform', checkPlatform],
   ['devices', checkDevices],

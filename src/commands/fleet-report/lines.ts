@@ -79,6 +79,9 @@ function failuresOf(status: Members<StatusReport>, oldestSeconds: number): strin
   const silent = sources.filter((source) => source.silent === true).map(({ name }) => wordsOf(name));
   const changed = listOf(changed_files).map(wordsOf);
   const held = listOf(status.holds).length;
+  const conflicts = listOf(status.identity_conflicts).map((conflict) =>
+    wordsOf(membersOf<StatusReport['identity_conflicts'][number]>(conflict).kind),
+  );
   // Without a running agent `status --json` contains the error instead of the report.
   const { message } = membersOf<{ message: string }>(status);
   return [
@@ -87,6 +90,7 @@ function failuresOf(status: Members<StatusReport>, oldestSeconds: number): strin
     ...listOf(problems).map(wordsOf),
     ...(typeof refused === 'object' && refused !== null ? ['configuration rejected'] : []),
     ...(changed.length > 0 ? [`changed and not loaded: ${changed.join(', ').slice(0, MAX_WORDS)}`] : []),
+    ...(conflicts.length > 0 ? [`another agent with the same identity (${conflicts.join(', ')})`] : []),
     ...(oldestSeconds > BEHIND_SECONDS ? ['behind'] : []),
     ...(silent.length > 0 ? [`silent: ${silent.join(', ')}`] : []),
     ...(held > 0 ? [`${held} held`] : []),

@@ -3,6 +3,8 @@ import { join } from 'node:path';
 import { removeDurably, writeDurably } from '../../base/durable-file.ts';
 import { codeOf, StoreError } from '../../base/errors.ts';
 
+export const SESSION_FILE = 'session.json';
+
 /** One pair of tokens at rest. */
 export interface StoredToken {
   accessToken: string;
@@ -21,7 +23,7 @@ export class SessionFile {
   #last: Promise<unknown> = Promise.resolve();
 
   constructor(stateDir: string) {
-    this.#path = join(stateDir, 'session.json');
+    this.#path = join(stateDir, SESSION_FILE);
   }
 
   /** What the last run left; nothing where there is no file. A file that cannot be read throws `StoreError`. */

@@ -52,6 +52,8 @@ export interface SessionOptions {
   redactor: Redactor;
   /** Counts renewals: `tagferry_session_renewals_total{grant}`. */
   onRenewal?: (grant: SessionGrant) => void;
+  /** A token that had worked was rejected before its end, and the next one works: somebody else has revoked it. */
+  onRevokedElsewhere?: () => void;
 }
 
 /** Stop has 20 s for everything (docs/interface.md): a token request under way gets half of this, revocation the rest. */
@@ -59,6 +61,8 @@ const STOP_BUDGET_MS = 5_000;
 const MIN_REVOKE_BUDGET_MS = 500;
 /** A 401 is the first again when none came for this long. */
 const REFUSAL_MEMORY_MS = 60_000;
+/** A 401 so shortly before the end of a token says nothing: clocks differ. */
+const NEAR_END_MS = 60_000;
 
 export class Session implements TokenSource {
   readonly #options: SessionOptions;
@@ -77,6 +81,8 @@ export class Session implements TokenSource {
   #lastRefusalMs = Number.NEGATIVE_INFINITY;
   /** Tokens in a row that were refused before they ever worked. */
   #unproven = 0;
+  /** A token that had worked was rejected before its end; not known yet whether the next one works. */
+  #isRejectedEarly = false;
 
   constructor(options: SessionOptions) {
     this.#options = options;
@@ -195,7 +201,7 @@ export class Session implements TokenSource {
       accessToken: token.accessToken,
       accepted: () => {
         token.proven = true;
-        if (token === this.#keeper.current) this.#unproven = 0;
+        if (token === this.#keeper.current) this.#tokenAccepted();
       },
       refused: () => this.#refuse(token),
       release: () => {
@@ -207,12 +213,21 @@ export class Session implements TokenSource {
     };
   }
 
+  /** The platform accepted the token in use. */
+  #tokenAccepted(): void {
+    this.#unproven = 0;
+    if (!this.#isRejectedEarly) return;
+    this.#isRejectedEarly = false;
+    this.#options.onRevokedElsewhere?.();
+  }
+
   /** 401: the token is not handed out again, and replaced; at once where it ever worked, with growing rests where not. */
   #refuse(token: IssuedToken): void {
     if (token.refused) return;
     token.refused = true;
     if (token !== this.#keeper.current || this.#isStopped()) return;
     this.#unproven = token.proven ? 0 : this.#unproven + 1;
+    this.#isRejectedEarly ||= token.proven && token.expiresAtMs - this.#options.clock.monotonicMs() > NEAR_END_MS;
     const fields = { event: 'session.token_refused', unproven: this.#unproven };
     this.#options.log.info(fields, 'the platform refused the access token');
     const nowMs = this.#options.clock.monotonicMs();
